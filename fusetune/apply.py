@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Journal, write, read back, undo."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.knobs import LIVE, SYSTEM, Absent, Knob
+from fusetune.mounts import Mount, discover, printable
+from fusetune.policy import refusal
+from fusetune.store import Journal, Lock, Record, forget, forget_all, journals
+
+
+@dataclass(frozen=True)
+class Change:
+    """A knob's value now and after; ``file`` is its full path."""
+
+    knob: Knob
+    mount: Mount | None
+    file: str
+    old: int
+    new: int
+
+
+def knobs_of(mount: Mount | None) -> Sequence[Knob]:
+    """Return the knobs of a mount, or of the host for None."""
+    return SYSTEM if mount is None else LIVE
+
+
+def plan(host: Host, mount: Mount | None, values: Mapping[Knob, int]) -> list[Change]:
+    """Return what setting ``values`` would change; knobs that have the value already are left out.
+
+    Raises FusetuneError if one is absent or unreadable.
+    """
+    changes = []
+    for knob, new in values.items():
+        try:
+            old = knob.read(host, mount)
+            if old != new:
+                file = host.path(knob.location(mount))
+                changes.append(Change(knob, mount, file, old, new))
+        except Absent as why:
+            raise FusetuneError(f"{knob.name} is not there: {why}") from why
+    return changes
+
+
+def make(host: Host, journal: Journal, changes: Sequence[Change], why: str) -> None:
+    """Make all ``changes`` or none: journal them, write each and read it back.
+
+    Raises FusetuneError after putting back what was written before the failure.
+    """
+    if not changes:
+        return
+    now = time.time()
+    journal.append([Record(c.knob.name, c.old, c.new, why, now) for c in changes])
+    done: list[Change] = []
+    try:
+        for change in changes:
+            done.append(change)
+            change.knob.write(host, change.mount, change.new)
+    except (FusetuneError, Absent) as error:
+        _put_back(host, done)
+        settle(host, journal, changes[0].mount)
+        if isinstance(error, Absent):
+            target = printable(changes[0].mount.path) if changes[0].mount else "this host"
+            raise FusetuneError(f"{target} went away meanwhile: {error}") from error
+        raise
+
+
+def _put_back(host: Host, changes: Sequence[Change]) -> None:
+    for change in reversed(changes):
+        try:
+            if change.knob.read(host, change.mount) != change.old:
+                change.knob.write(host, change.mount, change.old)
+        except (FusetuneError, Absent):
+            # The first failure is what the user is told; the journal still knows the old value.
+            continue
+
+
+def restore(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[Change]:
+    """Write ``values`` (by knob name) that differ now, without journalling; return the changes.
+
+    Only for values that the journal already holds. A mount that is gone has nothing to restore.
+    Tries every knob before it raises FusetuneError for the first that failed.
+    """
+    changes = []
+    failure: FusetuneError | None = None
+    for knob in knobs_of(mount):
+        if knob.name not in values:
+            continue
+        try:
+            old, new = knob.read(host, mount), values[knob.name]
+            if old != new:
+                knob.write(host, mount, new)
+                changes.append(Change(knob, mount, host.path(knob.location(mount)), old, new))
+        except Absent:
+            continue
+        except FusetuneError as error:
+            failure = failure or error
+    if failure:
+        raise failure
+    return changes
+
+
+def undo(host: Host, journal: Journal, mount: Mount | None) -> list[Change]:
+    """Put every changed knob back to what it was before the first change; forget the journal."""
+    changes = restore(host, mount, journal.originals)
+    journal.remove()
+    return changes
+
+
+def settle(host: Host, journal: Journal, mount: Mount | None) -> None:
+    """Forget the journal if every value is again what it was before the first change."""
+    originals = journal.originals
+    for knob in knobs_of(mount):
+        try:
+            if knob.name in originals and knob.read(host, mount) != originals[knob.name]:
+                return
+        except (FusetuneError, Absent):
+            return
+    journal.remove()
+
+
+def set_knobs(
+    host: Host,
+    mount: Mount | None,
+    values: Mapping[Knob, int],
+    allowed_owners: Collection[int] = (),
+    *,
+    dry_run: bool = False,
+) -> list[Change]:
+    """Set ``values`` as the administrator asks, all or none; return the changes.
+
+    Raises FusetuneError where policy, kernel or permission forbids one.
+    """
+    for knob, value in values.items():
+        if mount and (why := refusal(mount, knob, value, allowed_owners)):
+            raise FusetuneError(why)
+    if dry_run:
+        return plan(host, mount, values)
+    with Lock(host, mount):
+        journal = Journal(host, mount)
+        changes = plan(host, mount, values)
+        make(host, journal, changes, "set")
+        settle(host, journal, mount)
+    return changes
+
+
+def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Change]:
+    """Put back what was found before the first change and forget what is saved for the mount."""
+    if dry_run:
+        originals = Journal(host, mount).originals
+        known = {knob: originals[knob.name] for knob in knobs_of(mount) if knob.name in originals}
+        return plan(host, mount, known)
+    with Lock(host, mount):
+        changes = undo(host, Journal(host, mount), mount)
+        if mount:
+            forget(host, mount)
+    return changes
+
+
+def reset_all(host: Host, *, dry_run: bool = False) -> list[Change]:
+    """Reset the host and every mount; raise FusetuneError for the first failure, after all."""
+    changes: list[Change] = []
+    failure: FusetuneError | None = None
+    for mount in (None, *discover(host)):
+        try:
+            if Journal(host, mount).records:
+                changes += reset(host, mount, dry_run=dry_run)
+        except FusetuneError as error:
+            failure = failure or error
+    if failure:
+        raise failure
+    if not dry_run:
+        forget_all(host)
+        for stale in journals(host):
+            stale.unlink(missing_ok=True)
+    return changes

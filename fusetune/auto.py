@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The main job: let the search choose by what the benchmark measures, then apply and remember."""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from fusetune.apply import make, plan, restore, settle
+from fusetune.bench import Bench, Budget
+from fusetune.child import Interrupted, Interruption
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.knobs import LIVE, Access
+from fusetune.knobs.remount import dirtied_bytes, remount_hint
+from fusetune.mounts import Mount, printable
+from fusetune.policy import excluded_reason, refusal
+from fusetune.search import Choice, Dimension, Interval, Search, Trial
+from fusetune.status import values_now
+from fusetune.store import Journal, Lock, forget, save
+from fusetune.workloads import Workload
+
+Progress = Callable[[float, str], None]
+_KNOBS = {knob.name: knob for knob in LIVE}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What ``auto`` found and did; ``before`` and ``after`` by knob name, in the knob's unit."""
+
+    mount: Mount
+    workloads: list[Workload]
+    before: dict[str, int]
+    after: dict[str, int]
+    choice: Choice
+    trials: list[Trial] = field(default_factory=list)
+    seconds: float = 0.0
+    bytes_written: int = 0
+    evaluations: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """A knob's file, its value now, and the values that ``auto`` would try (none: left alone)."""
+
+    knob: str
+    file: str
+    now: int
+    values: tuple[int, ...]
+
+
+def searched(
+    mount: Mount,
+    now: Mapping[str, int],
+    workloads: Sequence[Workload],
+    allowed_owners: Collection[int],
+) -> tuple[list[Dimension], list[str]]:
+    """Return the knobs to search for these workloads, and why others are left out."""
+    accesses = frozenset[Access]().union(*(workload.accesses for workload in workloads))
+    dimensions, reasons = [], []
+    for knob in LIVE:
+        if not knob.candidates or not knob.affects & accesses:
+            continue
+        if knob.name not in now or knob.stock is None:
+            reasons.append(f"{knob.name}: not there on this kernel or mount")
+            continue
+        refused = [refusal(mount, knob, value, allowed_owners) for value in knob.candidates]
+        allowed = tuple(v for v, why in zip(knob.candidates, refused, strict=True) if not why)
+        reasons.extend([why for why in refused if why][:1])
+        if {knob.stock, now[knob.name], *allowed} == {now[knob.name]}:
+            continue
+        dimensions.append(Dimension(knob.name, allowed, knob.stock, knob.ordered, knob.interacts))
+    return dimensions, reasons
+
+
+def with_followers(setting: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    """Return ``setting`` with the knobs that move with another one, where that one moves."""
+    whole = dict(setting)
+    for knob in LIVE:
+        if knob.follows and knob.name in before:
+            leader, numerator, denominator = knob.follows
+            if leader in setting:
+                moved = setting[leader] != before[leader]
+                share = math.ceil(setting[leader] * numerator / denominator)
+                whole[knob.name] = share if moved else before[knob.name]
+    return whole
+
+
+def preview(
+    host: Host, mount: Mount, workloads: Sequence[Workload], allowed_owners: Collection[int] = ()
+) -> list[Candidates]:
+    """Return what ``auto`` would write and where, without measuring or writing anything."""
+    before = values_now(host, mount)
+    dimensions, _ = searched(mount, before, workloads, allowed_owners)
+    tried = {d.name: sorted({d.stock, before[d.name], *d.values}) for d in dimensions}
+    for knob in LIVE:
+        if knob.follows and knob.follows[0] in tried and knob.name in before:
+            leader = knob.follows[0]
+            moved = [with_followers({leader: v}, before)[knob.name] for v in tried[leader]]
+            tried[knob.name] = sorted(set(moved))
+    return [
+        Candidates(
+            knob.name, host.path(knob.location(mount)), before[knob.name], tuple(tried[knob.name])
+        )
+        for knob in LIVE
+        if knob.name in tried
+    ]
+
+
+class _Run:
+    """One ``auto`` on a locked mount, from its first trial to its last write."""
+
+    def __init__(self, host: Host, mount: Mount, before: dict[str, int], journal: Journal) -> None:
+        self.host, self.mount, self.before, self.journal = host, mount, before, journal
+        # Fails now, before anything is measured, where the journal could not be written later.
+        journal.append([])
+
+    def set(self, setting: Mapping[str, int], why: str) -> None:
+        values = {_KNOBS[name]: value for name, value in setting.items()}
+        make(self.host, self.journal, plan(self.host, self.mount, values), why)
+
+    def keep(self, after: Mapping[str, int], gain: float) -> None:
+        """Set ``after`` for good and save it; if that fails, everything is as before."""
+        try:
+            self.set(after, f"auto: gain {gain:.3f}")
+            kept = {name: v for name, v in after.items() if v != _KNOBS[name].stock}
+            if kept:
+                save(self.host, self.mount, kept, gain)
+            else:
+                forget(self.host, self.mount)
+        except FusetuneError:
+            self.put_back()
+            raise
+
+    def put_back(self) -> None:
+        """Set what was found at the start."""
+        restore(self.host, self.mount, self.before)
+        settle(self.host, self.journal, self.mount)
+
+    def search(self, search: Search, bench: Bench, progress: Progress) -> None:
+        """Answer what the search asks until it has enough or the budget is spent."""
+        while (remaining := bench.affordable()) > 0:
+            setting = search.ask(remaining)
+            if setting is None:
+                return
+            self.set(with_followers(setting, self.before), "auto: trial")
+            progress(1 - bench.seconds_left / bench.budget.seconds, _words(setting))
+            search.tell(bench.measure())
+
+
+def _words(setting: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in setting.items())
+
+
+def auto(
+    host: Host,
+    mount: Mount,
+    workloads: Sequence[Workload],
+    budget: Budget,
+    *,
+    allowed_owners: Collection[int] = (),
+    size: int | None = None,
+    seed: int = 0,
+    progress: Progress = lambda share, words: None,
+) -> Outcome:
+    """Measure ``mount``, choose values, set and save them.
+
+    Nothing is changed unless it is proven better. Raises FusetuneError where it cannot be
+    measured, `Interrupted` on a signal; every value is then as it was.
+    """
+    if why := excluded_reason(mount):
+        raise FusetuneError(f"{printable(mount.path)} is left alone: {why}")
+    with ExitStack() as contexts:
+        contexts.enter_context(Lock(host, mount))
+        interruption = contexts.enter_context(Interruption())
+        before = values_now(host, mount)
+        dimensions, reasons = searched(mount, before, workloads, allowed_owners)
+        if not dimensions:
+            reasons.append("no knob that can be set live matters to these workloads")
+            return Outcome(mount, list(workloads), before, before, _unchanged(), reasons=reasons)
+        start = {dimension.name: before[dimension.name] for dimension in dimensions}
+        search = Search(dimensions, start, [w.name for w in workloads], seed)
+        run = _Run(host, mount, before, Journal(host, mount))
+        bench = Bench(host, mount, workloads, budget, interruption, size)
+        try:
+            with bench:
+                run.search(search, bench, progress)
+        except Interrupted as error:
+            raise Interrupted(f"{error}; {_proven(search.choice())}") from error
+        finally:
+            run.put_back()
+        choice = search.choice()
+        after = before | with_followers(choice.setting, before)
+        if choice.changed:
+            run.keep(after, choice.gain.ratio)
+        reasons.extend((*choice.reasons, *_without_writeback(host, mount, workloads)))
+        return Outcome(
+            mount,
+            list(workloads),
+            before,
+            after,
+            choice,
+            search.trials,
+            bench.seconds,
+            bench.bytes_written,
+            bench.evaluations,
+            reasons,
+        )
+
+
+def _unchanged() -> Choice:
+    return Choice({}, False, Interval(1.0, 1.0, 1.0), {}, ())
+
+
+def _proven(choice: Choice) -> str:
+    if not choice.changed:
+        return "nothing was proven better so far"
+    gain = choice.gain
+    return (
+        f"the best proven so far was {_words(choice.setting)} with "
+        f"{gain.ratio:.2f} [{gain.low:.2f}, {gain.high:.2f}] of the speed before"
+    )
+
+
+def _without_writeback(host: Host, mount: Mount, workloads: Sequence[Workload]) -> list[str]:
+    """Say what a writeback cache would bring, where the writes just measured went without one."""
+    if not any(Access.BUFFERED_WRITE in workload.accesses for workload in workloads):
+        return []
+    dirtied = dirtied_bytes(host, mount)
+    if dirtied:
+        return []
+    found = (
+        "this mount has no writeback cache"
+        if dirtied == 0
+        else "if this mount has no writeback cache (debugfs would tell)"
+    )
+    return [
+        f"{found}: each small write is a request of its own, and max_ratio has no effect; "
+        + remount_hint(mount, "writeback_cache")
+    ]

@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs fio on a mount and returns samples; owns the scratch folder and the budgets."""
+
+import errno
+import json
+import os
+import secrets
+import select
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+from fusetune import child
+from fusetune.child import Interruption, Owner, Unanswered
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.mounts import Mount, printable, still_mounted
+from fusetune.store import noted, scratch_note
+from fusetune.workloads import Workload
+
+MIB = 1 << 20
+_LARGEST_FILE = 256 * MIB
+_SMALLEST_FILE = 4 * MIB
+_LEAST_FREE = 16 * MIB
+_SAMPLES_WANTED = 24  # that the budget of bytes must pay for
+_NAME_PREFIX = ".fusetune-"
+
+# What an error number of fio's means to whoever runs a benchmark.
+_REMEDIES = {
+    errno.ENOSPC: "no space is left in it; free some, or use a smaller --size",
+    errno.EDQUOT: "its quota is used up; free some, or use a smaller --size",
+    errno.EROFS: "it is read-only; nothing can be measured without a scratch file",
+    errno.EACCES: "permission denied; its owner must be able to write in its top folder",
+    errno.EPERM: "not permitted; its owner must be able to write in its top folder",
+    errno.ENOTCONN: "its server has died; mount it again",
+    errno.ECONNABORTED: "its server has died; mount it again",
+    errno.ENODEV: "it was unmounted meanwhile",
+    errno.ENOENT: "it was unmounted, or its folder removed, meanwhile",
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a whole run may cost: ``seconds`` by the clock, ``bytes_written`` to the mount."""
+
+    seconds: float = 60.0
+    bytes_written: int = 2 << 30
+
+
+def failure(mount: Mount, number: int, doing: str) -> FusetuneError:
+    """Return the error for ``number`` (errno) met on ``mount`` while ``doing`` something."""
+    remedy = _REMEDIES.get(number, f"{os.strerror(number)}; see its server's log")
+    return FusetuneError(f"cannot {doing} in {printable(mount.path)}: {remedy}")
+
+
+class Bench:
+    """A scratch folder on a mount and fio runs in it, within a budget.
+
+    A context manager: on exit the folder is gone, or, where the server does not answer, a child
+    process waits to remove it as soon as it does.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        mount: Mount,
+        workloads: Sequence[Workload],
+        budget: Budget,
+        interruption: Interruption,
+        size: int | None = None,
+        fio: str = "fio",
+    ) -> None:
+        """Prepare nothing yet. ``size``: bytes of a scratch file, None: as fits.
+
+        Raises FusetuneError if fio is missing or this user may not act as the mount's owner.
+        """
+        self.mount = mount
+        self.workloads = list(workloads)
+        self.budget = budget
+        self.bytes_written = 0
+        self.evaluations = 0
+        self._host = host
+        self._interruption = interruption
+        self._asked_size = size
+        self._owner = Owner.of(mount)
+        self._owner.check()
+        found = shutil.which(fio)
+        if not found:
+            raise FusetuneError(f"{fio} is not installed: apt install fio, or dnf install fio")
+        self._fio = found
+        self._folder = ""
+        self._stuck: list[subprocess.Popen[bytes]] = []
+        self._sizes: dict[str, int] = {}
+        self._read_size = 0
+        self._cost: list[float] = []
+        self._contexts = ExitStack()
+        # Short samples, many of them: a host's drift is slower than a pair.
+        self.sample_seconds = min(2.0, max(0.2, budget.seconds / 200))
+        self._start = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._start
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds of the budget that are left for measuring; some are kept for cleaning up."""
+        return self.budget.seconds - min(2.0, self.budget.seconds / 10) - self.seconds
+
+    @property
+    def bytes_left(self) -> int:
+        """Bytes of the budget that may still be written."""
+        return self.budget.bytes_written - self.bytes_written
+
+    def affordable(self) -> int:
+        """Return how many more evaluations the budget pays for, by what the last ones cost."""
+        if not self._cost:
+            return 0
+        recent = self._cost[-8:]
+        count = self.seconds_left / (sum(recent) / len(recent))
+        writes = sum(self._sizes[w.name] for w in self.workloads if w.writes)
+        if writes:
+            count = min(count, self.bytes_left / writes)
+        return max(0, int(count))
+
+    def __enter__(self) -> Self:
+        try:
+            remove_left_behind(self._host, self.mount)
+            self._make_folder()
+            self._lay_out()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._close()
+
+    def measure(self) -> dict[str, float]:
+        """Measure every workload once; return the figure of each, in its unit.
+
+        Raises FusetuneError where fio or the mount fails, `Unanswered`, `Interrupted`.
+        """
+        began = self.seconds
+        figures = {
+            workload.name: workload.figure(self._run_workload(workload))
+            for workload in self.workloads
+        }
+        self._cost.append(self.seconds - began)
+        self.evaluations += 1
+        return figures
+
+    # Scratch folder
+
+    def _call(
+        self, work: Callable[[], Any], doing: str, if_late: Callable[[], Any] = lambda: None
+    ) -> Any:
+        try:
+            return child.call(work, self._owner, max(1.0, min(10.0, self.seconds_left)), if_late)
+        except OSError as error:
+            raise failure(self.mount, error.errno or errno.EIO, doing) from error
+
+    def _make_folder(self) -> None:
+        folder = os.path.join(self.mount.path, _NAME_PREFIX + secrets.token_hex(8))
+        self._contexts.enter_context(noted(scratch_note(self._host, self.mount), folder))
+        device, free = self._call(
+            lambda: _create(folder), "create a scratch folder", lambda: _remove(folder, [])
+        )
+        self._folder = folder
+        if device != self.mount.device:
+            raise FusetuneError(
+                f"{printable(self.mount.path)} now leads to another file system; "
+                "it was unmounted or covered meanwhile"
+            )
+        self._fit(free)
+
+    def _fit(self, free: int | None) -> None:
+        """Choose file sizes (bytes) that fit free space and budget."""
+        files = 1 + any(w.reads for w in self.workloads)
+        room = _LARGEST_FILE if free is None else free // (2 * files)
+        if free is not None and (self._asked_size or _LEAST_FREE) * files > free:
+            raise FusetuneError(
+                f"{printable(self.mount.path)} has {free // MIB} MiB free, less than the scratch "
+                "files need; free some, or use a smaller --size"
+            )
+        share = self.budget.bytes_written // 8
+        largest = self._asked_size or min(_LARGEST_FILE, room, share)
+        self._largest = max(_SMALLEST_FILE, largest // MIB * MIB)
+        self._sizes = {w.name: min(self._largest, 8 * MIB) for w in self.workloads}
+
+    def _close(self) -> None:
+        folder, self._folder = self._folder, ""
+        try:
+            if folder and still_mounted(self._host, self.mount):
+                waiting = [os.pidfd_open(process.pid) for process in self._stuck]
+                with suppress(Unanswered, OSError):
+                    # Unanswered: the child goes on waiting for the server, then removes it.
+                    child.call(lambda: _remove(folder, waiting), self._owner, 3.0)
+                for pidfd in waiting:
+                    os.close(pidfd)
+        finally:
+            self._contexts.close()
+
+    # fio
+
+    def _lay_out(self) -> None:
+        """Write the file that reads use, and learn what an evaluation costs."""
+        if any(workload.reads for workload in self.workloads):
+            self._read_size = self._write_read_data()
+        for workload in self.workloads:
+            if workload.writes:
+                self._size_writes(workload)
+        self.measure()
+        self.evaluations -= 1  # a warm-up, not a sample
+
+    def _write_read_data(self) -> int:
+        """Write ``read-data`` for at most a tenth of the budget; return its size in bytes."""
+        seconds = max(1.0, self.budget.seconds / 10)
+        job = (
+            "[global]\nthread\nclocksource=clock_gettime\nioengine=psync\nfallocate=none\n"
+            f"[read-data]\nfilename=read-data\nrw=write\nbs=1m\nsize={self._largest}\n"
+            f"runtime={int(seconds * 1000)}ms\nend_fsync=1\n"
+        )
+        written = int(self._run_fio(job, seconds)[0]["write"]["io_bytes"])
+        self.bytes_written += written
+        if written < MIB:
+            raise FusetuneError(
+                f"{printable(self.mount.path)} takes less than 1 MiB in {seconds:.0f} s; "
+                "give it a larger --budget"
+            )
+        return written // MIB * MIB
+
+    def _size_writes(self, workload: Workload) -> None:
+        """Let a sample write for about ``sample_seconds``, but leave bytes for enough samples.
+
+        In a few steps, for the first megabytes may go much faster or slower than the rest.
+        """
+        writers = sum(w.writes for w in self.workloads)
+        for _ in range(4):
+            writes = [job["write"] for job in self._run_workload(workload)]
+            written = sum(int(write["io_bytes"]) for write in writes)
+            seconds = max(int(write["runtime"]) for write in writes) / 1000
+            size = self._sizes[workload.name]
+            wanted = int(written * self.sample_seconds / max(seconds, 0.001))
+            most = min(self._largest, self.bytes_left // (_SAMPLES_WANTED * writers), 8 * size)
+            self._sizes[workload.name] = max(MIB, min(wanted, most) // MIB * MIB)
+            if self._sizes[workload.name] <= size:
+                return
+
+    def _run_workload(self, workload: Workload) -> list[dict[str, Any]]:
+        jobs = self._run_fio(workload.job, self.sample_seconds, self._parameters(workload))
+        self.bytes_written += sum(int(job["write"]["io_bytes"]) for job in jobs)
+        return jobs
+
+    def _parameters(self, workload: Workload) -> dict[str, str]:
+        return {
+            "FUSETUNE_RUNTIME": str(int(self.sample_seconds * 1000)),
+            "FUSETUNE_READ_SIZE": str(self._read_size),
+            "FUSETUNE_WRITE_SIZE": str(self._sizes[workload.name]),
+            "FUSETUNE_FILES": "100",
+        }
+
+    def _run_fio(
+        self, job: str, seconds: float, parameters: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Run a job file that should take ``seconds``; return fio's jobs."""
+        patience = max(1.0, min(seconds * 10 + 5, self.seconds_left))
+        try:
+            status, stdout, stderr = child.run(
+                [self._fio, "--output-format=json", "-"],
+                self._folder,
+                self._owner,
+                patience,
+                self._interruption,
+                stdin=job.encode(),
+                environment=parameters,
+            )
+        except Unanswered as error:
+            if error.process:
+                self._stuck.append(error.process)
+            raise
+        return self._jobs(status, stdout, stderr)
+
+    def _jobs(self, status: int, stdout: bytes, stderr: bytes) -> list[dict[str, Any]]:
+        if not still_mounted(self._host, self.mount):
+            raise failure(self.mount, errno.ENODEV, "measure")
+        try:
+            # fio may print warnings before the JSON document.
+            jobs = json.loads(stdout[max(0, stdout.find(b"{")) :])["jobs"]
+            error = next((int(job["error"]) for job in jobs if job["error"]), 0)
+        except (ValueError, KeyError, TypeError) as problem:
+            lines = (stderr + stdout).decode("utf-8", "replace").strip().splitlines()
+            said = f": {printable(lines[-1][:200])}" if lines else ""
+            self._probe()
+            raise FusetuneError(
+                f"{self._fio} ended with status {status} and no result that can be read{said}"
+            ) from problem
+        if error:
+            raise failure(self.mount, error, "measure")
+        if status:
+            raise FusetuneError(f"{self._fio} ended with status {status} on its own jobs")
+        result: list[dict[str, Any]] = jobs
+        return result
+
+    def _probe(self) -> None:
+        """Raise the mount's own error, if it has one, rather than what fio made of it."""
+        self._call(lambda: os.stat(self._folder).st_ino, "measure")
+
+
+def _create(folder: str) -> tuple[str, int | None]:
+    """Make ``folder``; return its device and the bytes free there (None if it does not say)."""
+    os.mkdir(folder, 0o700)
+    try:
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        space = os.statvfs(folder)
+    except OSError:
+        os.rmdir(folder)
+        raise
+    device = f"{os.major(found.st_dev)}:{os.minor(found.st_dev)}"
+    return device, space.f_bavail * space.f_frsize if space.f_blocks else None
+
+
+def _remove(folder: str, pidfds: Sequence[int]) -> None:
+    """Remove ``folder`` once the processes of ``pidfds`` are gone; links are not followed."""
+    for pidfd in pidfds:
+        select.select([pidfd], [], [])
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+
+
+def remove_left_behind(host: Host, mount: Mount, seconds: float = 3.0) -> None:
+    """Remove the scratch folder of a run that was killed before it could.
+
+    Waits at most ``seconds`` for a server that does not answer; a child then goes on waiting.
+    """
+    note = scratch_note(host, mount)
+    try:
+        folder = os.fsdecode(note.read_bytes())
+    except FileNotFoundError:
+        return
+    if os.path.dirname(folder) == mount.path:
+        with suppress(Unanswered, OSError):
+            child.call(lambda: _remove(folder, []), Owner.of(mount), seconds)
+    note.unlink(missing_ok=True)

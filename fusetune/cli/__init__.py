@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command line: one module a command, loaded only when it is the one asked for."""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from fusetune import __version__
+from fusetune.errors import ExitCode, FusetuneError, reason
+from fusetune.host import RUN_DIR, STATE_DIR, Host
+
+# Name of each command, also its module's (with an underscore added), and its line in --help: shown
+# without loading the modules.
+COMMANDS = {
+    "list": "Show every FUSE mount with its values.",
+    "show": "Show what can be tuned on a mount, or on the host.",
+    "set": "Set knobs of a mount, or of the host: all of them or none.",
+    "reset": "Put back the values found before the first change.",
+    "auto": "Measure a mount, choose values, set and keep them.",
+    "bench": "Measure a mount as it is, or what FUSE can do on this host.",
+    "doctor": "Tell what limits FUSE on this host, and the remedies.",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"fusetune.cli.{cmd_name}_")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fusetune", message="%(prog)s %(version)s")
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    default=STATE_DIR,
+    show_default=True,
+    envvar="FUSETUNE_STATE_DIR",
+    help="Where the undo journal and saved results are kept.",
+)
+@click.option(
+    "--run-dir",
+    type=click.Path(path_type=Path),
+    default=RUN_DIR,
+    show_default=True,
+    envvar="FUSETUNE_RUN_DIR",
+    help="Where locks are kept.",
+)
+@click.pass_context
+def cli(context: click.Context, state_dir: Path, run_dir: Path) -> None:
+    """Measure, choose, apply and undo the tuning of FUSE mounts.
+
+    A mount M is named by its mount point or its bdi (0:43).
+
+    Exit status: 0 done; 1 failed; 2 wrong use; 3 a difference or finding was found; 4 auto found
+    nothing better than what is set.
+    """
+    context.obj = Host(state_dir=state_dir, run_dir=run_dir)
+
+
+def main() -> None:
+    """Run the command line and exit: whatever fails is told in one line on stderr."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        code: int | None = cli.main(prog_name="fusetune", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "fusetune"
+        return _tell(f"{command}: {error.format_message()} See '{command} --help'.", ExitCode.USAGE)
+    except FusetuneError as error:
+        return _tell(f"fusetune: {error}", error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _tell("fusetune: interrupted", ExitCode.FAILED)
+    except BrokenPipeError:
+        # The reader has what it wanted; keep Python from flushing into the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _tell(f"fusetune: {where}{reason(error)}", ExitCode.FAILED)
+    return code or ExitCode.DONE
+
+
+def _tell(text: str, code: ExitCode) -> ExitCode:
+    line = " ".join(text.split())
+    print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
+    return code

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune auto``."""
+
+import click
+
+from fusetune.auto import auto, preview
+from fusetune.bench import Budget
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import (
+    ProgressLine,
+    dry_run_option,
+    json_option,
+    measuring_options,
+    pass_host,
+    print_json,
+    refuse_host,
+)
+from fusetune.errors import ExitCode
+from fusetune.host import Host
+from fusetune.mounts import find
+from fusetune.policy import parse_owners
+from fusetune.report.objects import auto_object, preview_object
+from fusetune.workloads import chosen
+
+
+@click.command("auto", help=COMMANDS["auto"])
+@click.argument("name", metavar="M")
+@measuring_options
+@click.option(
+    "--allow-owner",
+    "owners",
+    multiple=True,
+    metavar="USER",
+    help="Allow more dirty memory to this user's mounts; may be repeated.",
+)
+@click.option("--seed", type=int, default=0, help="Seed of the order of measurement.")
+@dry_run_option
+@json_option
+@pass_host
+def command(
+    host: Host,
+    name: str,
+    names: tuple[str, ...],
+    budget: float,
+    budget_bytes: int,
+    size: int | None,
+    owners: tuple[str, ...],
+    seed: int,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    refuse_host(name)
+    workloads, allowed = chosen(names), parse_owners(owners)
+    mount = find(host, name)
+    if dry_run:
+        plan = preview_object(mount, workloads, preview(host, mount, workloads, allowed))
+        if as_json:
+            print_json(plan)
+        else:
+            from fusetune.report.text import print_preview
+
+            print_preview(plan)
+        return ExitCode.DONE
+    with ProgressLine(budget) as progress:
+        outcome = auto(
+            host,
+            mount,
+            workloads,
+            Budget(budget, budget_bytes),
+            allowed_owners=allowed,
+            size=size,
+            seed=seed,
+            progress=progress,
+        )
+    document = auto_object(outcome)
+    if as_json:
+        print_json(document)
+    else:
+        from fusetune.report.text import print_auto
+
+        print_auto(document)
+    return ExitCode.DONE if outcome.choice.changed else ExitCode.NOTHING_BETTER

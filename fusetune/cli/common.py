@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Arguments, options and output that commands share."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from fusetune.errors import UsageError
+from fusetune.host import Host
+from fusetune.mounts import Mount, find
+
+HOST_TARGET = "host"
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Print what would be written, and write nothing."
+)
+pass_host = click.make_pass_decorator(Host)
+
+
+class Size(click.ParamType):
+    """A number of bytes with an optional K, M or G (powers of 1024)."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return bytes."""
+        if isinstance(value, int):
+            return value
+        from fusetune.knobs import parse_number
+
+        try:
+            return parse_number(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Duration(click.ParamType):
+    """A time in seconds, with an optional s, m or h."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds."""
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smh]?)", value)
+        if not match or float(match[1]) == 0:
+            self.fail(f"{value!r} is not a time such as 90, 90s or 2m", param, ctx)
+        return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of commands that measure."""
+    for option in (
+        click.option(
+            "--workload",
+            "-w",
+            "names",
+            multiple=True,
+            metavar="NAME",
+            help="What to measure; may be repeated.  [default: mixed]",
+        ),
+        click.option(
+            "--budget",
+            type=Duration(),
+            default=60.0,
+            show_default="60s",
+            help="Time the whole run may take.",
+        ),
+        click.option(
+            "--budget-bytes",
+            type=Size(),
+            default=2 << 30,
+            show_default="2G",
+            help="Bytes the whole run may write.",
+        ),
+        click.option(
+            "--size",
+            type=Size(),
+            help="Size of a scratch file.  [default: as budget and space fit]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def target(host: Host, name: str) -> Mount | None:
+    """Return the mount that ``name`` means, or None for the host itself."""
+    return None if name == HOST_TARGET else find(host, name)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print the one object of a ``--json`` command."""
+    json.dump(document, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def warn(text: str) -> None:
+    """Print a line about something that did not stop the command."""
+    click.echo(f"fusetune: {text}", err=True)
+
+
+class ProgressLine:
+    """Progress on stderr: a bar with the time left on a terminal, else a line now and then."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._told = -1
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            # Drawn by hand, for a refreshing thread and fork() do not go together.
+            self._bar = Progress(
+                TextColumn("{task.fields[left]:>4} s left"),
+                BarColumn(),
+                TextColumn("{task.description}"),
+                console=Console(stderr=True),
+                auto_refresh=False,
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=1.0, left=f"{seconds:.0f}")
+
+    def __enter__(self) -> Callable[[float, str], None]:
+        if self._bar:
+            self._bar.start()
+        return self._show
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def _show(self, share: float, words: str) -> None:
+        share = min(1.0, share)
+        left = f"{self._seconds * (1 - share):.0f}"
+        if self._bar:
+            self._bar.update(self._task, completed=share, description=words, left=left)
+            self._bar.refresh()
+        elif int(share * 10) > self._told:
+            self._told = int(share * 10)
+            with suppress(BrokenPipeError):
+                click.echo(f"{share:.0%} of the budget used, {left} s left: {words}", err=True)
+
+
+def refuse_host(name: str) -> None:
+    """Raise UsageError where the host itself is named but a mount is needed."""
+    if name == HOST_TARGET:
+        raise UsageError("this needs a mount, not the host; 'fusetune list' shows the mounts")

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune list``."""
+
+import click
+
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import json_option, pass_host, print_json
+from fusetune.host import Host
+from fusetune.mounts import discover
+from fusetune.report.objects import list_object
+from fusetune.status import values_now
+
+
+@click.command("list", help=COMMANDS["list"])
+@json_option
+@pass_host
+def command(host: Host, as_json: bool) -> None:
+    document = list_object([(mount, values_now(host, mount)) for mount in discover(host)])
+    if as_json:
+        print_json(document)
+    else:
+        from fusetune.report.text import print_list
+
+        print_list(document)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune reset``."""
+
+import click
+
+from fusetune.apply import reset, reset_all
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import dry_run_option, json_option, pass_host, print_json, target
+from fusetune.errors import UsageError
+from fusetune.host import Host
+from fusetune.report.objects import changes_object
+
+
+@click.command("reset", help=COMMANDS["reset"])
+@click.argument("name", metavar="M|host", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every mount, and the host.")
+@dry_run_option
+@json_option
+@pass_host
+def command(host: Host, name: str | None, everything: bool, dry_run: bool, as_json: bool) -> None:
+    if everything == bool(name):
+        raise UsageError("give either a mount (or 'host') or --all: fusetune reset M")
+    if name:
+        changes = reset(host, target(host, name), dry_run=dry_run)
+    else:
+        changes = reset_all(host, dry_run=dry_run)
+    document = changes_object("reset", changes, dry_run)
+    if as_json:
+        print_json(document)
+    else:
+        from fusetune.report.text import print_changes
+
+        print_changes(document)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune set``."""
+
+import click
+
+from fusetune.apply import set_knobs
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import dry_run_option, json_option, pass_host, print_json, target
+from fusetune.host import Host
+from fusetune.knobs import Scope, parse_assignments
+from fusetune.policy import parse_owners
+from fusetune.report.objects import changes_object
+
+
+@click.command("set", help=COMMANDS["set"])
+@click.argument("name", metavar="M|host")
+@click.argument("words", metavar="KNOB=VALUE...", nargs=-1, required=True)
+@click.option(
+    "--allow-owner",
+    "owners",
+    multiple=True,
+    metavar="USER",
+    help="Allow more dirty memory to this user's mounts; may be repeated.",
+)
+@dry_run_option
+@json_option
+@pass_host
+def command(
+    host: Host,
+    name: str,
+    words: tuple[str, ...],
+    owners: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    mount = target(host, name)
+    values = parse_assignments(words, Scope.MOUNT if mount else Scope.HOST)
+    changes = set_knobs(host, mount, values, parse_owners(owners), dry_run=dry_run)
+    document = changes_object("set", changes, dry_run)
+    if as_json:
+        print_json(document)
+    else:
+        from fusetune.report.text import print_changes
+
+        print_changes(document)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune show``."""
+
+import click
+
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import json_option, pass_host, print_json, target, warn
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.report.objects import show_object
+from fusetune.status import knob_states
+from fusetune.store import Journal, saved_for
+
+
+@click.command("show", help=COMMANDS["show"])
+@click.argument("name", metavar="M|host")
+@click.option("--long", "-l", is_flag=True, help="Add what each knob does, its risk and source.")
+@json_option
+@pass_host
+def command(host: Host, name: str, long: bool, as_json: bool) -> None:
+    mount = target(host, name)
+    journal = saved = None
+    try:
+        journal = Journal(host, mount)
+        saved = saved_for(host, mount) if mount else None
+    except FusetuneError as error:
+        warn(str(error))
+    document = show_object(mount, knob_states(host, mount, journal), saved)
+    if as_json:
+        print_json(document)
+    else:
+        from fusetune.report.text import print_show
+
+        print_show(document, long)

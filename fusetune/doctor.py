@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What on this host limits FUSE, and what to do about it."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.knobs import LIVE, SYSTEM, Absent, Knob
+from fusetune.knobs.remount import dirtied_bytes, remount_hint
+from fusetune.mounts import FUSECTL, Mount, discover, printable
+from fusetune.policy import excluded_reason
+from fusetune.status import is_tuned, values_now
+
+# 256 pages and libfuse's header page: its buffer without further options (fuse_lowlevel.c), which
+# a pipe must hold whole for splice.
+LIBFUSE_BUFFER = 256 * 4096 + 4096
+_UNANSWERED_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that limits FUSE here: ``what``, its ``remedy``, and on which mount, if on one."""
+
+    name: str
+    what: str
+    remedy: str
+    mount: Mount | None = None
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A knob of this kernel, present with its value now or absent with the reason."""
+
+    knob: Knob
+    value: int | None
+    absent: str | None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that ``doctor`` has to say."""
+
+    features: list[Feature]
+    findings: list[Finding]
+
+
+def diagnose(host: Host) -> Diagnosis:
+    """Look at the host and at every FUSE mount; touches no path in a mount."""
+    mounts = discover(host)
+    features = [_feature(host, knob, None) for knob in SYSTEM]
+    if mounts:
+        features += [_feature(host, knob, mounts[0]) for knob in LIVE]
+    return Diagnosis(features, [*_on_host(host, mounts), *_on_mounts(host, mounts)])
+
+
+def _feature(host: Host, knob: Knob, mount: Mount | None) -> Feature:
+    try:
+        return Feature(knob, knob.read(host, mount), None)
+    except (Absent, FusetuneError) as why:
+        return Feature(knob, None, str(why))
+
+
+def _on_host(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
+    if not shutil.which("fio"):
+        yield Finding("fio", "fio is not installed, so nothing can be measured", "apt install fio")
+    if os.geteuid() != 0:
+        yield Finding(
+            "permission", "only root may change knobs and see every connection", "run it as root"
+        )
+    if mounts and not any(mount.connection for mount in mounts):
+        yield Finding(
+            "fusectl",
+            f"no connection is shown under /{FUSECTL}: max_background cannot be seen or set",
+            f"mount -t fusectl fusectl /{FUSECTL}",
+        )
+    now = values_now(host, None)
+    if now.get("fs.pipe-max-size", LIBFUSE_BUFFER) < LIBFUSE_BUFFER:
+        yield Finding(
+            "pipe-max-size",
+            f"fs.pipe-max-size is {now['fs.pipe-max-size']}, smaller than a libfuse server's "
+            f"buffer of {LIBFUSE_BUFFER} bytes: an unprivileged server cannot splice and copies",
+            "fusetune set host fs.pipe-max-size=2M, then mount again",
+        )
+    limit = now.get("fs.fuse.max_pages_limit")
+    if limit is not None and limit <= 256:
+        yield Finding(
+            "max_pages_limit",
+            f"fs.fuse.max_pages_limit is {limit}: no request holds more pages, "
+            "also of a server that asks for more",
+            "fusetune set host fs.fuse.max_pages_limit=1024, then mount again",
+        )
+    for kept in sorted((host.state_dir / "undo").glob("*.damaged-*")):
+        yield Finding(
+            "damaged-journal",
+            f"a damaged undo journal is kept as {kept}",
+            "look at the values with 'fusetune show', then remove the file",
+        )
+
+
+def _on_mounts(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
+    waiting = {mount.path: _waiting(host, mount) for mount in mounts}
+    if any(waiting.values()):
+        time.sleep(_UNANSWERED_SECONDS)
+    for mount in mounts:
+        if excluded_reason(mount):
+            continue
+        path = printable(mount.path)
+        count = min(waiting[mount.path], _waiting(host, mount))
+        if count:
+            yield Finding(
+                "waiting",
+                f"{count} requests wait for the server of {path}: it is busy, stopped or hung",
+                "see its process; 'echo 1 > "
+                f"/{mount.control}/{mount.connection}/abort' ends a hung one",
+                mount,
+            )
+        if not is_tuned(values_now(host, mount)):
+            yield Finding(
+                "stock", f"{path} has the kernel's default values", f"fusetune auto {path}", mount
+            )
+        if mount.fstype != "virtiofs" and dirtied_bytes(host, mount) == 0:
+            yield Finding(
+                "writeback-cache",
+                f"no page was ever dirtied in {path}: unless nothing was written yet, it has no "
+                "writeback cache, and each small write is a request of its own",
+                f"if data does not change behind the mount, {remount_hint(mount, 'writeback_cache')}",
+                mount,
+            )
+
+
+def _waiting(host: Host, mount: Mount) -> int:
+    """Return how many requests wait for an answer (fusectl's ``waiting``)."""
+    if mount.connection is None:
+        return 0
+    try:
+        return int(host.read(f"{mount.control}/{mount.connection}/waiting"))
+    except OSError:
+        return 0

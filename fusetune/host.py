@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where this host keeps what fusetune reads and writes."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fusetune.errors import FusetuneError, reason
+
+STATE_DIR = Path("/var/lib/fusetune")
+RUN_DIR = Path("/run/fusetune")
+
+
+@dataclass(frozen=True)
+class Host:
+    """The roots of /proc and /sys, and fusetune's own folders.
+
+    ``root`` is "/" but in unit tests, where it is a folder tree laid out like it.
+    """
+
+    root: str = "/"
+    state_dir: Path = STATE_DIR
+    run_dir: Path = RUN_DIR
+    boot_id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "boot_id", self.read("proc/sys/kernel/random/boot_id"))
+
+    @property
+    def real(self) -> bool:
+        """Whether this is the running system and not a folder tree."""
+        return self.root == "/"
+
+    def path(self, relative: str) -> str:
+        """Return the full path of a file given relative to the root."""
+        return os.path.join(self.root, relative)
+
+    def read(self, relative: str) -> str:
+        """Return the stripped text of a small /proc or /sys file.
+
+        Raises FileNotFoundError where the kernel lacks it, other OSErrors as they come.
+        """
+        # os.read, not open(): five files a mount, a thousand mounts.
+        fd = os.open(self.path(relative), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, 65536).decode("utf-8", "surrogateescape").strip()
+        finally:
+            os.close(fd)
+
+    def write(self, relative: str, text: str) -> None:
+        """Write ``text`` to a /proc or /sys file in one write call.
+
+        Raises OSError: EINVAL where the kernel refuses the value, ENODEV or ENOENT where the
+        mount went away.
+        """
+        fd = os.open(self.path(relative), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+
+    def make_dir(self, folder: Path) -> Path:
+        """Create one of fusetune's own folders (0755) and return it."""
+        try:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        except OSError as error:
+            raise FusetuneError(
+                f"cannot create {folder}: {reason(error)}; run it as root"
+            ) from error
+        return folder

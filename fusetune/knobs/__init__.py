@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What can be tuned: every knob, in tables by where it lives.
+
+A new knob is one more entry in ``live``, ``system`` or ``remount``.
+"""
+
+import difflib
+
+from fusetune.errors import UsageError
+from fusetune.knobs.base import Absent, Access, Knob, Scope, parse_number
+from fusetune.knobs.live import LIVE
+from fusetune.knobs.remount import REMOUNT, RemountKnob
+from fusetune.knobs.system import SYSTEM
+
+__all__ = [
+    "LIVE",
+    "REMOUNT",
+    "SYSTEM",
+    "Absent",
+    "Access",
+    "Knob",
+    "RemountKnob",
+    "Scope",
+    "named",
+    "parse_assignments",
+    "parse_number",
+]
+
+
+def named(name: str) -> Knob | RemountKnob:
+    """Return the knob of that name; UsageError with the nearest known name if there is none."""
+    known: dict[str, Knob | RemountKnob] = {knob.name: knob for knob in (*LIVE, *SYSTEM, *REMOUNT)}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    raise UsageError(f"unknown knob {name!r}: {hint}")
+
+
+def parse_assignments(words: tuple[str, ...], scope: Scope) -> dict[Knob, int]:
+    """Parse ``KNOB=V`` words for knobs of ``scope``; a knob given twice is an error.
+
+    Raises UsageError naming the word, and for a knob of another scope how to set that one.
+    """
+    values: dict[Knob, int] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"{word!r} is not KNOB=VALUE")
+        knob = named(name)
+        if isinstance(knob, RemountKnob):
+            raise UsageError(f"{name} is settled at mount time and needs a remount: {knob.remedy}")
+        if knob.scope is not scope:
+            target = "host" if knob.scope is Scope.HOST else "MOUNT"
+            raise UsageError(f"{name} is set per {knob.scope}: fusetune set {target} {name}={text}")
+        if knob in values:
+            raise UsageError(f"{name} is given twice; give it once")
+        values[knob] = knob.parse(text)
+    return values

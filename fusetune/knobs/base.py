@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a knob is: its name, unit, range, place, and how it is read and written."""
+
+import errno
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fusetune.errors import FusetuneError, UsageError, reason
+from fusetune.host import Host
+from fusetune.mounts import Mount
+
+_SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+# ENODEV: a sysfs file that was open when its device went away.
+_GONE = (errno.ENOENT, errno.ENODEV)
+_UNIT_BYTES = {"bytes": 1, "KiB": 1 << 10}
+
+
+class Scope(StrEnum):
+    """What one value of a knob governs."""
+
+    MOUNT = "mount"
+    HOST = "host"
+
+
+class Access(StrEnum):
+    """How a workload uses a mount, as far as a knob may matter to it."""
+
+    BUFFERED_READ = "buffered read"
+    BUFFERED_WRITE = "buffered write"
+    DIRECT_WRITE = "direct write"
+    METADATA = "metadata"
+
+
+class Absent(Exception):
+    """This kernel, or this mount, has no such knob; the text says why."""
+
+
+def parse_number(text: str) -> int:
+    """Parse a whole number with an optional K, M or G (powers of 1024) at its end.
+
+    Raises UsageError for anything else.
+    """
+    match = re.fullmatch(r"(\d{1,18})([KMG]?)(i?B)?", text.strip(), re.IGNORECASE)
+    if not match:
+        raise UsageError(f"{text!r} is not a whole number (K, M and G suffixes are taken)")
+    return int(match[1]) * _SUFFIXES[match[2].upper()]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One tunable value.
+
+    ``unit``: "percent", "KiB", "requests", "bytes", "pages", "switch" (0 or 1).
+    ``low``, ``high``: what the kernel takes; high None: no bound. ``step``: the kernel rounds down
+    to a multiple of it. ``stock``: the kernel's value without us, None where it follows the
+    memory size. ``absent``: what it means if the file is not there. ``words``: how the kernel
+    spells values that it does not print as numbers. ``source``: where the facts come from.
+
+    For knobs that ``auto`` searches, ``candidates``: values to try besides stock, the safest
+    first; ``ordered``: False if they are categories; ``interacts``: knobs whose best value may
+    depend on this one's; ``affects``: which `Access` of a workload it can matter to. ``follows``:
+    (knob, numerator, denominator): moves with that knob as a share of it, instead of by search.
+    """
+
+    name: str
+    unit: str
+    scope: Scope
+    file: str
+    low: int
+    high: int | None
+    stock: int | None
+    summary: str
+    risk: str
+    source: str
+    absent: str
+    step: int = 1
+    words: Mapping[int, str] | None = None
+    candidates: tuple[int, ...] = ()
+    ordered: bool = True
+    interacts: tuple[str, ...] = ()
+    affects: frozenset[Access] = frozenset()
+    follows: tuple[str, int, int] | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def location(self, mount: Mount | None) -> str:
+        """Return the file's path relative to the root; raises `Absent` where there can be none."""
+        if mount is None:
+            return self.file
+        if "{bdi}" in self.file and mount.bdi is None:
+            raise Absent("the kernel shows no bdi for this mount")
+        if "{connection}" in self.file and mount.connection is None:
+            raise Absent(f"no connection under /{mount.control}: {self.absent}")
+        return self.file.format(bdi=mount.bdi, connection=mount.connection, control=mount.control)
+
+    def read(self, host: Host, mount: Mount | None) -> int:
+        """Return the value now, in ``unit``.
+
+        Raises `Absent` where this kernel or mount lacks it, FusetuneError where it cannot be read.
+        """
+        location = self.location(mount)
+        try:
+            text = host.read(location)
+        except OSError as error:
+            if error.errno in _GONE:
+                raise Absent(self.absent) from error
+            raise FusetuneError(f"cannot read /{location}: {reason(error)}") from error
+        for number, word in (self.words or {}).items():
+            if text == word:
+                return number
+        try:
+            return int(text)
+        except ValueError as error:
+            raise FusetuneError(f"/{location} holds {text!r}, not a number") from error
+
+    def write(self, host: Host, mount: Mount | None, value: int) -> None:
+        """Write ``value`` and read it back.
+
+        Raises `Absent` where it is not there (any more), FusetuneError where the kernel refuses
+        the value, permission is missing, or another value is read back.
+        """
+        location = self.location(mount)
+        text = self.words[value] if self.words else str(value)
+        try:
+            host.write(location, text)
+        except OSError as error:
+            if error.errno in _GONE:
+                raise Absent(self.absent) from error
+            if error.errno in (errno.EACCES, errno.EPERM):
+                raise FusetuneError(
+                    f"cannot write /{location}: {reason(error)}; run it as root"
+                ) from error
+            raise FusetuneError(
+                f"the kernel refused {self.name}={value} in /{location}: {reason(error)}"
+            ) from error
+        back = self.read(host, mount)
+        if back != value:
+            raise FusetuneError(f"/{location} reads {back} after {value} was written to it")
+
+    def parse(self, text: str) -> int:
+        """Parse and check a value given by the user; returns it in ``unit``.
+
+        A suffix K, M or G counts bytes, so ``read_ahead_kb=16M`` is 16384. Raises UsageError.
+        """
+        value = parse_number(text)
+        if text.strip()[-1:].isalpha():
+            if self.unit not in _UNIT_BYTES:
+                raise UsageError(f"{self.name} counts {self.unit}; give a number without suffix")
+            value //= _UNIT_BYTES[self.unit]
+        if value < self.low or (self.high is not None and value > self.high):
+            top = "no upper bound" if self.high is None else str(self.high)
+            raise UsageError(f"{self.name}={text} is out of range: {self.low} to {top} {self.unit}")
+        if value % self.step:
+            raise UsageError(f"{self.name}={text}: the kernel takes multiples of {self.step}")
+        return value

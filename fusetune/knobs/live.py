@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Knobs of one mount that take effect at once: its bdi in sysfs and its connection in fusectl."""
+
+import os
+
+from fusetune.knobs.base import Access, Knob, Scope
+
+_PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
+_NO_BDI = "the mount is gone, or this kernel does not offer it (strict_limit: Linux 6.2)"
+_NO_CONNECTION = "fusectl is not mounted: mount -t fusectl fusectl /sys/fs/fuse/connections"
+
+LIVE = (
+    Knob(
+        name="read_ahead_kb",
+        unit="KiB",
+        scope=Scope.MOUNT,
+        file="sys/class/bdi/{bdi}/read_ahead_kb",
+        low=0,
+        high=None,
+        stock=128,
+        step=_PAGE_KIB,
+        summary="how far the kernel reads ahead of a sequential reader",
+        risk="too much wastes bandwidth and page cache where reads are short or random",
+        source="mm/backing-dev.c read_ahead_kb_store(); fs/fuse/inode.c process_init_reply()",
+        absent=_NO_BDI,
+        candidates=(0, 32, 64, *(128 << power for power in range(9))),
+        interacts=("max_background",),
+        affects=frozenset({Access.BUFFERED_READ}),
+    ),
+    Knob(
+        name="max_background",
+        unit="requests",
+        scope=Scope.MOUNT,
+        file="{control}/{connection}/max_background",
+        low=0,
+        high=65535,
+        stock=12,
+        summary="how many background requests (readahead, writeback, async direct I/O) may be "
+        "with the server at once",
+        risk="a server that is slow or keeps a buffer for each request needs more memory",
+        source="fs/fuse/control.c fuse_conn_max_background_write(); FUSE_DEFAULT_MAX_BACKGROUND",
+        absent=_NO_CONNECTION,
+        candidates=(12, 16, 24, 32, 48, 64, 96, 128, 256),
+        interacts=("read_ahead_kb", "max_ratio"),
+        affects=frozenset({Access.BUFFERED_READ, Access.BUFFERED_WRITE}),
+    ),
+    Knob(
+        name="congestion_threshold",
+        unit="requests",
+        scope=Scope.MOUNT,
+        file="{control}/{connection}/congestion_threshold",
+        low=0,
+        high=65535,
+        stock=9,
+        summary="from how many background requests on readahead holds back",
+        risk="as max_background; the kernel sets it to three quarters of that",
+        source="fs/fuse/control.c; fs/fuse/file.c fuse_readahead()",
+        absent=_NO_CONNECTION,
+        follows=("max_background", 3, 4),
+    ),
+    Knob(
+        name="max_ratio",
+        unit="percent",
+        scope=Scope.MOUNT,
+        file="sys/class/bdi/{bdi}/max_ratio",
+        low=0,
+        high=100,
+        stock=1,
+        summary="share of the host's dirty-page limit that this mount may fill",
+        risk="a server that hangs keeps that much more memory dirty",
+        source="Documentation/ABI/testing/sysfs-class-bdi; fs/fuse/inode.c fuse_bdi_init()",
+        absent=_NO_BDI,
+        candidates=(1, 2, 5, 10, 20, 40, 70, 100),
+        interacts=("strict_limit", "max_background"),
+        affects=frozenset({Access.BUFFERED_WRITE}),
+    ),
+    Knob(
+        name="strict_limit",
+        unit="switch",
+        scope=Scope.MOUNT,
+        file="sys/class/bdi/{bdi}/strict_limit",
+        low=0,
+        high=1,
+        stock=1,
+        summary="1: max_ratio holds always; 0: only once the host's dirty pages reach its limit",
+        risk="0 lets a server that hangs pin dirty memory up to the host's limit",
+        source="Documentation/ABI/testing/sysfs-class-bdi; mm/page-writeback.c",
+        absent=_NO_BDI,
+        candidates=(1, 0),
+        ordered=False,
+        interacts=("max_ratio",),
+        affects=frozenset({Access.BUFFERED_WRITE}),
+    ),
+)

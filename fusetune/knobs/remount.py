@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is settled when a server mounts, and how each server is told.
+
+None of these can be changed while mounted: FUSE settles them in INIT or at open. ``SPELLINGS`` is
+a table of file system types; a new one is one more entry.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusetune.host import Host
+from fusetune.mounts import Mount
+
+
+@dataclass(frozen=True)
+class RemountKnob:
+    """A property that only a new mount can have.
+
+    ``remedy``: one sentence on how a server is told. ``source``: where the fact comes from.
+    """
+
+    name: str
+    summary: str
+    remedy: str
+    risk: str
+    source: str
+
+
+_CONN_OPTION = (
+    "a server that reads libfuse's connection options takes -o {0}; others need their own"
+)
+
+REMOUNT = (
+    RemountKnob(
+        "writeback_cache",
+        "small writes gather in the page cache and reach the server in large requests",
+        _CONN_OPTION.format("writeback_cache"),
+        "wrong where data changes behind the mount",
+        "Documentation/filesystems/fuse/fuse-io.rst; FUSE_WRITEBACK_CACHE",
+    ),
+    RemountKnob(
+        "direct_io",
+        "reads and writes bypass the page cache",
+        "high-level libfuse servers take -o direct_io",
+        "no shared mmap on older kernels; small requests cost more",
+        "Documentation/filesystems/fuse/fuse-io.rst; FOPEN_DIRECT_IO",
+    ),
+    RemountKnob(
+        "parallel_direct_writes",
+        "several direct writers in one file at once",
+        "high-level servers on libfuse 3.17 and later take -o parallel_direct_write",
+        "needs a thread-safe server",
+        "include/uapi/linux/fuse.h FOPEN_PARALLEL_DIRECT_WRITES",
+    ),
+    RemountKnob(
+        "atomic_open",
+        "lookup and open in one request",
+        "needs a server and a FUSE module that know it",
+        "a server that does not know it gets the usual two requests",
+        "no stock kernel has it",
+    ),
+    RemountKnob(
+        "max_pages",
+        "most pages a request",
+        "raise fs.fuse.max_pages_limit, then mount a server that asks for more",
+        "larger buffers in server and kernel",
+        "fs/fuse/inode.c process_init_reply()",
+    ),
+    RemountKnob(
+        "max_read",
+        "largest read request",
+        "mount with -o max_read=BYTES",
+        "smaller than readahead splits it",
+        "fs/fuse/inode.c fuse_fill_super_common(); mount.fuse3(8)",
+    ),
+    RemountKnob(
+        "max_write",
+        "largest write request",
+        _CONN_OPTION.format("max_write=BYTES"),
+        "larger buffers in the server",
+        "fs/fuse/inode.c process_init_reply()",
+    ),
+    RemountKnob(
+        "no_file_caps",
+        "no getxattr for security.capability before a write",
+        "needs a FUSE module that knows it",
+        "file capabilities have no effect in the mount",
+        "fs/attr.c file_remove_privs(); no stock kernel has it",
+    ),
+    RemountKnob(
+        "io_uring",
+        "requests through io_uring",
+        "set enable_uring=1 on the host, then mount a libfuse 3.18 server with -o io_uring",
+        "a newer path of kernel and library",
+        "Documentation/filesystems/fuse/fuse-io-uring.rst",
+    ),
+)
+
+# How a server spells a property in its mount options; from each one's own manual.
+SPELLINGS: Mapping[str, Mapping[str, str]] = {
+    "fuse.mirrorfs": {"writeback_cache": "writeback"},
+    "fuse.passthrough_ll": {"writeback_cache": "writeback"},
+    "fuse.mergerfs": {"writeback_cache": "cache.writeback=true,cache.files=auto-full"},
+    "fuse.juicefs": {"writeback_cache": "writeback_cache"},
+}
+
+
+def remount_hint(mount: Mount, name: str) -> str:
+    """Return the sentence that tells how ``mount`` gets the property ``name`` by a remount."""
+    spelling = SPELLINGS.get(mount.fstype, {}).get(name)
+    if spelling:
+        return f"unmount it and mount it again with '-o {spelling}' added to its options"
+    knob = next(knob for knob in REMOUNT if knob.name == name)
+    return f"unmount it and mount it again with {name}: {knob.remedy}"
+
+
+def dirtied_bytes(host: Host, mount: Mount) -> int | None:
+    """Return how many bytes have been dirtied in this mount's page cache since it was mounted.
+
+    0 after buffered writes means that there is no writeback cache. None where debugfs does not
+    tell (mm/backing-dev.c, bdi_debug_stats_show; it needs root and a mounted debugfs).
+    """
+    try:
+        stats = host.read(f"sys/kernel/debug/bdi/{mount.bdi}/stats")
+    except OSError:
+        return None
+    match = re.search(r"^BdiDirtied:\s+(\d+) kB", stats, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None

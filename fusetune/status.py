@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The state of a mount's knobs: values, and who set them."""
+
+from dataclasses import dataclass
+
+from fusetune.apply import knobs_of
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.knobs import LIVE, Absent, Knob
+from fusetune.mounts import Mount
+from fusetune.store import Journal
+
+
+@dataclass(frozen=True)
+class KnobState:
+    """One knob now: ``value`` in its unit, or None and in ``absent`` why there is none.
+
+    ``set_by``: "stock" where it has the kernel's default, "fusetune" where it has what fusetune
+    wrote last, "other" for anything else; None without a value or where it cannot be told.
+    """
+
+    knob: Knob
+    value: int | None
+    set_by: str | None
+    absent: str | None
+
+
+def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
+    """Return the knobs that the mount (or the host, for None) has, by name, in their units."""
+    now = {}
+    for knob in knobs_of(mount):
+        try:
+            now[knob.name] = knob.read(host, mount)
+        except Absent:
+            continue
+    return now
+
+
+def is_tuned(values: dict[str, int]) -> bool:
+    """Whether any live knob among ``values`` differs from the kernel's default."""
+    return any(values.get(knob.name, knob.stock) != knob.stock for knob in LIVE)
+
+
+def knob_states(host: Host, mount: Mount | None, journal: Journal | None) -> list[KnobState]:
+    """Return the state of every knob of the mount, or of the host for None.
+
+    ``journal``: what fusetune wrote; None if that cannot be told.
+    """
+    return [_state(host, mount, journal, knob) for knob in knobs_of(mount)]
+
+
+def _state(host: Host, mount: Mount | None, journal: Journal | None, knob: Knob) -> KnobState:
+    try:
+        value = knob.read(host, mount)
+    except (Absent, FusetuneError) as why:
+        return KnobState(knob, None, None, str(why))
+    if journal is None:
+        return KnobState(knob, value, None, None)
+    record = journal.last.get(knob.name)
+    if record and record.new == value:
+        set_by = "fusetune"
+    elif value == knob.stock or (record is None and knob.stock is None):
+        set_by = "stock"
+    else:
+        set_by = "other"
+    return KnobState(knob, value, set_by, None)

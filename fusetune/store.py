@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is remembered: the undo journal, saved results, and who is at work on a mount."""
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from fusetune.errors import FusetuneError, reason
+from fusetune.host import Host
+from fusetune.mounts import Mount, printable
+
+
+def key_of(mount: Mount | None) -> str:
+    """Return the file name stem under which a mount's journal and lock stand; None: the host."""
+    return "host" if mount is None else mount.bdi or mount.device
+
+
+def _name(mount: Mount | None) -> str:
+    return "this host" if mount is None else printable(mount.path)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One write: ``old`` and ``new`` in the knob's unit, ``time`` in seconds since the epoch."""
+
+    knob: str
+    old: int
+    new: int
+    why: str
+    time: float
+
+
+class Damaged(FusetuneError):
+    """An undo journal is not what was written; it was kept aside."""
+
+
+class Journal:
+    """The undo journal of one mount, or of the host's own knobs.
+
+    A file of lines, each a checksum and a JSON object; the first says which super block of which
+    boot it is about, each other is a `Record`. A line is on disk before its value is written to
+    the kernel, so an unfinished last line speaks of a write that was never made, and is dropped.
+    A journal about a mount or a boot that is gone has nothing left to undo, and is dropped whole.
+    """
+
+    def __init__(self, host: Host, mount: Mount | None) -> None:
+        """Read the journal if there is one. Raises `Damaged`, or FusetuneError if unreadable."""
+        self._host = host
+        self.path = host.state_dir / "undo" / f"{key_of(mount)}.journal"
+        self._about = {
+            "boot_id": host.boot_id,
+            "instance": mount.instance if mount else None,
+        }
+        self._target = _name(mount)
+        self.records: list[Record] = []
+        self._size = 0
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise FusetuneError(
+                f"cannot read the undo journal {self.path}: {reason(error)}"
+            ) from error
+        whole = text[: text.rfind(b"\n") + 1]
+        try:
+            about, *rest = [_unpack(line) for line in whole.splitlines()] or [{}]
+            records = [Record(**fields) for fields in rest]
+        except (ValueError, TypeError) as error:
+            raise Damaged(self._keep_aside()) from error
+        if about == self._about:
+            self.records, self._size = records, len(whole)
+
+    def _keep_aside(self) -> str:
+        kept = self.path.with_name(f"{self.path.name}.damaged-{int(time.time())}")
+        try:
+            os.rename(self.path, kept)
+        except OSError as error:
+            return f"the undo journal {self.path} is damaged, do not trust it: {reason(error)}"
+        return (
+            f"the undo journal of {self._target} was damaged and is kept as {kept}; the "
+            "values before cannot be told from it: see 'fusetune show' and set them by hand"
+        )
+
+    @property
+    def originals(self) -> dict[str, int]:
+        """Return the value of each changed knob as it was found before the first change."""
+        found: dict[str, int] = {}
+        for record in self.records:
+            found.setdefault(record.knob, record.old)
+        return found
+
+    @property
+    def last(self) -> dict[str, Record]:
+        """Return the latest record of each changed knob."""
+        return {record.knob: record for record in self.records}
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Put ``records`` on disk. Raises FusetuneError, having added nothing, if it cannot."""
+        lines = [_pack(asdict(record)) for record in records]
+        if not self._size:
+            lines.insert(0, _pack(self._about))
+            self._host.make_dir(self.path.parent)
+        data = b"".join(lines)
+        fd = -1
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            os.ftruncate(fd, self._size)
+            if os.pwrite(fd, data, self._size) != len(data):
+                os.ftruncate(fd, self._size)
+                raise OSError(28, "No space left on device")
+            os.fsync(fd)
+            if not self._size:
+                _sync_folder(self.path.parent)
+        except OSError as error:
+            raise FusetuneError(
+                f"cannot write the undo journal {self.path}: {reason(error)}; nothing was changed"
+            ) from error
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        self._size += len(data)
+        self.records.extend(records)
+
+    def remove(self) -> None:
+        """Forget everything: there is nothing left to undo."""
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+        self.records.clear()
+        self._size = 0
+
+
+def _pack(fields: Mapping[str, Any]) -> bytes:
+    text = json.dumps(fields, sort_keys=True).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _unpack(line: bytes) -> dict[str, Any]:
+    """Return a journal line's object; ValueError if it is not as it was written."""
+    checksum, _, text = line.partition(b" ")
+    if int(checksum, 16) != zlib.crc32(text):
+        raise ValueError("checksum")
+    fields: dict[str, Any] = json.loads(text)
+    return fields
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def journals(host: Host) -> list[Path]:
+    """Return the undo journals there are, by file."""
+    return sorted((host.state_dir / "undo").glob("*.journal"))
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What ``auto`` found best for a mount, to be set again when it is mounted again."""
+
+    path: str
+    fstype: str
+    source: str
+    values: dict[str, int]
+    gain: float
+    time: float
+
+
+def _saved_path(host: Host, mount: Mount) -> Path:
+    identity = "\0".join((mount.path, mount.fstype, mount.source))
+    digest = hashlib.sha256(os.fsencode(identity)).hexdigest()[:20]
+    return host.state_dir / "saved" / f"{digest}.json"
+
+
+def save(host: Host, mount: Mount, values: Mapping[str, int], gain: float) -> None:
+    """Keep ``values`` for this path, type and source. Raises FusetuneError if it cannot."""
+    path = _saved_path(host, mount)
+    host.make_dir(path.parent)
+    saved = Saved(mount.path, mount.fstype, mount.source, dict(values), gain, time.time())
+    new = path.with_suffix(".new")
+    try:
+        with open(new, "w", encoding="utf-8") as stream:
+            json.dump(asdict(saved), stream, indent=2)
+            stream.write("\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(new, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise FusetuneError(f"cannot save the result in {path}: {reason(error)}") from error
+
+
+def saved_for(host: Host, mount: Mount) -> Saved | None:
+    """Return what is saved for ``mount``. Raises FusetuneError if the file is not readable."""
+    path = _saved_path(host, mount)
+    try:
+        return Saved(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise FusetuneError(f"cannot read the saved result {path}: {error}; remove it") from error
+
+
+def forget(host: Host, mount: Mount) -> bool:
+    """Remove what is saved for ``mount``; return whether there was anything."""
+    try:
+        _saved_path(host, mount).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def forget_all(host: Host) -> None:
+    """Remove what is saved for every mount, mounted now or not."""
+    for path in (host.state_dir / "saved").glob("*.json"):
+        path.unlink(missing_ok=True)
+
+
+class Lock:
+    """Sole right to change or measure one mount (or the host's knobs); freed also by a crash.
+
+    A file under the run folder locked with flock(2), removed on release.
+    """
+
+    def __init__(self, host: Host, mount: Mount | None) -> None:
+        """Take the lock. Raises FusetuneError, naming the other process, if it is taken."""
+        self._path = host.make_dir(host.run_dir) / f"{key_of(mount)}.lock"
+        while True:
+            try:
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise FusetuneError(
+                    f"cannot lock {_name(mount)}: {self._path}: {reason(error)}; run it as root"
+                ) from error
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
+                os.close(self._fd)
+                raise FusetuneError(
+                    f"another fusetune (pid {owner or 'unknown'}) is at work on {_name(mount)}; "
+                    "wait for it to end"
+                ) from error
+            if self._current():
+                break
+            os.close(self._fd)  # its holder removed the file between our open and lock
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+
+    def _current(self) -> bool:
+        try:
+            return os.stat(self._path).st_ino == os.fstat(self._fd).st_ino
+        except FileNotFoundError:
+            return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._path.unlink(missing_ok=True)
+        os.close(self._fd)
+
+
+def scratch_note(host: Host, mount: Mount) -> Path:
+    """Return the file that names a benchmark's scratch folder while there is one.
+
+    It lets the next run remove what a killed one could not.
+    """
+    return host.run_dir / f"{key_of(mount)}.scratch"
+
+
+@contextmanager
+def noted(note: Path, text: str) -> Iterator[None]:
+    """Keep ``text`` in the file ``note`` while the context lasts."""
+    note.write_bytes(os.fsencode(text))
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fio job files, and what each of them measures.
+
+A new workload is a job file ``NAME.fio`` and an entry here. A job file may use the environment's
+``FUSETUNE_RUNTIME`` (milliseconds), ``FUSETUNE_READ_SIZE`` and ``FUSETUNE_WRITE_SIZE`` (bytes) and
+``FUSETUNE_FILES``, and the files ``read-data`` (laid out beforehand) and ``write-data``.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from fusetune.errors import FusetuneError, UsageError
+from fusetune.knobs import Access
+
+Job = Mapping[str, Any]
+DEFAULT = "mixed"
+
+
+def bytes_per_second(jobs: Sequence[Job]) -> float:
+    """Return the geometric mean of the jobs' rates in bytes/s; fsync at the end is counted."""
+    rates = [sum(float(job[way]["bw_bytes"]) for way in ("read", "write")) for job in jobs]
+    if not rates or min(rates) <= 0:
+        raise FusetuneError("fio reports no bytes moved")
+    return statistics.geometric_mean(rates)
+
+
+def operations_per_second(jobs: Sequence[Job]) -> float:
+    """Return file operations/s over all jobs, from fio's completion latency (nanoseconds).
+
+    The file engines report each operation as a read (fio's engines/filecreate.c and its kin);
+    their runtime in whole milliseconds would be too coarse.
+    """
+    latencies = [job["read"]["clat_ns"] for job in jobs]
+    seconds = sum(float(latency["mean"]) * latency["N"] for latency in latencies) / 1e9
+    if seconds <= 0:
+        raise FusetuneError("fio reports no operation done")
+    return float(sum(latency["N"] for latency in latencies)) / seconds
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is measured, in which unit (more is better), and what it needs.
+
+    ``accesses`` tells which knobs can matter; ``reads``: needs a file laid out; ``writes``: fills
+    ``write-data``; ``figure`` takes fio's jobs and returns the figure.
+    """
+
+    name: str
+    measures: str
+    accesses: frozenset[Access]
+    reads: bool = False
+    writes: bool = False
+    unit: str = "bytes_per_second"
+    figure: Callable[[Sequence[Job]], float] = bytes_per_second
+
+    @property
+    def job(self) -> str:
+        """Text of the fio job file."""
+        return (files(__package__) / f"{self.name}.fio").read_text(encoding="utf-8")
+
+
+_READ = frozenset({Access.BUFFERED_READ})
+_WRITE = frozenset({Access.BUFFERED_WRITE})
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            "mixed",
+            "a reader, a writer and a random reader at once",
+            _READ | _WRITE,
+            reads=True,
+            writes=True,
+        ),
+        Workload("seq-read", "cold sequential reading", _READ, reads=True),
+        Workload(
+            "seq-write", "sequential writing in 128 KiB blocks, with fsync", _WRITE, writes=True
+        ),
+        Workload(
+            "small-write", "sequential 4 KiB buffered writing, with fsync", _WRITE, writes=True
+        ),
+        Workload("rand-read", "cold random 4 KiB reading", _READ, reads=True),
+        Workload("rand-write", "random 4 KiB buffered writing, with fsync", _WRITE, writes=True),
+        Workload(
+            "shared-write",
+            "four direct writers in one file",
+            frozenset({Access.DIRECT_WRITE}),
+            writes=True,
+        ),
+        Workload(
+            "metadata",
+            "create, open, stat and unlink of small files",
+            frozenset({Access.METADATA}),
+            unit="operations_per_second",
+            figure=operations_per_second,
+        ),
+    )
+}
+
+
+def chosen(names: Sequence[str]) -> list[Workload]:
+    """Return the workloads of these names, each once, or the default for none.
+
+    Raises UsageError for an unknown name.
+    """
+    unknown = [name for name in names if name not in WORKLOADS]
+    if unknown:
+        raise UsageError(f"unknown workload {unknown[0]!r}; known are {', '.join(WORKLOADS)}")
+    return [WORKLOADS[name] for name in dict.fromkeys(names or (DEFAULT,))]
