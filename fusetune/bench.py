@@ -4,14 +4,11 @@
 import errno
 import json
 import os
-import secrets
-import select
 import shutil
-import stat
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,7 +17,7 @@ from fusetune.child import Interruption, Owner, Unanswered
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts import Mount, printable, still_mounted
-from fusetune.store import noted, scratch_note
+from fusetune.scratch import failure, scratch
 from fusetune.workloads import Workload
 
 MIB = 1 << 20
@@ -28,20 +25,6 @@ _LARGEST_FILE = 256 * MIB
 _SMALLEST_FILE = 4 * MIB
 _LEAST_FREE = 16 * MIB
 _SAMPLES_WANTED = 24  # that the budget of bytes must pay for
-_NAME_PREFIX = ".fusetune-"
-
-# What an error number of fio's means to whoever runs a benchmark.
-_REMEDIES = {
-    errno.ENOSPC: "no space is left in it; free some, or use a smaller --size",
-    errno.EDQUOT: "its quota is used up; free some, or use a smaller --size",
-    errno.EROFS: "it is read-only; nothing can be measured without a scratch file",
-    errno.EACCES: "permission denied; its owner must be able to write in its top folder",
-    errno.EPERM: "not permitted; its owner must be able to write in its top folder",
-    errno.ENOTCONN: "its server has died; mount it again",
-    errno.ECONNABORTED: "its server has died; mount it again",
-    errno.ENODEV: "it was unmounted meanwhile",
-    errno.ENOENT: "it was unmounted, or its folder removed, meanwhile",
-}
 
 
 @dataclass(frozen=True)
@@ -50,12 +33,6 @@ class Budget:
 
     seconds: float = 60.0
     bytes_written: int = 2 << 30
-
-
-def failure(mount: Mount, number: int, doing: str) -> FusetuneError:
-    """Return the error for ``number`` (errno) met on ``mount`` while ``doing`` something."""
-    remedy = _REMEDIES.get(number, f"{os.strerror(number)}; see its server's log")
-    return FusetuneError(f"cannot {doing} in {printable(mount.path)}: {remedy}")
 
 
 class Bench:
@@ -73,9 +50,11 @@ class Bench:
         budget: Budget,
         interruption: Interruption,
         size: int | None = None,
-        fio: str = "fio",
+        sample_seconds: float | None = None,
     ) -> None:
         """Prepare nothing yet. ``size``: bytes of a scratch file, None: as fits.
+
+        ``sample_seconds``: how long one fio run may take, None: as the budget allows.
 
         Raises FusetuneError if fio is missing or this user may not act as the mount's owner.
         """
@@ -89,18 +68,19 @@ class Bench:
         self._asked_size = size
         self._owner = Owner.of(mount)
         self._owner.check()
-        found = shutil.which(fio)
-        if not found:
-            raise FusetuneError(f"{fio} is not installed: apt install fio, or dnf install fio")
-        self._fio = found
+        fio = shutil.which("fio")
+        if not fio:
+            raise FusetuneError("fio is not installed: apt install fio, or dnf install fio")
+        self._fio = fio
         self._folder = ""
         self._stuck: list[subprocess.Popen[bytes]] = []
         self._sizes: dict[str, int] = {}
         self._read_size = 0
+        self._files = 0
         self._cost: list[float] = []
         self._contexts = ExitStack()
         # Short samples, many of them: a host's drift is slower than a pair.
-        self.sample_seconds = min(2.0, max(0.2, budget.seconds / 200))
+        self.sample_seconds = sample_seconds or min(2.0, max(0.2, budget.seconds / 200))
         self._start = time.monotonic()
 
     @property
@@ -130,17 +110,18 @@ class Bench:
         return max(0, int(count))
 
     def __enter__(self) -> Self:
-        try:
-            remove_left_behind(self._host, self.mount)
-            self._make_folder()
+        with ExitStack() as contexts:
+            seconds = max(1.0, min(5.0, self.seconds_left))
+            self._folder, free = contexts.enter_context(
+                scratch(self._host, self.mount, self._owner, self._stuck, seconds)
+            )
+            self._fit(free)
             self._lay_out()
-        except BaseException:
-            self._close()
-            raise
+            self._contexts = contexts.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._close()
+        self._contexts.close()
 
     def measure(self) -> dict[str, float]:
         """Measure every workload once; return the figure of each, in its unit.
@@ -156,30 +137,6 @@ class Bench:
         self.evaluations += 1
         return figures
 
-    # Scratch folder
-
-    def _call(
-        self, work: Callable[[], Any], doing: str, if_late: Callable[[], Any] = lambda: None
-    ) -> Any:
-        try:
-            return child.call(work, self._owner, max(1.0, min(10.0, self.seconds_left)), if_late)
-        except OSError as error:
-            raise failure(self.mount, error.errno or errno.EIO, doing) from error
-
-    def _make_folder(self) -> None:
-        folder = os.path.join(self.mount.path, _NAME_PREFIX + secrets.token_hex(8))
-        self._contexts.enter_context(noted(scratch_note(self._host, self.mount), folder))
-        device, free = self._call(
-            lambda: _create(folder), "create a scratch folder", lambda: _remove(folder, [])
-        )
-        self._folder = folder
-        if device != self.mount.device:
-            raise FusetuneError(
-                f"{printable(self.mount.path)} now leads to another file system; "
-                "it was unmounted or covered meanwhile"
-            )
-        self._fit(free)
-
     def _fit(self, free: int | None) -> None:
         """Choose file sizes (bytes) that fit free space and budget."""
         files = 1 + any(w.reads for w in self.workloads)
@@ -194,21 +151,6 @@ class Bench:
         self._largest = max(_SMALLEST_FILE, largest // MIB * MIB)
         self._sizes = {w.name: min(self._largest, 8 * MIB) for w in self.workloads}
 
-    def _close(self) -> None:
-        folder, self._folder = self._folder, ""
-        try:
-            if folder and still_mounted(self._host, self.mount):
-                waiting = [os.pidfd_open(process.pid) for process in self._stuck]
-                with suppress(Unanswered, OSError):
-                    # Unanswered: the child goes on waiting for the server, then removes it.
-                    child.call(lambda: _remove(folder, waiting), self._owner, 3.0)
-                for pidfd in waiting:
-                    os.close(pidfd)
-        finally:
-            self._contexts.close()
-
-    # fio
-
     def _lay_out(self) -> None:
         """Write the file that reads use, and learn what an evaluation costs."""
         if any(workload.reads for workload in self.workloads):
@@ -216,6 +158,8 @@ class Bench:
         for workload in self.workloads:
             if workload.writes:
                 self._size_writes(workload)
+            if workload.makes_files:
+                self._size_files(workload)
         self.measure()
         self.evaluations -= 1  # a warm-up, not a sample
 
@@ -253,6 +197,12 @@ class Bench:
             if self._sizes[workload.name] <= size:
                 return
 
+    def _size_files(self, workload: Workload) -> None:
+        """Let a sample make as many small files as take about ``sample_seconds``."""
+        self._files = 10
+        rate = workload.figure(self._run_workload(workload))
+        self._files = max(10, min(2000, int(rate * self.sample_seconds / 4)))
+
     def _run_workload(self, workload: Workload) -> list[dict[str, Any]]:
         jobs = self._run_fio(workload.job, self.sample_seconds, self._parameters(workload))
         self.bytes_written += sum(int(job["write"]["io_bytes"]) for job in jobs)
@@ -263,7 +213,7 @@ class Bench:
             "FUSETUNE_RUNTIME": str(int(self.sample_seconds * 1000)),
             "FUSETUNE_READ_SIZE": str(self._read_size),
             "FUSETUNE_WRITE_SIZE": str(self._sizes[workload.name]),
-            "FUSETUNE_FILES": "100",
+            "FUSETUNE_FILES": str(self._files),
         }
 
     def _run_fio(
@@ -294,6 +244,7 @@ class Bench:
             # fio may print warnings before the JSON document.
             jobs = json.loads(stdout[max(0, stdout.find(b"{")) :])["jobs"]
             error = next((int(job["error"]) for job in jobs if job["error"]), 0)
+            _check_numbers(jobs)
         except (ValueError, KeyError, TypeError) as problem:
             lines = (stderr + stdout).decode("utf-8", "replace").strip().splitlines()
             said = f": {printable(lines[-1][:200])}" if lines else ""
@@ -310,43 +261,17 @@ class Bench:
 
     def _probe(self) -> None:
         """Raise the mount's own error, if it has one, rather than what fio made of it."""
-        self._call(lambda: os.stat(self._folder).st_ino, "measure")
+        try:
+            child.call(lambda: os.stat(self._folder).st_ino, self._owner, 3.0)
+        except OSError as error:
+            raise failure(self.mount, error.errno or errno.EIO, "measure") from error
 
 
-def _create(folder: str) -> tuple[str, int | None]:
-    """Make ``folder``; return its device and the bytes free there (None if it does not say)."""
-    os.mkdir(folder, 0o700)
-    try:
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        space = os.statvfs(folder)
-    except OSError:
-        os.rmdir(folder)
-        raise
-    device = f"{os.major(found.st_dev)}:{os.minor(found.st_dev)}"
-    return device, space.f_bavail * space.f_frsize if space.f_blocks else None
-
-
-def _remove(folder: str, pidfds: Sequence[int]) -> None:
-    """Remove ``folder`` once the processes of ``pidfds`` are gone; links are not followed."""
-    for pidfd in pidfds:
-        select.select([pidfd], [], [])
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder)
-
-
-def remove_left_behind(host: Host, mount: Mount, seconds: float = 3.0) -> None:
-    """Remove the scratch folder of a run that was killed before it could.
-
-    Waits at most ``seconds`` for a server that does not answer; a child then goes on waiting.
-    """
-    note = scratch_note(host, mount)
-    try:
-        folder = os.fsdecode(note.read_bytes())
-    except FileNotFoundError:
-        return
-    if os.path.dirname(folder) == mount.path:
-        with suppress(Unanswered, OSError):
-            child.call(lambda: _remove(folder, []), Owner.of(mount), seconds)
-    note.unlink(missing_ok=True)
+def _check_numbers(jobs: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ValueError, KeyError or TypeError unless every job has the numbers that are read."""
+    if not jobs:
+        raise ValueError("no jobs")
+    for job in jobs:
+        for way in ("read", "write"):
+            _ = [float(job[way][name]) for name in ("io_bytes", "bw_bytes", "runtime")]
+            _ = [float(job[way]["clat_ns"][name]) for name in ("N", "mean")]

@@ -127,7 +127,8 @@ def _on_mounts(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
                 "writeback-cache",
                 f"no page was ever dirtied in {path}: unless nothing was written yet, it has no "
                 "writeback cache, and each small write is a request of its own",
-                f"if data does not change behind the mount, {remount_hint(mount, 'writeback_cache')}",
+                "if data does not change behind the mount, "
+                + remount_hint(mount, "writeback_cache"),
                 mount,
             )
 

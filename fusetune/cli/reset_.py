@@ -9,6 +9,7 @@ from fusetune.cli.common import dry_run_option, json_option, pass_host, print_js
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.report.objects import changes_object
+from fusetune.scratch import remove_left_behind
 
 
 @click.command("reset", help=COMMANDS["reset"])
@@ -21,7 +22,10 @@ def command(host: Host, name: str | None, everything: bool, dry_run: bool, as_js
     if everything == bool(name):
         raise UsageError("give either a mount (or 'host') or --all: fusetune reset M")
     if name:
-        changes = reset(host, target(host, name), dry_run=dry_run)
+        mount = target(host, name)
+        changes = reset(host, mount, dry_run=dry_run)
+        if mount and not dry_run:
+            remove_left_behind(host, mount, 0.5)
     else:
         changes = reset_all(host, dry_run=dry_run)
     document = changes_object("reset", changes, dry_run)

@@ -34,10 +34,10 @@ def operations_per_second(jobs: Sequence[Job]) -> float:
     their runtime in whole milliseconds would be too coarse.
     """
     latencies = [job["read"]["clat_ns"] for job in jobs]
-    seconds = sum(float(latency["mean"]) * latency["N"] for latency in latencies) / 1e9
+    seconds = sum(float(latency["mean"]) * int(latency["N"]) for latency in latencies) / 1e9
     if seconds <= 0:
         raise FusetuneError("fio reports no operation done")
-    return float(sum(latency["N"] for latency in latencies)) / seconds
+    return sum(int(latency["N"]) for latency in latencies) / seconds
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Workload:
     """What is measured, in which unit (more is better), and what it needs.
 
     ``accesses`` tells which knobs can matter; ``reads``: needs a file laid out; ``writes``: fills
-    ``write-data``; ``figure`` takes fio's jobs and returns the figure.
+    ``write-data``; ``makes_files``: small ones, removed again.
+    ``figure`` takes fio's jobs and returns the figure.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Workload:
     accesses: frozenset[Access]
     reads: bool = False
     writes: bool = False
+    makes_files: bool = False
     unit: str = "bytes_per_second"
     figure: Callable[[Sequence[Job]], float] = bytes_per_second
 
@@ -94,6 +96,7 @@ WORKLOADS = {
             "metadata",
             "create, open, stat and unlink of small files",
             frozenset({Access.METADATA}),
+            makes_files=True,
             unit="operations_per_second",
             figure=operations_per_second,
         ),

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``make bench``: measured tables, printed and written to docs/benchmarks.md.
+
+Every figure is a ratio of what was measured in the same run. ``--only NAME`` runs one table and
+leaves the others in the file as they are.
+"""
+
+import argparse
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fusetune.estimate import Interval
+from tests.bench.contest import SERVERS, contest
+from tests.native.raw import RawMounts
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+RUNS = 15
+HEAD = """\
+<!-- SPDX-License-Identifier: GPL-2.0-or-later -->
+# Benchmarks
+
+Made by `make bench`, as root. Every figure is a ratio of what was measured in the same run, with
+its 95 % interval; servers are mirrorfs over tmpfs.
+"""
+
+
+def machine() -> str:
+    """Describe this machine: kernel, cores, memory."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30
+    fio = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=True)
+    return (
+        f"Linux {platform.release().split('-')[0]} {platform.machine()}, {os.cpu_count()} cores, "
+        f"{memory} GiB; Python {platform.python_version()}, {fio.stdout.strip()}"
+    )
+
+
+def ratio(interval: Interval) -> str:
+    """Return a ratio and its interval as a table's cell."""
+    return f"{interval.ratio:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = ["| " + " | ".join(row) + " |" for row in (headings, ["---"] * len(headings), *rows)]
+    return "\n".join(lines)
+
+
+def words(setting: dict[str, int]) -> str:
+    """Return a setting's values that are not stock."""
+    return ", ".join(f"{name} {value}" for name, value in setting.items()) or "stock"
+
+
+def contests() -> str:
+    """auto beside the exhaustive grid and the static rules that people use."""
+    results = []
+    for server in SERVERS:
+        print(f"... {server.name}", file=sys.stderr, flush=True)
+        results.append(contest(server))
+    names = list(results[0].ratios)
+    return "\n\n".join(
+        (
+            "Speed with auto's choice, as a ratio to the speed with the contender's values. The "
+            "grid is every combination of the values that auto may choose from.",
+            table(
+                ("server", "workload", *names),
+                [
+                    (r.server.name, r.server.workload, *(ratio(r.ratios[n]) for n in names))
+                    for r in results
+                ],
+            ),
+            table(
+                ("server", "auto chose", "grid's best", "evaluations", "seconds"),
+                [
+                    (
+                        r.server.name,
+                        words(r.chosen),
+                        words(r.grid_best),
+                        str(r.evaluations),
+                        f"{r.seconds:.0f}",
+                    )
+                    for r in results
+                ],
+            ),
+        )
+    )
+
+
+def seconds(command: Sequence[str]) -> float:
+    """Return how long ``command`` takes, in seconds."""
+    began = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
+
+
+def median_ratio(ours: Sequence[str], theirs: Sequence[str]) -> Interval:
+    """Return the median ratio of two commands' times, run in turn, with the middle 95 %."""
+    ratios = sorted(seconds(ours) / seconds(theirs) for _ in range(RUNS))
+    return Interval(statistics.median(ratios), ratios[0], ratios[-1])
+
+
+def speed_of_list() -> str:
+    """``list --json`` with many mounts."""
+    shell = (
+        "findmnt -J; cat /sys/class/bdi/0:*/{max_ratio,strict_limit,read_ahead_kb} "
+        "/sys/fs/fuse/connections/*/{max_background,congestion_threshold}"
+    )
+    listing = [sys.executable, "-m", "fusetune", "list", "--json"]
+    rows = []
+    for count in (10, 100, 1000):
+        with tempfile.TemporaryDirectory() as name, RawMounts(count, Path(name)):
+            found = median_ratio(listing, ["bash", "-c", shell])
+            rows.append((str(count), ratio(found)))
+    return "\n\n".join(
+        (
+            "Time of `fusetune list --json` as a ratio to `findmnt -J` and one `cat` of the same "
+            f"files, run in turn {RUNS} times; median, least and most.",
+            table(("FUSE mounts", "ratio"), rows),
+        )
+    )
+
+
+def speed_of_start() -> str:
+    """``fusetune --help``."""
+    found = median_ratio(
+        [sys.executable, "-m", "fusetune", "--help"], [sys.executable, "-c", "import click"]
+    )
+    return (
+        "Time of `fusetune --help` as a ratio to `python3 -c 'import click'`, run in turn "
+        f"{RUNS} times; median, least and most: {ratio(found)}."
+    )
+
+
+def calibration() -> str:
+    """``fusetune bench --calibrate``."""
+    command = ["bench", "--calibrate", "-w", "seq-read", "-w", "seq-write", "-w", "small-write"]
+    printed = subprocess.run(
+        [sys.executable, "-m", "fusetune", *command], capture_output=True, text=True, check=True
+    )
+    return f"`fusetune {' '.join(command)}`\n\n```\n{printed.stdout.rstrip()}\n```"
+
+
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "contests": ("auto, the grid and the static rules", contests),
+    "list": ("Listing many mounts", speed_of_list),
+    "start": ("Start-up", speed_of_start),
+    "calibration": ("What FUSE can do on this host", calibration),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench", description=__doc__)
+    parser.add_argument("--only", choices=TABLES)
+    only = parser.parse_args().only
+    if os.geteuid() != 0:
+        sys.exit("make bench mounts file systems and writes to /sys: run it as root")
+    old = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    sections = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", old, re.MULTILINE | re.DOTALL))
+    for name, (title, make) in TABLES.items():
+        if only in (None, name):
+            command = f"`python3 -m tests.bench --only {name}` on {machine()}"
+            sections[title] = f"\n{command}.\n\n{make()}\n\n"
+            print(f"\n## {title}\n{sections[title]}", flush=True)
+    body = "".join(f"\n## {title}\n{text.rstrip()}\n" for title, text in sections.items())
+    PAGE.write_text(HEAD + body, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
