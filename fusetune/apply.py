@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fusetune.errors import FusetuneError
@@ -79,10 +80,10 @@ def _put_back(host: Host, changes: Sequence[Change]) -> None:
             continue
 
 
-def restore(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[Change]:
+def enforce(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[Change]:
     """Write ``values`` (by knob name) that differ now, without journalling; return the changes.
 
-    Only for values that the journal already holds. A mount that is gone has nothing to restore.
+    For values that the journal already holds, and mounts of our own. What is gone needs nothing.
     Tries every knob before it raises FusetuneError for the first that failed.
     """
     changes = []
@@ -104,23 +105,26 @@ def restore(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[
     return changes
 
 
-def undo(host: Host, journal: Journal, mount: Mount | None) -> list[Change]:
-    """Put every changed knob back to what it was before the first change; forget the journal."""
-    changes = restore(host, mount, journal.originals)
-    journal.remove()
-    return changes
+def to_undo(host: Host, journal: Journal, mount: Mount | None) -> dict[Knob, int]:
+    """Return the knobs to put back, and their values before the first change.
+
+    What is gone has nothing to put back. Raises FusetuneError where a value cannot be read.
+    """
+    found = {}
+    for knob in knobs_of(mount):
+        try:
+            if journal.to_undo(knob.name, knob.read(host, mount)):
+                found[knob] = journal.originals[knob.name]
+        except Absent:
+            continue
+    return found
 
 
 def settle(host: Host, journal: Journal, mount: Mount | None) -> None:
-    """Forget the journal if every value is again what it was before the first change."""
-    originals = journal.originals
-    for knob in knobs_of(mount):
-        try:
-            if knob.name in originals and knob.read(host, mount) != originals[knob.name]:
-                return
-        except (FusetuneError, Absent):
-            return
-    journal.remove()
+    """Forget the journal if there is nothing left to undo."""
+    with suppress(FusetuneError):  # unreadable: keep it
+        if not to_undo(host, journal, mount):
+            journal.remove()
 
 
 def set_knobs(
@@ -151,11 +155,12 @@ def set_knobs(
 def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Change]:
     """Put back what was found before the first change and forget what is saved for the mount."""
     if dry_run:
-        originals = Journal(host, mount).originals
-        known = {knob: originals[knob.name] for knob in knobs_of(mount) if knob.name in originals}
-        return plan(host, mount, known)
+        return plan(host, mount, to_undo(host, Journal(host, mount), mount))
     with Lock(host, mount):
-        changes = undo(host, Journal(host, mount), mount)
+        journal = Journal(host, mount)
+        originals = {knob.name: v for knob, v in to_undo(host, journal, mount).items()}
+        changes = enforce(host, mount, originals)
+        journal.remove()
         if mount:
             forget(host, mount)
     return changes

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The main job: let the search choose by what the benchmark measures, then apply and remember."""
 
+import errno
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from fusetune.apply import make, plan, restore, settle
+from fusetune.apply import enforce, make, plan, settle
 from fusetune.bench import Bench, Budget
 from fusetune.child import Interrupted, Interruption
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.knobs import LIVE, Access
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
-from fusetune.mounts import Mount, printable
+from fusetune.mounts import Mount, printable, still_mounted
 from fusetune.policy import excluded_reason, refusal
+from fusetune.scratch import failure
 from fusetune.search import Choice, Dimension, Interval, Search, Trial
 from fusetune.status import values_now
 from fusetune.store import Journal, Lock, forget, save
@@ -118,7 +120,12 @@ class _Run:
 
     def set(self, setting: Mapping[str, int], why: str) -> None:
         values = {_KNOBS[name]: value for name, value in setting.items()}
-        make(self.host, self.journal, plan(self.host, self.mount, values), why)
+        try:
+            make(self.host, self.journal, plan(self.host, self.mount, values), why)
+        except FusetuneError as error:
+            if still_mounted(self.host, self.mount):
+                raise
+            raise failure(self.mount, errno.ENODEV, "set values") from error
 
     def keep(self, after: Mapping[str, int], gain: float) -> None:
         """Set ``after`` for good and save it; if that fails, everything is as before."""
@@ -134,8 +141,11 @@ class _Run:
             raise
 
     def put_back(self) -> None:
-        """Set what was found at the start."""
-        restore(self.host, self.mount, self.before)
+        """Set what was found at the start, also where it cannot be journalled any more."""
+        try:
+            self.set(self.before, "auto: put back")
+        except FusetuneError:
+            enforce(self.host, self.mount, self.before)
         settle(self.host, self.journal, self.mount)
 
     def search(self, search: Search, bench: Bench, progress: Progress) -> None:
@@ -182,9 +192,8 @@ def auto(
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
         search = Search(dimensions, start, [w.name for w in workloads], seed)
         run = _Run(host, mount, before, Journal(host, mount))
-        bench = Bench(host, mount, workloads, budget, interruption, size)
         try:
-            with bench:
+            with Bench(host, mount, workloads, budget, interruption, size) as bench:
                 run.search(search, bench, progress)
         except Interrupted as error:
             raise Interrupted(f"{error}; {_proven(search.choice())}") from error

@@ -18,7 +18,7 @@ from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts import Mount, printable, still_mounted
 from fusetune.scratch import failure, scratch
-from fusetune.workloads import Workload
+from fusetune.workloads import Workload, number
 
 MIB = 1 << 20
 _LARGEST_FILE = 256 * MIB
@@ -171,7 +171,7 @@ class Bench:
             f"[read-data]\nfilename=read-data\nrw=write\nbs=1m\nsize={self._largest}\n"
             f"runtime={int(seconds * 1000)}ms\nend_fsync=1\n"
         )
-        written = int(self._run_fio(job, seconds)[0]["write"]["io_bytes"])
+        written = int(number(self._run_fio(job, seconds)[0], "write", "io_bytes"))
         self.bytes_written += written
         if written < MIB:
             raise FusetuneError(
@@ -187,9 +187,9 @@ class Bench:
         """
         writers = sum(w.writes for w in self.workloads)
         for _ in range(4):
-            writes = [job["write"] for job in self._run_workload(workload)]
-            written = sum(int(write["io_bytes"]) for write in writes)
-            seconds = max(int(write["runtime"]) for write in writes) / 1000
+            jobs = self._run_workload(workload)
+            written = sum(number(job, "write", "io_bytes") for job in jobs)
+            seconds = max(number(job, "write", "runtime") for job in jobs) / 1000
             size = self._sizes[workload.name]
             wanted = int(written * self.sample_seconds / max(seconds, 0.001))
             most = min(self._largest, self.bytes_left // (_SAMPLES_WANTED * writers), 8 * size)
@@ -205,7 +205,7 @@ class Bench:
 
     def _run_workload(self, workload: Workload) -> list[dict[str, Any]]:
         jobs = self._run_fio(workload.job, self.sample_seconds, self._parameters(workload))
-        self.bytes_written += sum(int(job["write"]["io_bytes"]) for job in jobs)
+        self.bytes_written += sum(int(number(job, "write", "io_bytes")) for job in jobs)
         return jobs
 
     def _parameters(self, workload: Workload) -> dict[str, str]:
@@ -243,8 +243,9 @@ class Bench:
         try:
             # fio may print warnings before the JSON document.
             jobs = json.loads(stdout[max(0, stdout.find(b"{")) :])["jobs"]
-            error = next((int(job["error"]) for job in jobs if job["error"]), 0)
-            _check_numbers(jobs)
+            if not jobs:
+                raise ValueError("no jobs")
+            errors = [int(job["error"]) for job in jobs]
         except (ValueError, KeyError, TypeError) as problem:
             lines = (stderr + stdout).decode("utf-8", "replace").strip().splitlines()
             said = f": {printable(lines[-1][:200])}" if lines else ""
@@ -252,8 +253,8 @@ class Bench:
             raise FusetuneError(
                 f"{self._fio} ended with status {status} and no result that can be read{said}"
             ) from problem
-        if error:
-            raise failure(self.mount, error, "measure")
+        if any(errors):
+            raise failure(self.mount, next(filter(None, errors)), "measure")
         if status:
             raise FusetuneError(f"{self._fio} ended with status {status} on its own jobs")
         result: list[dict[str, Any]] = jobs
@@ -265,13 +266,3 @@ class Bench:
             child.call(lambda: os.stat(self._folder).st_ino, self._owner, 3.0)
         except OSError as error:
             raise failure(self.mount, error.errno or errno.EIO, "measure") from error
-
-
-def _check_numbers(jobs: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ValueError, KeyError or TypeError unless every job has the numbers that are read."""
-    if not jobs:
-        raise ValueError("no jobs")
-    for job in jobs:
-        for way in ("read", "write"):
-            _ = [float(job[way][name]) for name in ("io_bytes", "bw_bytes", "runtime")]
-            _ = [float(job[way]["clat_ns"][name]) for name in ("N", "mean")]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from fusetune.apply import restore
+from fusetune.apply import enforce
 from fusetune.bench import Budget
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -80,7 +80,7 @@ def calibrate(
             except FusetuneError as error:
                 absent[label] = str(error)
                 continue
-            restore(host, mounts[label], values)
+            enforce(host, mounts[label], values)
         mounts[NATIVE] = _native(folder / "source")
         measured = measure(host, mounts, workloads, budget, size=size, progress=progress)
     return measured + [Measurement(label, None, [], absent=why) for label, why in absent.items()]

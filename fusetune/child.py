@@ -12,7 +12,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType
@@ -108,16 +108,18 @@ def call(
     owner: Owner,
     seconds: float,
     if_late: Callable[[], Any] = lambda: None,
+    keep: Sequence[int] = (),
 ) -> Any:
     """Return what ``work`` returns (JSON types), done in a forked child as ``owner``.
 
     Raises OSError as ``work`` does, `Unanswered` after ``seconds``. The child is then left to end
-    by itself once the server answers or is gone, and does ``if_late`` after its work.
+    by itself once the server answers or is gone, and does ``if_late`` after its work. Of this
+    process's file descriptors it has only those to ``keep``: not the locks, nor the caller's pipes.
     """
     readable, writable = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _in_child(work, owner, readable, writable, if_late)
+        _in_child(work, owner, writable, if_late, keep)
     os.close(writable)
     text = b""
     deadline = time.monotonic() + seconds
@@ -141,13 +143,13 @@ def call(
 def _in_child(
     work: Callable[[], Any],
     owner: Owner,
-    readable: int,
     writable: int,
     if_late: Callable[[], Any],
+    keep: Sequence[int],
 ) -> NoReturn:
     try:
         os.setsid()
-        os.close(readable)
+        _close_all_but({writable, *keep})
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         try:
@@ -161,6 +163,16 @@ def _in_child(
             if_late()
     finally:
         os._exit(0)
+
+
+def _close_all_but(keep: Collection[int]) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in keep:
+            with suppress(OSError):  # the folder's own, closed by now
+                os.close(int(name))
 
 
 def run(

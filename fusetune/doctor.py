@@ -102,14 +102,14 @@ def _on_host(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
 
 
 def _on_mounts(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
-    waiting = {mount.path: _waiting(host, mount) for mount in mounts}
+    waiting = {mount.device: _waiting(host, mount) for mount in mounts}
     if any(waiting.values()):
         time.sleep(_UNANSWERED_SECONDS)
     for mount in mounts:
         if excluded_reason(mount):
             continue
         path = printable(mount.path)
-        count = min(waiting[mount.path], _waiting(host, mount))
+        count = min(waiting[mount.device], _waiting(host, mount))
         if count:
             yield Finding(
                 "waiting",

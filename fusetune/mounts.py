@@ -84,14 +84,7 @@ def unescape(field: bytes) -> str:
 
 def printable(path: str) -> str:
     """Return ``path`` for one line of text: no line break, no control or undecodable byte."""
-    return "".join(
-        char
-        if char.isprintable()
-        else char.encode("utf-8", "backslashreplace").decode()
-        if "\udc80" <= char <= "\udcff"
-        else repr(char)[1:-1]
-        for char in path
-    )
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in path)
 
 
 def _parse(text: bytes) -> Iterable[_Line]:
@@ -201,7 +194,8 @@ def mount_fusectl(host: Host) -> bool:
 def _lexical(path: str, points: frozenset[str]) -> str:
     """Resolve symbolic links in ``path`` without looking at or beyond any FUSE mount point."""
     done = "/"
-    todo = os.path.abspath(path).split("/")[::-1]
+    # Not normalised: what ".." means depends on the links before it.
+    todo = os.path.join(os.getcwd(), path).split("/")[::-1]
     links = 0
     while todo:
         part = todo.pop()

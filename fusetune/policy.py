@@ -57,7 +57,7 @@ def parse_owners(names: Collection[str]) -> frozenset[int]:
     uids = set()
     for name in names:
         try:
-            uids.add(int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid)
+            uids.add(int(name) if name.isascii() and name.isdigit() else pwd.getpwnam(name).pw_uid)
         except KeyError as error:
             raise UsageError(f"--allow-owner {name}: there is no such user") from error
     return frozenset(uids)

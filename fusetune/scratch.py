@@ -100,7 +100,7 @@ def _clear(
     pidfds = [os.pidfd_open(process.pid) for process in stuck]
     # OSError: a dead server's mount, or one unmounted meanwhile; there is nothing to remove then.
     with suppress(Unanswered, OSError):
-        call(lambda: _remove(folder, pidfds), owner, seconds)
+        call(lambda: _remove(folder, pidfds), owner, seconds, keep=pidfds)
     for pidfd in pidfds:
         os.close(pidfd)
 

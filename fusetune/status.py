@@ -26,12 +26,12 @@ class KnobState:
 
 
 def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
-    """Return the knobs that the mount (or the host, for None) has, by name, in their units."""
+    """Return the knobs of the mount (of the host, for None) that can be read, by name."""
     now = {}
     for knob in knobs_of(mount):
         try:
             now[knob.name] = knob.read(host, mount)
-        except Absent:
+        except (Absent, FusetuneError):
             continue
     return now
 
@@ -56,10 +56,9 @@ def _state(host: Host, mount: Mount | None, journal: Journal | None, knob: Knob)
         return KnobState(knob, None, None, str(why))
     if journal is None:
         return KnobState(knob, value, None, None)
-    record = journal.last.get(knob.name)
-    if record and record.new == value:
+    if journal.wrote(knob.name, value):
         set_by = "fusetune"
-    elif value == knob.stock or (record is None and knob.stock is None):
+    elif value == knob.stock or knob.stock is None:
         set_by = "stock"
     else:
         set_by = "other"

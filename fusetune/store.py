@@ -45,9 +45,10 @@ class Damaged(FusetuneError):
 class Journal:
     """The undo journal of one mount, or of the host's own knobs.
 
-    A file of lines, each a checksum and a JSON object; the first says which super block of which
-    boot it is about, each other is a `Record`. A line is on disk before its value is written to
-    the kernel, so an unfinished last line speaks of a write that was never made, and is dropped.
+    A file of lines, each a checksum, a length and a JSON object; the first says which super block
+    of which boot it is about, each other is a `Record`. A line is on disk before its value is
+    written to the kernel, so an unfinished last line speaks of a write that was never made, and is
+    dropped.
     A journal about a mount or a boot that is gone has nothing left to undo, and is dropped whole.
     """
 
@@ -75,6 +76,7 @@ class Journal:
             ) from error
         whole = text[: text.rfind(b"\n") + 1]
         try:
+            _check_torn(text[len(whole) :])
             about, *rest = [_unpack(line) for line in whole.splitlines()] or [{}]
             records = [Record(**fields) for fields in rest]
         except (ValueError, TypeError) as error:
@@ -83,7 +85,7 @@ class Journal:
             self.records, self._size = records, len(whole)
 
     def _keep_aside(self) -> str:
-        kept = self.path.with_name(f"{self.path.name}.damaged-{int(time.time())}")
+        kept = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns()}")
         try:
             os.rename(self.path, kept)
         except OSError as error:
@@ -101,10 +103,21 @@ class Journal:
             found.setdefault(record.knob, record.old)
         return found
 
-    @property
-    def last(self) -> dict[str, Record]:
-        """Return the latest record of each changed knob."""
-        return {record.knob: record for record in self.records}
+    def wrote(self, knob: str, value: int) -> bool:
+        """Whether ``value``, found now, differs from the original and was written by fusetune."""
+        written = [record.new for record in self.records if record.knob == knob]
+        return value in written and value != self.originals[knob]
+
+    def to_undo(self, knob: str, value: int) -> bool:
+        """Whether ``knob``, which has ``value`` now, is to be put back to its original.
+
+        Not if fusetune put it back already and somebody else changed it since. That the last
+        write is on record does not mean that it was made: one before it may still stand.
+        """
+        written = [record.new for record in self.records if record.knob == knob]
+        if not written or value == self.originals[knob]:
+            return False
+        return written[-1] != self.originals[knob] or value in written
 
     def append(self, records: Sequence[Record]) -> None:
         """Put ``records`` on disk. Raises FusetuneError, having added nothing, if it cannot."""
@@ -143,16 +156,23 @@ class Journal:
 
 def _pack(fields: Mapping[str, Any]) -> bytes:
     text = json.dumps(fields, sort_keys=True).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
+    return b"%08x %d %s\n" % (zlib.crc32(text), len(text), text)
 
 
 def _unpack(line: bytes) -> dict[str, Any]:
     """Return a journal line's object; ValueError if it is not as it was written."""
-    checksum, _, text = line.partition(b" ")
-    if int(checksum, 16) != zlib.crc32(text):
-        raise ValueError("checksum")
+    checksum, length, text = line.split(b" ", 2)
+    if int(checksum, 16) != zlib.crc32(text) or int(length) != len(text):
+        raise ValueError("not what was written")
     fields: dict[str, Any] = json.loads(text)
     return fields
+
+
+def _check_torn(tail: bytes) -> None:
+    """Raise ValueError unless ``tail``, after the last line's end, is a line cut short."""
+    _, length, text = (*tail.split(b" ", 2), b"", b"")[:3]
+    if length.isdigit() and len(text) > int(length):
+        raise ValueError("the last line has lost its end")
 
 
 def _sync_folder(folder: Path) -> None:

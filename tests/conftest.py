@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 
-@pytest.hookimpl(hookwrapper=True)
+@pytest.hookimpl(hookwrapper=True)  # type: ignore[misc]
 def pytest_runtest_makereport() -> Generator[None, Any, None]:
     """On CI everything that tests need is there: a skipped test hides something."""
     outcome = yield

@@ -36,6 +36,14 @@ class _Commands(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # click takes an unknown word that begins with a slash for an option, and prints help.
+        if args[0] not in COMMANDS:
+            ctx.fail(f"No such command {args[0]!r}.")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -88,11 +96,11 @@ def _run() -> int:
         return _tell(f"fusetune: {error}", error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _tell("fusetune: interrupted", ExitCode.FAILED)
-    except BrokenPipeError:
-        # The reader has what it wanted; keep Python from flushing into the closed pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.FAILED
     except OSError as error:
+        # Keep Python from flushing what is left into a closed pipe or a full disk at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return ExitCode.FAILED  # the reader has what it wanted
         where = f"{error.filename}: " if error.filename else ""
         return _tell(f"fusetune: {where}{reason(error)}", ExitCode.FAILED)
     return code or ExitCode.DONE

@@ -42,7 +42,7 @@ def parse_number(text: str) -> int:
 
     Raises UsageError for anything else.
     """
-    match = re.fullmatch(r"(\d{1,18})([KMG]?)(i?B)?", text.strip(), re.IGNORECASE)
+    match = re.fullmatch(r"(\d{1,18})([KMG]?)(i?B)?", text.strip(), re.IGNORECASE | re.ASCII)
     if not match:
         raise UsageError(f"{text!r} is not a whole number (K, M and G suffixes are taken)")
     return int(match[1]) * _SUFFIXES[match[2].upper()]
@@ -149,7 +149,9 @@ class Knob:
         if text.strip()[-1:].isalpha():
             if self.unit not in _UNIT_BYTES:
                 raise UsageError(f"{self.name} counts {self.unit}; give a number without suffix")
-            value //= _UNIT_BYTES[self.unit]
+            value, rest = divmod(value, _UNIT_BYTES[self.unit])
+            if rest:
+                raise UsageError(f"{self.name}={text} is not a whole number of {self.unit}")
         if value < self.low or (self.high is not None and value > self.high):
             top = "no upper bound" if self.high is None else str(self.high)
             raise UsageError(f"{self.name}={text} is out of range: {self.low} to {top} {self.unit}")

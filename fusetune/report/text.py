@@ -26,14 +26,16 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: str = 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         numeric = heading in right.split()
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            Text(printable(heading)), justify="right" if numeric else "left", overflow="fold"
+        )
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     _console().print(table)
 
 
 def _say(text: str = "") -> None:
-    _console().print(Text(text))
+    _console().print(Text(printable(text)))
 
 
 def _value(value: object) -> str:
@@ -68,7 +70,7 @@ def print_list(document: Object) -> None:
         ("mount", "type", "bdi", *names, "tuned"),
         (
             (
-                printable(mount["path"]),
+                mount["path"],
                 mount["fstype"],
                 _value(mount["bdi"]),
                 *(_value(mount["knobs"].get(name)) for name in names),
@@ -83,7 +85,7 @@ def print_list(document: Object) -> None:
 def print_show(document: Object, long: bool) -> None:
     """Print ``show``'s object; ``long`` adds what each knob does, its risk and source."""
     mount = document["mount"]
-    _say(f"{printable(mount['path'])} ({mount['fstype']}, bdi {mount['bdi']})" if mount else "host")
+    _say(f"{mount['path']} ({mount['fstype']}, bdi {mount['bdi']})" if mount else "host")
     _table(
         ("knob", "value", "stock", "range", "unit", "set by"),
         (
@@ -175,7 +177,7 @@ def print_auto(document: Object) -> None:
         f"{cost['bytes_written'] / (1 << 20):.0f} MiB written"
     )
     if document["applied"]:
-        path = printable(document["mount"]["path"])
+        path = document["mount"]["path"]
         _say(f"set and saved: {gain_text(document['gain'])}; 'fusetune reset {path}' undoes it")
     else:
         _say("nothing better was found than what is set; nothing was changed")
@@ -188,7 +190,7 @@ def print_bench(document: Object) -> None:
     for position, workload in enumerate(series[0]["workloads"]):
         cells = (one["workloads"][position] for one in series)
         rows.append([workload["name"], *map(_figure_cell, cells)])
-    _table(("workload", *(printable(one["label"]) for one in series)), rows)
+    _table(("workload", *(one["label"] for one in series)), rows)
     for one in document["series"]:
         if one["absent_reason"]:
             _say(f"{one['label']}: {one['absent_reason']}")

@@ -6,6 +6,7 @@ A new workload is a job file ``NAME.fio`` and an entry here. A job file may use 
 ``FUSETUNE_FILES``, and the files ``read-data`` (laid out beforehand) and ``write-data``.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,23 @@ Job = Mapping[str, Any]
 DEFAULT = "mixed"
 
 
+def number(job: Job, *keys: str) -> float:
+    """Return the number at ``keys`` of a job. Raises FusetuneError unless it is one, 0 or more."""
+    value: Any = job
+    try:
+        for key in keys:
+            value = value[key]
+        found = float(value)
+    except (KeyError, TypeError, ValueError):
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise FusetuneError(f"fio gives no number for {'.'.join(keys)}")
+    return found
+
+
 def bytes_per_second(jobs: Sequence[Job]) -> float:
     """Return the geometric mean of the jobs' rates in bytes/s; fsync at the end is counted."""
-    rates = [sum(float(job[way]["bw_bytes"]) for way in ("read", "write")) for job in jobs]
+    rates = [sum(number(job, way, "bw_bytes") for way in ("read", "write")) for job in jobs]
     if not rates or min(rates) <= 0:
         raise FusetuneError("fio reports no bytes moved")
     return statistics.geometric_mean(rates)
@@ -33,11 +48,12 @@ def operations_per_second(jobs: Sequence[Job]) -> float:
     The file engines report each operation as a read (fio's engines/filecreate.c and its kin);
     their runtime in whole milliseconds would be too coarse.
     """
-    latencies = [job["read"]["clat_ns"] for job in jobs]
-    seconds = sum(float(latency["mean"]) * int(latency["N"]) for latency in latencies) / 1e9
+    counts = [number(job, "read", "clat_ns", "N") for job in jobs]
+    means = [number(job, "read", "clat_ns", "mean") for job in jobs]
+    seconds = sum(count * mean for count, mean in zip(counts, means, strict=True)) / 1e9
     if seconds <= 0:
         raise FusetuneError("fio reports no operation done")
-    return sum(int(latency["N"]) for latency in latencies) / seconds
+    return sum(counts) / seconds
 
 
 @dataclass(frozen=True)

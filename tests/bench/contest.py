@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusetune.apply import restore
+from fusetune.apply import enforce
 from fusetune.auto import auto, with_followers
 from fusetune.bench import Bench, Budget
 from fusetune.child import Interruption
@@ -112,7 +112,7 @@ def compare(
         for _ in range(blocks):
             shuffle.shuffle(order)
             for name in order:
-                restore(host, mount, STOCK | settings[name])
+                enforce(host, mount, STOCK | settings[name])
                 logs[name].append(math.log(bench.measure()[server.workload]))
     return logs
 
@@ -149,7 +149,7 @@ def contest(server: Server) -> Result:
         logs = compare(host, mount, server, settings, BLOCKS)
         winner = max(best, key=lambda name: statistics.fmean(logs[name]))
         logs["grid's best"] = logs[winner]
-        restore(host, mount, STOCK)
+        enforce(host, mount, STOCK)
         return Result(
             server,
             {name: value for name, value in outcome.after.items() if value != STOCK[name]},

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Fixtures for tests on real mounts, and the check that each test leaves the host as it was.
+
+All of it happens in a mount namespace of our own: other work on the host neither sees these
+mounts nor disturbs them, and the kernel drops them when the test run ends, however it ends.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from fusetune.host import RUN_DIR, STATE_DIR, Host
+from fusetune.mounts import Mount, find
+from tests import schemas
+from tests.native.mirror import BINARY, CHECKOUT, MOUNTINFO, PATIENCE, Mirror, requires, unescape
+from tests.native.servers import SERVERS, missing, serve
+from tests.tmpfs import tmpfs
+
+#: Some user who is not root, and whom fusermount3 can name.
+NOBODY = 65534
+AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
+CONNECTIONS = Path("/sys/fs/fuse/connections")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNS = 0x00020000
+_PR_SET_CHILD_SUBREAPER = 36
+_HOST_VALUES = (
+    Path("/proc/sys/fs/pipe-max-size"),
+    Path("/proc/sys/fs/fuse/max_pages_limit"),
+    Path("/sys/module/fuse/parameters/max_user_bgreq"),
+    Path("/sys/module/fuse/parameters/max_user_congthresh"),
+    Path("/sys/module/fuse/parameters/enable_uring"),
+)
+
+
+# The values, straight from the kernel
+
+
+def sysfs_files(bdi: str) -> dict[str, Path]:
+    """Return the file of each live knob of the mount with this bdi (``0:43``), by knob."""
+    major, minor = (int(part) for part in bdi.partition("-")[0].split(":"))
+    connection = CONNECTIONS / str(major << 20 | minor)
+    folder = Path("/sys/class/bdi") / bdi
+    return {
+        "read_ahead_kb": folder / "read_ahead_kb",
+        "max_background": connection / "max_background",
+        "congestion_threshold": connection / "congestion_threshold",
+        "max_ratio": folder / "max_ratio",
+        "strict_limit": folder / "strict_limit",
+    }
+
+
+def sysfs_values(bdi: str) -> dict[str, int]:
+    """Read the live knobs of the mount with this bdi, past all code under test."""
+    return {name: int(file.read_text()) for name, file in sysfs_files(bdi).items()}
+
+
+def write_sysfs(bdi: str, **values: int) -> None:
+    """Write live knobs by hand, as an administrator does with echo."""
+    for name, value in values.items():
+        sysfs_files(bdi)[name].write_text(f"{value}\n")
+
+
+# The program
+
+Word: TypeAlias = str | bytes | Path
+Started: TypeAlias = subprocess.Popen[str]
+
+
+def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(CHECKOUT), **(more or {})}
+
+
+class Fusetune:
+    """The command line, run as users run it, with its own folders for state and locks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+        self.run = folder / "run"
+        self._started: list[subprocess.Popen[str]] = []
+
+    def command(self, *words: Word) -> list[Word]:
+        """Return the whole command line of ``fusetune WORDS``."""
+        return [
+            *("/usr/bin/python3", "-m", "fusetune"),
+            *("--state-dir", self.state, "--run-dir", self.run),
+            *words,
+        ]
+
+    def __call__(
+        self,
+        *words: Word,
+        before: Sequence[Word] = (),
+        cwd: Path = CHECKOUT,
+        timeout: float = 120.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run it to its end, whatever its exit code; there must be no traceback.
+
+        ``before`` is put before the command, such as setpriv or strace.
+        """
+        done = subprocess.run(
+            [*before, *self.command(*words)],
+            cwd=cwd,
+            env=_environment(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=timeout,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def start(self, *words: Word, environment: Mapping[str, str] | None = None) -> Started:
+        """Start it without waiting for its end; it is killed at the end of the test."""
+        process = subprocess.Popen(
+            self.command(*words),
+            cwd=CHECKOUT,
+            env=_environment(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="surrogateescape",
+        )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Kill and reap what ``start`` started."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.wait(PATIENCE)
+            for stream in (process.stdout, process.stderr):
+                if stream:
+                    stream.close()
+
+    def json(self, *words: Word, code: int = 0, **how: Any) -> dict[str, Any]:
+        """Run it with --json, check exit code and schema, and return the object."""
+        done = self(*words, "--json", **how)
+        assert done.returncode == code, (done.returncode, done.stderr)
+        return schemas.check(json.loads(done.stdout))
+
+    def fails(self, *words: Word, code: int = 1, **how: Any) -> str:
+        """Run it and return the line that it must fail with, the last and only error on stderr."""
+        done = self(*words, **how)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        assert done.stdout == ""
+        *progress, line = done.stderr.splitlines()
+        assert all(" of the budget used, " in told for told in progress), done.stderr
+        return line
+
+    @property
+    def host(self) -> Host:
+        """Return the host as the program sees it, for use of the library."""
+        return Host(state_dir=self.state, run_dir=self.run)
+
+    def find(self, name: str | Path) -> Mount:
+        """Return the mount, by the library."""
+        return find(self.host, str(name))
+
+
+# Nothing is left behind
+
+
+def _mounts() -> list[str]:
+    """Return every mount but those of the kernel's own kinds, in the order of mounting."""
+    found = []
+    for line in MOUNTINFO.read_text(errors="surrogateescape").split("\n"):
+        fields, _, tail = line.partition(" - ")
+        fstype = tail.partition(" ")[0]
+        if (fstype.startswith("fuse") and fstype != "fusectl") or fstype == "tmpfs":
+            words = fields.split(" ")
+            found.append(f"{words[0]} {unescape(words[4])}")
+    return found
+
+
+def _processes() -> dict[int, str]:
+    """Return this process's living descendants: pid -> command line."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            words = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue  # it ended meanwhile
+        if state not in "ZX":
+            parents[int(entry.name)] = (
+                int(parent),
+                words.replace(b"\0", b" ").decode(errors="replace"),
+            )
+    ours: dict[int, str] = {}
+    known = {os.getpid()}
+    while more := {p for p, (up, _) in parents.items() if up in known and p not in known}:
+        known |= more
+        ours |= {pid: parents[pid][1] for pid in more}
+    return ours
+
+
+def _host_values() -> dict[Path, str]:
+    return {file: file.read_text() for file in _HOST_VALUES if file.exists()}
+
+
+def _own_files() -> set[Path]:
+    return {
+        file for folder in (RUN_DIR, STATE_DIR) if folder.exists() for file in folder.rglob("*")
+    }
+
+
+def _run(*words: str | Path, check: bool = True) -> None:
+    subprocess.run(words, check=check, timeout=PATIENCE)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_namespace() -> None:
+    """Give the tests a mount namespace without foreign FUSE mounts, and make orphans ours."""
+    if os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        return
+    if _LIBC.unshare(_CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    _run("mount", "--make-rprivate", "/")
+    # A server that daemonises, or loses its parent, becomes our child: so it can be found.
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for line in reversed(MOUNTINFO.read_text(errors="surrogateescape").splitlines()):
+        fields, _, tail = line.partition(" - ")
+        if tail.startswith("fuse") and not tail.startswith("fusectl"):
+            _run("umount", "--lazy", unescape(fields.split(" ")[4]))
+    for folder in (RUN_DIR, STATE_DIR):
+        if folder.exists():
+            _run("mount", "-t", "tmpfs", "fusetune-test", folder)
+    _open_device_to_all()
+    if not any(tail.startswith("fusectl ") for tail in _types()):
+        _run("mount", "-t", "fusectl", "fusectl", CONNECTIONS)
+
+
+def _open_device_to_all() -> None:
+    """Give /dev/fuse the mode that udev gives it, 0666, in this mount namespace alone."""
+    if os.stat("/dev/fuse").st_mode & 0o666 == 0o666:
+        return
+    with tempfile.TemporaryDirectory() as name, tmpfs(Path(name), "size=4K"):
+        node = Path(name) / "fuse"
+        os.mknod(node, stat.S_IFCHR, os.stat("/dev/fuse").st_rdev)
+        node.chmod(0o666)
+        _run("mount", "--bind", node, "/dev/fuse")
+
+
+def _types() -> list[str]:
+    lines = MOUNTINFO.read_text(errors="surrogateescape").splitlines()
+    return [line.partition(" - ")[2] for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(own_namespace: None) -> Iterator[None]:
+    """Fail a test that leaves anything behind, and remove it for the next one."""
+    mounts, processes = _mounts(), _processes()
+    values, files = _host_values(), _own_files()
+    yield
+    deadline = time.monotonic() + 3
+    # What was told to end may take a moment to do so.
+    while (late := _processes().keys() - processes.keys()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    found = [f"process {pid}: {_processes().get(pid)}" for pid in late]
+    for pid in late:
+        _end(pid)
+    for mount in reversed([mount for mount in _mounts() if mount not in mounts]):
+        found.append(f"mount {mount}")
+        _run("umount", "--lazy", mount.partition(" ")[2], check=False)
+    for file, value in _host_values().items():
+        if value != values[file]:
+            found.append(f"{file}: {value.strip()}, was {values[file].strip()}")
+            file.write_text(values[file])
+    for path in sorted(_own_files() - files, reverse=True):
+        found.append(f"file {path}")
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    if found:
+        pytest.fail("left behind: " + "; ".join(found))
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass  # it ended by itself, or another of our processes waits for it
+
+
+# What tests ask for
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that every user may enter and write to, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="fusetune-test-") as name:
+        os.chmod(name, 0o777)  # noqa: S103
+        yield Path(name)
+
+
+@pytest.fixture
+def fusetune(tmp_path: Path) -> Iterator[Fusetune]:
+    """The command line."""
+    program = Fusetune(tmp_path)
+    yield program
+    program.end()
+
+
+@pytest.fixture
+def tmpfs_dir(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs with a folder ``source`` in it, for what servers serve."""
+    folder = tmp_path / "tmpfs"
+    folder.mkdir()
+    with tmpfs(folder, "size=1G,mode=0755") as mounted:
+        (mounted / "source").mkdir()
+        yield mounted
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, tmpfs_dir: Path) -> Iterator[Mirror]:
+    """A mirrorfs mount at ``tmp_path / "mnt"``, with its default options."""
+    with Mirror(tmpfs_dir / "source", tmp_path / "mnt") as mounted:
+        yield mounted
+
+
+_AS_NOBODY = f"""#!/bin/sh
+for word; do
+    case $word in counters=*) chown {NOBODY} "$(dirname "${{word#counters=}}")" ;; esac
+done
+exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups -- {BINARY} "$@"
+"""
+
+
+@pytest.fixture
+def user_mirror(open_path: Path) -> Iterator[Mirror]:
+    """A mirrorfs mounted through fusermount3 by the unprivileged user ``NOBODY``."""
+    program = open_path / "mirrorfs"
+    program.write_text(_AS_NOBODY)
+    program.chmod(0o755)
+    for folder in (open_path / "source", open_path / "mnt"):
+        folder.mkdir()
+        os.chown(folder, NOBODY, NOBODY)
+    with Mirror(open_path / "source", open_path / "mnt", binary=program) as mounted:
+        yield mounted
+
+
+@pytest.fixture(params=SERVERS)
+def served(
+    request: pytest.FixtureRequest, tmp_path: Path, tmpfs_dir: Path
+) -> Iterator[tuple[Path, str]]:
+    """A mount point and its bdi, of each server in turn."""
+    lacking = missing(request.param)
+    if lacking:
+        pytest.skip(f"missing: {', '.join(lacking)}")
+    with serve(request.param, tmpfs_dir / "source", tmp_path / "mnt") as bdi:
+        yield tmp_path / "mnt", bdi
+
+
+__all__ = [
+    "AS_NOBODY",
+    "NOBODY",
+    "Fusetune",
+    "requires",
+    "sysfs_files",
+    "sysfs_values",
+    "write_sysfs",
+]

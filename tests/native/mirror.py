@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A mirrorfs mount for tests: started, asked for its counters, always cleaned up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BINARY = CHECKOUT / "build" / "mirrorfs"
+MOUNTINFO = Path("/proc/self/mountinfo")
+
+#: Seconds that any one wait may take.
+PATIENCE = 20.0
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout: float = PATIENCE) -> None:
+    """Poll until ``condition()`` holds; raises TimeoutError naming ``what`` after ``timeout`` s."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout:g} s for {what}")
+        time.sleep(0.005)
+
+
+def unescape(field: str) -> str:
+    """A path as mountinfo writes it, with its octal escapes undone (proc(5))."""
+    for code in ("\\040", "\\011", "\\012", "\\134"):
+        field = field.replace(code, chr(int(code[1:], 8)))
+    return field
+
+
+def mounted_at(mountpoint: Path) -> str | None:
+    """The ``MAJOR:MINOR`` of what is mounted at exactly this path, or None."""
+    found = None
+    for line in MOUNTINFO.read_text().splitlines():
+        fields = line.split()
+        if unescape(fields[4]) == str(mountpoint):
+            found = fields[2]
+    return found
+
+
+def requires(*programs: str, binary: Path = BINARY) -> pytest.MarkDecorator:
+    """A mark that skips, naming what is missing: root, /dev/fuse, the server or a program."""
+    missing = []
+    if os.geteuid() != 0:
+        missing.append("root")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        missing.append("/dev/fuse")
+    if not os.access(binary, os.X_OK):
+        missing.append(f"{binary.relative_to(CHECKOUT)} (make -C mirrorfs)")
+    missing += [program for program in ("fusermount3", *programs) if not shutil.which(program)]
+    return pytest.mark.skipif(bool(missing), reason="missing: " + ", ".join(missing))
+
+
+class Mirror:
+    """A running mirrorfs; mounted when the constructor returns.
+
+    ``options`` are ``-o`` options such as ``"delay=2ms"``. As a context manager it ends the
+    server, unmounts whatever happened, and reaps. The mount point is made if it does not exist.
+    After ``lifetime`` seconds the server is killed, so that a test waiting in the mount gets
+    ENOTCONN instead of waiting for ever.
+    """
+
+    lifetime = 120.0
+
+    def __init__(
+        self, source: Path, mountpoint: Path, *options: str, binary: Path | None = None
+    ) -> None:
+        self.source = source
+        self.mountpoint = mountpoint.resolve()
+        self.mountpoint.mkdir(parents=True, exist_ok=True)
+        # Beside neither source nor mount: both belong to the test.
+        self._scratch = tempfile.TemporaryDirectory(prefix="mirrorfs-")
+        self._counters = Path(self._scratch.name) / "counters.json"
+        self._log = Path(self._scratch.name) / "stderr"
+        command = [str(binary or BINARY), "-f", str(source), str(self.mountpoint)]
+        for option in (*options, f"counters={self._counters}"):
+            command += ["-o", option]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+        # A process of its own: one that waits in a FUSE mount cannot be killed, and then no
+        # thread of it ends the server either.
+        self._watchdog = subprocess.Popen(
+            ["sh", "-c", 'sleep "$1"; kill -KILL "$2"', "watchdog"]
+            + [str(self.lifetime), str(self.process.pid)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.bdi = ""
+        try:
+            wait_for(self._is_ready, f"mount of {self.mountpoint}")
+        except BaseException:
+            self._clean_up()
+            raise
+
+    def _is_ready(self) -> bool:
+        if self.process.poll() is not None:
+            raise RuntimeError(f"mirrorfs ended with {self.process.returncode}: {self.log()}")
+        if not self.bdi:
+            self.bdi = mounted_at(self.mountpoint) or ""
+        # Until INIT is answered, what the kernel will send is not settled.
+        return bool(self.bdi) and self._counters.exists() and bool(self.counters()["init"])
+
+    def log(self) -> str:
+        """What the server wrote to stderr so far."""
+        return self._log.read_text(errors="replace")
+
+    def _read(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self._counters.read_bytes())
+        return document
+
+    def _ask(self, sig: signal.Signals, key: str) -> dict[str, Any]:
+        """Send a signal and return the first document in which ``key`` has grown."""
+        before = self._read()[key]
+        self.process.send_signal(sig)
+        wait_for(
+            lambda: self._read()[key] > before or self.process.poll() is not None,
+            f"a counters document after {sig.name}",
+        )
+        document = self._read()
+        if document[key] <= before:
+            raise RuntimeError(f"mirrorfs ended with {self.process.returncode}: {self.log()}")
+        return document
+
+    def counters(self) -> dict[str, Any]:
+        """The counters as of now; after the server's end, its last document."""
+        if self.process.poll() is not None:
+            return self._read()
+        return self._ask(signal.SIGUSR1, "sequence")
+
+    def reset_counters(self) -> None:
+        """Set all counters to zero."""
+        self._ask(signal.SIGUSR2, "resets")
+
+    def stop(self) -> int:
+        """End the server by SIGTERM, wait for it, and return its exit status."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """End the server as a crash would; the dead mount stays until ``unmount``."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def unmount(self) -> None:
+        """Unmount if anything is mounted: politely, else detached."""
+        for command in (["fusermount3", "-u"], ["umount", "-l"]):
+            if mounted_at(self.mountpoint) is None:
+                return
+            subprocess.run(
+                [*command, str(self.mountpoint)],
+                check=False,
+                timeout=PATIENCE,
+                stderr=subprocess.DEVNULL,
+            )
+
+    def _clean_up(self) -> None:
+        try:
+            self.stop()
+        except subprocess.TimeoutExpired:
+            self.kill()
+        finally:
+            if self._watchdog.poll() is None:
+                os.killpg(self._watchdog.pid, signal.SIGKILL)
+                self._watchdog.wait(PATIENCE)
+            self.unmount()
+            self._scratch.cleanup()
+
+    def __enter__(self) -> Mirror:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._clean_up()

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""auto on real mounts: what it chooses, sets, saves, and how it is undone."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.native.conftest import Fusetune, sysfs_values
+from tests.native.mirror import Mirror, requires
+
+pytestmark = requires("fio", "setpriv")
+
+SLOW = ("delay=2ms", "served=8")
+
+
+def test_auto_raises_readahead_on_a_slow_server(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    """2 ms a read and 8 at once: stock readahead keeps one request in flight, so more helps."""
+    with Mirror(tmpfs_dir, tmp_path / "mnt", *SLOW) as mirror:
+        before = sysfs_values(mirror.bdi)
+        document = fusetune.json(
+            "auto", mirror.mountpoint, "-w", "seq-read", "--budget", "20", timeout=40
+        )
+        after = sysfs_values(mirror.bdi)
+        assert document["applied"]
+        assert document["saved"]
+        assert document["before"] == before
+        assert document["after"] == after
+        assert after["read_ahead_kb"] > before["read_ahead_kb"]
+        assert document["gain"]["ci95"][0] > 1
+        assert document["cost"]["seconds"] <= 20
+        shown = fusetune.json("show", mirror.mountpoint)
+        assert shown["saved"]["knobs"]["read_ahead_kb"] == after["read_ahead_kb"]
+        assert {k["name"]: k["set_by"] for k in shown["knobs"]}["read_ahead_kb"] == "fusetune"
+        assert not list(tmpfs_dir.glob(".fusetune-*"))
+
+        fusetune.json("reset", mirror.mountpoint)
+        assert sysfs_values(mirror.bdi) == before
+        assert fusetune.json("show", mirror.mountpoint)["saved"] is None
+
+
+def test_larger_requests_reach_the_server_after_auto(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    """What auto sets is what the kernel does: the server sees more than one READ in flight."""
+    with Mirror(tmpfs_dir, tmp_path / "mnt", *SLOW) as mirror:
+        (tmpfs_dir / "file").write_bytes(bytes(16 << 20))
+        fusetune.json("auto", mirror.mountpoint, "-w", "seq-read", "--budget", "20", timeout=40)
+        mirror.reset_counters()
+        assert (mirror.mountpoint / "file").read_bytes() == bytes(16 << 20)
+        read = mirror.counters()["ops"]["READ"]
+        assert read["most_in_flight"] > 1
+        assert read["largest_bytes"] > 128 << 10
+
+
+def test_auto_does_not_raise_readahead_for_random_reads(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    with Mirror(tmpfs_dir, tmp_path / "mnt", *SLOW) as mirror:
+        before = sysfs_values(mirror.bdi)
+        done = fusetune("auto", mirror.mountpoint, "-w", "rand-read", "--budget", "15", timeout=40)
+        assert done.returncode in (0, 4), done.stderr
+        assert sysfs_values(mirror.bdi)["read_ahead_kb"] <= before["read_ahead_kb"]
+        if done.returncode == 4:
+            assert sysfs_values(mirror.bdi) == before
+            assert "nothing was changed" in done.stdout
+
+
+def test_nothing_to_tune_is_exit_4_and_measures_nothing(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    """No live knob matters to file operations."""
+    with Mirror(tmpfs_dir, tmp_path / "mnt") as mirror:
+        mirror.reset_counters()
+        document = fusetune.json("auto", mirror.mountpoint, "-w", "metadata", code=4)
+        assert not document["applied"]
+        assert document["before"] == document["after"] == sysfs_values(mirror.bdi)
+        assert document["cost"]["evaluations"] == 0
+        assert mirror.counters()["ops"]["MKDIR"]["count"] == 0
+
+
+def test_writes_without_writeback_cache_name_the_remount(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    with Mirror(tmpfs_dir, tmp_path / "mnt") as mirror:
+        words = ("auto", mirror.mountpoint, "-w", "small-write", "--budget", "8")
+        done = fusetune(*words, "--json")
+        assert done.returncode in (0, 4), done.stderr
+        assert any("-o writeback" in reason for reason in json.loads(done.stdout)["reasons"])
+
+
+def test_auto_dry_run_writes_nothing(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> None:
+    with Mirror(tmpfs_dir, tmp_path / "mnt") as mirror:
+        before = sysfs_values(mirror.bdi)
+        mirror.reset_counters()
+        document = fusetune.json("auto", mirror.mountpoint, "--dry-run")
+        files = {knob["knob"]: knob["file"] for knob in document["knobs"]}
+        assert files["read_ahead_kb"] == f"/sys/class/bdi/{mirror.bdi}/read_ahead_kb"
+        assert all(Path(file).exists() for file in files.values())
+        assert sysfs_values(mirror.bdi) == before
+        assert not fusetune.state.exists()
+        assert mirror.counters()["ops"]["MKDIR"]["count"] == 0
+
+
+@pytest.mark.parametrize("workload", ["mixed", "seq-write", "rand-write", "shared-write"])
+def test_bench_measures_and_leaves_nothing(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path, workload: str
+) -> None:
+    with Mirror(tmpfs_dir, tmp_path / "mnt", "writeback", "no_xattr") as mirror:
+        before = sysfs_values(mirror.bdi)
+        document = fusetune.json(
+            "bench",
+            mirror.mountpoint,
+            "-w",
+            workload,
+            "--budget",
+            "6",
+            "--budget-bytes",
+            "300M",
+        )
+        (series,) = document["series"]
+        (measured,) = series["workloads"]
+        assert measured["name"] == workload
+        assert len(measured["samples"]) >= 2
+        assert measured["ci95"][0] <= measured["figure"] <= measured["ci95"][1]
+        assert series["cost"]["seconds"] <= 6
+        assert 0 < series["cost"]["bytes_written"] <= 300 << 20
+        assert not list(tmpfs_dir.glob(".fusetune-*"))
+        assert sysfs_values(mirror.bdi) == before
+
+
+def test_bench_metadata_counts_operations(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    """Every operation that fio reports as done was asked of the server."""
+    with Mirror(tmpfs_dir, tmp_path / "mnt", "timeout=0") as mirror:
+        document = fusetune.json("bench", mirror.mountpoint, "-w", "metadata", "--budget", "6")
+        assert document["series"][0]["workloads"][0]["unit"] == "operations_per_second"
+        counted = mirror.counters()["ops"]
+        assert counted["CREATE"]["count"] == counted["UNLINK"]["count"] >= 20
+        assert counted["OPEN"]["count"] >= 20
+
+
+def test_calibrate_measures_mirrorfs_and_tmpfs(fusetune: Fusetune) -> None:
+    document = fusetune.json("bench", "--calibrate", "-w", "seq-read", "--budget", "15", timeout=60)
+    series = {one["label"]: one for one in document["series"]}
+    assert {"mirrorfs, stock", "mirrorfs, tuned", "tmpfs itself"} <= {
+        label for label, one in series.items() if one["workloads"]
+    }
+    passed = series["mirrorfs, passthrough"]
+    assert bool(passed["workloads"]) != bool(passed["absent_reason"])
+    assert not json.dumps(document).count("NaN")

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""auto and bench where something goes wrong: one line, exit 1, values and files as before.
+
+The conftest's leak check holds here, too: no mount, process, file or changed value may stay.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.native.conftest import Fusetune, sysfs_values
+from tests.native.mirror import CHECKOUT, Mirror, requires, wait_for
+from tests.native.servers import serve
+from tests.tmpfs import tmpfs
+
+pytestmark = requires("fio", "setpriv")
+
+NOBODY = 65534
+BUDGET = 12.0
+
+
+def fill(stream: IO[bytes]) -> None:
+    while stream.write(bytes(64 << 10)):
+        pass
+
+
+def scratch_folders(source: Path) -> list[Path]:
+    return list(source.glob(".fusetune-*"))
+
+
+def is_measuring(source: Path) -> bool:
+    """Whether a run has got so far that its scratch folder holds a file."""
+    return any(any(folder.iterdir()) for folder in scratch_folders(source))
+
+
+def start(fusetune: Fusetune, mountpoint: Path, *words: str) -> subprocess.Popen[str]:
+    """Start auto in the background."""
+    return subprocess.Popen(
+        fusetune.command("auto", mountpoint, "--budget", f"{BUDGET:.0f}", *words),
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextmanager
+def running(fusetune: Fusetune, mirror: Mirror, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Start auto on ``mirror`` and wait until it measures; reaped whatever happens."""
+    process = start(fusetune, mirror.mountpoint, "-w", "seq-read", *words)
+    try:
+        wait_for(lambda: is_measuring(mirror.source), "the benchmark to begin")
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
+
+
+def assert_one_line(process: subprocess.Popen[str], *parts: str) -> None:
+    """The run ends within its budget with exit 1 and, last on stderr, one line of these parts."""
+    began = time.monotonic()
+    _, stderr = process.communicate(timeout=30)
+    assert time.monotonic() - began < BUDGET + 5
+    assert process.returncode == 1, stderr
+    line = stderr.strip().splitlines()[-1]
+    assert line.startswith("fusetune: ")
+    assert "Traceback" not in stderr
+    for part in parts:
+        assert part in line
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, tmpfs_dir: Path) -> Iterator[Mirror]:
+    with Mirror(tmpfs_dir, tmp_path / "mnt", "delay=1ms", "served=8") as mounted:
+        yield mounted
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "interrupted"), (signal.SIGHUP, "interrup")],
+)
+def test_a_signal_puts_everything_back(
+    fusetune: Fusetune, mirror: Mirror, number: signal.Signals, words: str
+) -> None:
+    before = sysfs_values(mirror.bdi)
+    with running(fusetune, mirror) as process:
+        wait_for(lambda: sysfs_values(mirror.bdi) != before, "a trial")
+        process.send_signal(number)
+        assert_one_line(process, words)
+    assert sysfs_values(mirror.bdi) == before
+    assert not scratch_folders(mirror.source)
+
+
+def test_kill_9_is_undone_by_reset(fusetune: Fusetune, mirror: Mirror) -> None:
+    before = sysfs_values(mirror.bdi)
+    with running(fusetune, mirror) as process:
+        wait_for(lambda: sysfs_values(mirror.bdi) != before, "a trial")
+        process.kill()
+        process.wait(10)
+    fusetune.json("reset", mirror.mountpoint)
+    assert sysfs_values(mirror.bdi) == before
+    wait_for(lambda: not scratch_folders(mirror.source), "the removal of the scratch folder")
+
+
+def test_a_second_auto_says_so(fusetune: Fusetune, mirror: Mirror) -> None:
+    with running(fusetune, mirror) as process:
+        line = fusetune.fails("auto", mirror.mountpoint)
+        assert f"another fusetune (pid {process.pid})" in line
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+
+
+def test_a_server_stopped_before(fusetune: Fusetune, mirror: Mirror) -> None:
+    mirror.process.send_signal(signal.SIGSTOP)
+    try:
+        assert_one_line(start(fusetune, mirror.mountpoint), "did not answer")
+    finally:
+        mirror.process.send_signal(signal.SIGCONT)
+    # What comes late to make the folder removes it, too, and ends: see the leak check.
+    wait_for(lambda: mirror.counters()["ops"]["RMDIR"]["count"] == 1, "the folder's removal")
+    assert not scratch_folders(mirror.source)
+
+
+def test_a_server_stopped_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
+    before = sysfs_values(mirror.bdi)
+    with running(fusetune, mirror) as process:
+        wait_for(lambda: sysfs_values(mirror.bdi) != before, "a trial")
+        mirror.process.send_signal(signal.SIGSTOP)
+        try:
+            assert_one_line(process, "did not answer")
+            assert sysfs_values(mirror.bdi) == before
+        finally:
+            mirror.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: not scratch_folders(mirror.source), "the removal of the scratch folder")
+
+
+def test_a_server_killed_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
+    before = sysfs_values(mirror.bdi)
+    with running(fusetune, mirror) as process:
+        wait_for(lambda: sysfs_values(mirror.bdi) != before, "a trial")
+        mirror.kill()
+        assert_one_line(process, "its server has died")
+    assert sysfs_values(mirror.bdi) == before
+
+
+def test_unmounted_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
+    with running(fusetune, mirror) as process:
+        subprocess.run(["umount", "--lazy", mirror.mountpoint], check=True)
+        assert_one_line(process, "unmounted")
+
+
+def test_the_file_system_fills_up_meanwhile(fusetune: Fusetune, tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    with tmpfs(tmp_path / "small", "size=128M") as small:
+        source = small / "source"
+        source.mkdir()
+        with Mirror(source, tmp_path / "mnt") as mirror:
+            process = start(fusetune, mirror.mountpoint, "-w", "seq-write")
+            wait_for(lambda: is_measuring(source), "the benchmark to begin")
+            # The file that is rewritten has its blocks already; the next one finds none.
+            for folder in scratch_folders(source):
+                (folder / "write-data").unlink(missing_ok=True)
+            with (
+                (small / "filler").open("wb", buffering=0) as filler,
+                pytest.raises(OSError, match="No space left"),
+            ):
+                fill(filler)
+            assert_one_line(process, "no space is left")
+            assert not scratch_folders(source)
+
+
+def test_less_free_space_than_asked(fusetune: Fusetune, mirror: Mirror) -> None:
+    assert "free" in fusetune.fails("auto", mirror.mountpoint, "--size", "100G")
+    assert not scratch_folders(mirror.source)
+
+
+@pytest.mark.parametrize("command", ["auto", "bench"])
+def test_read_only(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path, command: str) -> None:
+    with Mirror(tmpfs_dir, tmp_path / "mnt", "ro") as mirror:
+        assert "read-only" in fusetune.fails(command, mirror.mountpoint)
+
+
+def test_unknown_workload(fusetune: Fusetune, mirror: Mirror) -> None:
+    line = fusetune.fails("auto", mirror.mountpoint, "-w", "nonsense", code=2)
+    assert "nonsense" in line
+    assert "seq-read" in line
+
+
+def path_with(folder: Path, fio: str | None) -> dict[str, str]:
+    """Return a PATH of all that the run needs, and of this script as fio, or of no fio."""
+    folder.mkdir()
+    for name in ("env", "setpriv", "mount"):
+        found = subprocess.run(["which", name], capture_output=True, text=True, check=True)
+        (folder / name).symlink_to(found.stdout.strip())
+    if fio is not None:
+        (folder / "fio").write_text("#!/bin/sh\n" + fio)
+        (folder / "fio").chmod(0o755)
+    return {"PATH": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("fio", "said"),
+    [
+        (None, "fio is not installed"),
+        ("echo not json at all", "no result"),
+        ('echo \'{"jobs": [{"error": 0}]}\'', "no number"),
+        ("echo '{\"jobs\": []}'", "no result"),
+        ("exit 3", "status 3"),
+        ("kill -SEGV $$", "status -11"),
+    ],
+)
+def test_fio_missing_or_broken(
+    fusetune: Fusetune, mirror: Mirror, tmp_path: Path, fio: str | None, said: str
+) -> None:
+    before = sysfs_values(mirror.bdi)
+    environment = path_with(tmp_path / "bin", fio)
+    assert said in fusetune.fails("auto", mirror.mountpoint, environment=environment)
+    assert sysfs_values(mirror.bdi) == before
+    assert not scratch_folders(mirror.source)
+
+
+def test_no_room_for_the_journal(fusetune: Fusetune, mirror: Mirror) -> None:
+    """A full /var: it fails before anything is measured."""
+    fusetune.state.mkdir()
+    with tmpfs(fusetune.state, "size=4K,nr_inodes=1"):
+        assert "No space left" in fusetune.fails("auto", mirror.mountpoint)
+    assert mirror.counters()["ops"]["MKDIR"]["count"] == 0
+
+
+@pytest.fixture
+def user_mount(open_path: Path) -> Iterator[tuple[Path, Path, str]]:
+    """Another user's mount that root may not enter: its source, mount point and bdi."""
+    source, point = open_path / "source", open_path / "mnt"
+    for folder in (source, point):
+        folder.mkdir()
+        os.chown(folder, NOBODY, NOBODY)
+    with serve("mirrorfs", source, point, uid=NOBODY) as bdi:
+        yield source, point, bdi
+
+
+def test_another_users_mount_is_measured_as_that_user(
+    fusetune: Fusetune, user_mount: tuple[Path, Path, str]
+) -> None:
+    """Without allow_other root may not enter; fio runs as the owner."""
+    source, point, bdi = user_mount
+    owners = set()
+
+    def seen() -> bool:
+        owners.update(folder.stat().st_uid for folder in scratch_folders(source))
+        return bool(owners)
+
+    process = start(fusetune, point)
+    wait_for(seen, "the scratch folder")
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode in (0, 4), stderr
+    assert owners == {NOBODY}
+    # More dirty memory is what a user's mount never gets by itself.
+    assert sysfs_values(bdi)["max_ratio"] == 1
+    assert sysfs_values(bdi)["strict_limit"] == 1
+    fusetune.json("reset", point)
+
+
+def test_no_permission_in_the_top_folder(
+    fusetune: Fusetune, user_mount: tuple[Path, Path, str]
+) -> None:
+    source, point, _ = user_mount
+    source.chmod(0o555)
+    assert "permission denied" in fusetune.fails("auto", point)

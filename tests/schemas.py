@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The JSON Schemas of every command's object, and the check against them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
+
+
+def schema(command: str) -> dict[str, Any]:
+    """The schema of a command's object, such as ``"list"`` or ``"auto-preview"``."""
+    document: dict[str, Any] = json.loads((FOLDER / f"{command}.json").read_text(encoding="utf-8"))
+    return document
+
+
+def check(document: dict[str, Any]) -> dict[str, Any]:
+    """Return ``document`` if it is as the schema that it names says, else raise ValidationError."""
+    name, _, version = document["schema"].partition("/")
+    assert version == "1"
+    jsonschema.Draft202012Validator(schema(name.removeprefix("fusetune."))).validate(document)
+    return document

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A folder tree laid out like /proc and /sys, with mounts in it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import hypothesis
+import hypothesis.configuration
+import pytest
+
+from fusetune.host import Host
+from fusetune.knobs import LIVE, SYSTEM
+from fusetune.mounts import Mount, discover
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+# A shared host may pause any example; and what hypothesis caches does not belong in the checkout.
+hypothesis.settings.register_profile("unit", deadline=None, database=None)
+hypothesis.settings.load_profile("unit")
+hypothesis.configuration.set_hypothesis_home_dir(str(CHECKOUT / "build" / "hypothesis"))  # type: ignore[no-untyped-call]
+
+BOOT_ID = "0f5c2a43-9d3b-4a0e-8a46-3f6f3f0a1b2c"
+ROOT_LINE = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+
+
+def mangle(text: str | bytes, special: bytes = b" \t\n\\") -> bytes:
+    """Escape as the kernel does (fs/seq_file.c, mangle_path; fs/proc_namespace.c)."""
+    raw = os.fsencode(text) if isinstance(text, str) else text
+    return b"".join(b"\\%03o" % byte if byte in special else bytes([byte]) for byte in raw)
+
+
+class Tree:
+    """The tree: knob files hold the kernel's defaults until a test writes others."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.write("proc/sys/kernel/random/boot_id", BOOT_ID + "\n")
+        self.write("proc/self/mountinfo", ROOT_LINE.decode())
+        self.host = Host(str(root), root / "var" / "lib", root / "run")
+
+    def write(self, relative: str, text: str) -> Path:
+        """Write a file, making its folders."""
+        path = self.root / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def read(self, relative: str) -> str:
+        """Read a file as it is."""
+        return (self.root / relative).read_text()
+
+    def reboot(self) -> Host:
+        """Return the host as after a reboot: the same files, another boot."""
+        self.write("proc/sys/kernel/random/boot_id", BOOT_ID[::-1] + "\n")
+        return replace(self.host)
+
+    def line(self, text: bytes) -> None:
+        """Add a line to mountinfo."""
+        with (self.root / "proc/self/mountinfo").open("ab") as stream:
+            stream.write(text + b"\n")
+
+    def mount(
+        self,
+        path: str | bytes,
+        device: str = "0:40",
+        fstype: str | bytes = "fuse.mirrorfs",
+        source: str | bytes = "source",
+        options: str = "rw,user_id=0,group_id=0",
+        root: str = "/",
+        flags: str = "rw,relatime",
+    ) -> None:
+        """Add a mount's line to mountinfo, without its kernel objects."""
+        self.line(
+            b" ".join(
+                [
+                    b"50 22",
+                    device.encode(),
+                    mangle(root),
+                    mangle(path),
+                    flags.encode(),
+                    b"shared:7 - " + mangle(fstype, b" \t\n\\#"),
+                    mangle(source, b" \t\n\\#"),
+                    options.encode(),
+                ]
+            )
+        )
+
+    def live(
+        self,
+        bdi: str | None = "0:40",
+        connection: str | None = "40",
+        control: str = "sys/fs/fuse/connections",
+        values: Mapping[str, int] | None = None,
+        waiting: int = 0,
+    ) -> None:
+        """Add a mount's bdi and connection with its knobs at their defaults, or at ``values``."""
+        wanted = {knob.name: knob.stock for knob in LIVE} | dict(values or {})
+        for knob in LIVE:
+            if "{bdi}" in knob.file and bdi:
+                self.write(knob.file.format(bdi=bdi), f"{wanted[knob.name]}\n")
+            elif "{connection}" in knob.file and connection:
+                file = knob.file.format(control=control, connection=connection)
+                self.write(file, f"{wanted[knob.name]}\n")
+        if connection:
+            self.write(f"{control}/{connection}/waiting", f"{waiting}\n")
+
+    def system(self) -> None:
+        """Add the host's knobs at their defaults."""
+        for knob in SYSTEM:
+            value = 127 if knob.stock is None else knob.stock
+            self.write(knob.file, (knob.words or {}).get(value, str(value)) + "\n")
+
+    def only(self) -> Mount:
+        """Return the one FUSE mount there is."""
+        (found,) = discover(self.host)
+        return found
+
+    def values(self) -> dict[str, int]:
+        """Read the live knobs of the usual mount, straight from the files."""
+        found = {}
+        for knob in LIVE:
+            file = knob.file.format(bdi="0:40", control="sys/fs/fuse/connections", connection="40")
+            found[knob.name] = int(self.read(file))
+        return found
+
+
+#: The live knobs of a mount that nobody has touched.
+STOCK = {knob.name: knob.stock for knob in LIVE if knob.stock is not None}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """A tree without FUSE mounts."""
+    return Tree(tmp_path)
+
+
+@pytest.fixture
+def mounted(tree: Tree) -> Mount:
+    """One stock mount at /mnt/one, device 0:40."""
+    tree.mount("/mnt/one")
+    tree.live()
+    return tree.only()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What auto would search, and what it leaves alone; nothing here is measured."""
+
+import pytest
+
+from fusetune.auto import auto, preview, searched, with_followers
+from fusetune.bench import Budget
+from fusetune.errors import FusetuneError
+from fusetune.mounts import Mount
+from fusetune.workloads import WORKLOADS
+from tests.unit.conftest import Tree
+
+STOCK = {
+    "read_ahead_kb": 128,
+    "max_background": 12,
+    "congestion_threshold": 9,
+    "max_ratio": 1,
+    "strict_limit": 1,
+}
+
+
+def mount(owner: int = 0, fstype: str = "fuse.x") -> Mount:
+    return Mount("/mnt", fstype, "x", "0:43", bdi="0:43", connection="43", owner_uid=owner)
+
+
+@pytest.mark.parametrize(
+    ("workload", "names"),
+    [
+        ("seq-read", {"read_ahead_kb", "max_background"}),
+        ("small-write", {"max_background", "max_ratio", "strict_limit"}),
+        ("mixed", {"read_ahead_kb", "max_background", "max_ratio", "strict_limit"}),
+        ("metadata", set()),
+        ("shared-write", set()),
+    ],
+)
+def test_only_what_can_matter_is_searched(workload: str, names: set[str]) -> None:
+    dimensions, reasons = searched(mount(), STOCK, [WORKLOADS[workload]], ())
+    assert {dimension.name for dimension in dimensions} == names
+    assert not reasons
+
+
+def test_a_users_mount_gets_no_more_dirty_memory() -> None:
+    workloads = [WORKLOADS["small-write"]]
+    dimensions, reasons = searched(mount(owner=1000), STOCK, workloads, ())
+    assert {dimension.name for dimension in dimensions} == {"max_background"}
+    assert all("--allow-owner 1000" in reason for reason in reasons)
+    assert len(reasons) == 2
+    dimensions, reasons = searched(mount(owner=1000), STOCK, workloads, (1000,))
+    assert {"max_ratio", "strict_limit"} <= {dimension.name for dimension in dimensions}
+    assert not reasons
+
+
+def test_a_raised_value_of_a_users_mount_may_go_back_to_stock() -> None:
+    """What is set is where the search starts, and stock stays a candidate."""
+    now = STOCK | {"max_ratio": 20}
+    dimensions, _ = searched(mount(owner=1000), now, [WORKLOADS["small-write"]], ())
+    (ratio,) = (dimension for dimension in dimensions if dimension.name == "max_ratio")
+    assert max(ratio.values) == ratio.stock == 1
+
+
+def test_an_absent_knob_is_told() -> None:
+    now = {name: value for name, value in STOCK.items() if name != "strict_limit"}
+    dimensions, (reason,) = searched(mount(), now, [WORKLOADS["seq-write"]], ())
+    assert "strict_limit" not in {dimension.name for dimension in dimensions}
+    assert "strict_limit" in reason
+
+
+@pytest.mark.parametrize(
+    ("background", "threshold"), [(12, 7), (16, 12), (24, 18), (256, 192), (1, 1)]
+)
+def test_the_threshold_follows_max_background(background: int, threshold: int) -> None:
+    before = STOCK | {"congestion_threshold": 7}
+    assert with_followers({"max_background": background}, before) == {
+        "max_background": background,
+        "congestion_threshold": threshold,
+    }
+
+
+def test_the_threshold_stays_where_max_background_is_not_searched() -> None:
+    assert with_followers({"read_ahead_kb": 256}, STOCK) == {"read_ahead_kb": 256}
+
+
+def test_preview_of_a_mount_without_knobs(tree: Tree) -> None:
+    """Nothing is there in the empty tree, so nothing would be written."""
+    assert preview(tree.host, mount(), [WORKLOADS["mixed"]]) == []
+
+
+def test_an_excluded_type_is_left_alone(tree: Tree) -> None:
+    with pytest.raises(FusetuneError, match="left alone"):
+        auto(tree.host, mount(fstype="fuse.lxcfs"), [WORKLOADS["mixed"]], Budget())
+    assert not tree.host.run_dir.exists()

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the command line says to wrong words, and what it loads to say it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fusetune import __version__
+from fusetune.cli import COMMANDS
+from tests.unit.conftest import CHECKOUT
+
+each_command = pytest.mark.parametrize("command", COMMANDS)
+
+
+def run(*words: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, as a user does."""
+    return subprocess.run(
+        [sys.executable, *python, "-m", "fusetune", *words],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        timeout=30,
+        check=False,
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return stderr, which must be one whole line, with nothing on stdout."""
+    assert done.stdout == ""
+    assert done.stderr.endswith("\n")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_help_lists_every_command() -> None:
+    done = run("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name, words in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(words)}$", done.stdout, re.MULTILINE)
+    assert run("-h").stdout == done.stdout
+
+
+@each_command
+def test_help_of_a_command(command: str) -> None:
+    done = run(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: fusetune {command} ")
+    assert " ".join(COMMANDS[command].split()) in " ".join(done.stdout.split())
+    assert "--json" in done.stdout
+    if command in ("set", "reset", "auto"):
+        assert "--dry-run" in done.stdout
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"fusetune {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("nonsense", "No such command 'nonsense'"),
+        ("--nonsense list", "No such option: --nonsense"),
+        ("list extra", "unexpected extra argument"),
+        ("list --nonsense", "No such option: --nonsense"),
+        ("show", "Missing argument 'M|host'"),
+        ("set", "Missing argument 'M|host'"),
+        ("set host", "Missing argument 'KNOB=VALUE...'"),
+        ("set host fs.pipe-max-size", "is not KNOB=VALUE"),
+        ("set host fs.pipe-max-size=", "is not a whole number"),
+        ("set host fs.pipe-max-size=-1", "is not a whole number"),
+        ("set host fs.pipe-max-size=1", "is out of range"),
+        ("set host fs.pipe-max-siz=2M", "did you mean fs.pipe-max-size?"),
+        ("set host max_ration=2", "did you mean max_ratio?"),
+        ("set host max_ratio=2", "fusetune set MOUNT max_ratio=2"),
+        ("set host enable_uring=2", "is out of range"),
+        ("set host enable_uring=0 enable_uring=0", "is given twice"),
+        ("set host fs.pipe-max-size=16\u212a", "is not a whole number"),
+        ("set host enable_uring=0 --allow-owner no-such-user", "there is no such user"),
+        ("set host enable_uring=0 --allow-owner \u00b2", "there is no such user"),
+        ("reset", "give either a mount (or 'host') or --all"),
+        ("reset host --all", "give either a mount (or 'host') or --all"),
+        ("auto", "Missing argument 'M'"),
+        ("auto host", "needs a mount, not the host"),
+        ("auto /mnt -w nonsense", "unknown workload 'nonsense'; known are mixed"),
+        ("auto /mnt --budget 0", "is not a time such as 90, 90s or 2m"),
+        ("auto /mnt --budget -5", "is not a time"),
+        ("auto /mnt --budget 5x", "is not a time"),
+        ("auto /mnt --budget nan", "is not a time"),
+        ("auto /mnt --size 5x", "is not a whole number"),
+        ("auto /mnt --budget-bytes much", "is not a whole number"),
+        ("auto /mnt --seed x", "is not a valid integer"),
+        ("bench", "give a mount, or --calibrate"),
+        ("bench host", "needs a mount, not the host"),
+        ("bench /mnt -w nonsense", "unknown workload 'nonsense'"),
+        ("doctor extra", "unexpected extra argument"),
+    ],
+)
+def test_wrong_use_is_told_in_one_line(words: str, message: str, tmp_path: Path) -> None:
+    done = run("--state-dir", f"{tmp_path}/state", "--run-dir", f"{tmp_path}/run", *words.split())
+    assert done.returncode == 2, done.stderr
+    line = one_line(done)
+    assert message in line
+    assert line.startswith("fusetune")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("word", ["/mnt/point", "./mnt", "_x", "0:43"])
+def test_a_mount_without_a_command_is_wrong_use(word: str) -> None:
+    done = run(word)
+    assert done.returncode == 2
+    assert f"No such command '{word}'" in one_line(done)
+
+
+def test_odd_words_are_told_in_one_line() -> None:
+    for word in ("new\nline", "\udcff", "größe", "\x1b[31m", ""):
+        for words in ((word,), ("set", "host", word), ("set", "host", f"{word}=1")):
+            done = run(*words)
+            assert done.returncode == 2
+            line = one_line(done)
+            assert "\x1b" not in line
+            line.encode()
+
+
+def test_without_words_it_shows_help() -> None:
+    done = run()
+    assert "Commands:" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@each_command
+def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path) -> None:
+    words = {
+        "list": None,
+        "doctor": None,
+        "set": ["set", f"{tmp_path}/absent", "max_ratio=1"],
+    }.get(command, [command, f"{tmp_path}/absent"])
+    if words is None:
+        return
+    done = run("--state-dir", f"{tmp_path}/state", "--run-dir", f"{tmp_path}/run", *words)
+    assert done.returncode == 1
+    assert "does not exist; 'fusetune list' shows the FUSE mounts" in one_line(done)
+    assert list(tmp_path.iterdir()) == []
+
+
+def loaded(*words: str) -> set[str]:
+    """The modules that a command line loads."""
+    done = run(*words, python=("-X", "importtime"))
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+def test_help_loads_no_command() -> None:
+    modules = loaded("--help")
+    assert "fusetune.cli" in modules
+    for unwanted in ("rich", "pyudev", "fusetune.bench", "fusetune.search", "fusetune.workloads"):
+        assert unwanted not in modules
+    assert not {f"fusetune.cli.{name}_" for name in COMMANDS} & modules
+
+
+@pytest.mark.parametrize(
+    "words", ["list --json", "show /absent --json", "set /absent max_ratio=1", "reset /absent"]
+)
+def test_what_measures_nothing_loads_nothing_that_measures(words: str) -> None:
+    modules = loaded(*words.split())
+    assert "fusetune.mounts" in modules
+    for unwanted in ("rich", "fusetune.bench", "fusetune.search", "fusetune.workloads"):
+        assert unwanted not in modules
+
+
+def test_a_reader_that_stops_reading(tmp_path: Path) -> None:
+    """As with ``| head``: no traceback, and no complaint at exit."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fusetune", "show", "host", "--long"],
+        cwd=CHECKOUT,
+        env={"PATH": "/usr/bin:/bin", "FUSETUNE_STATE_DIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout
+    process.stdout.close()
+    try:
+        assert process.stderr
+        assert process.stderr.read() == b""
+        assert process.wait(30) in (0, 1)
+    finally:
+        process.kill()
+        process.wait(10)
+        assert process.stderr
+        process.stderr.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="missing: /dev/full")
+def test_a_full_disk_for_the_output(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        for option in ("--json", "--long"):
+            done = subprocess.run(
+                [sys.executable, "-m", "fusetune", "show", "host", option],
+                cwd=CHECKOUT,
+                env={"PATH": "/usr/bin:/bin", "FUSETUNE_STATE_DIR": str(tmp_path)},
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            assert done.returncode == 1
+            (line,) = done.stderr.splitlines()
+            assert "No space left on device" in line

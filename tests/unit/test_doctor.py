@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""doctor names what limits FUSE, on the right mount."""
+
+import os
+
+import pytest
+
+from fusetune.doctor import diagnose
+from fusetune.mounts import Mount
+from tests.unit.conftest import Tree
+
+
+def named(tree: Tree) -> dict[str, list[str | None]]:
+    """Finding's name -> paths of the mounts it is about."""
+    found: dict[str, list[str | None]] = {}
+    for finding in diagnose(tree.host).findings:
+        found.setdefault(finding.name, []).append(finding.mount.path if finding.mount else None)
+    return found
+
+
+def test_an_empty_host(tree: Tree) -> None:
+    diagnosis = diagnose(tree.host)
+    assert all(feature.value is None and feature.absent for feature in diagnosis.features)
+    assert not any(finding.mount for finding in diagnosis.findings)
+
+
+def test_features_have_their_values(tree: Tree, mounted: Mount) -> None:
+    tree.system()
+    values = {feature.knob.name: feature.value for feature in diagnose(tree.host).features}
+    assert values["fs.pipe-max-size"] == 1 << 20
+    assert values["max_ratio"] == 1
+
+
+def test_what_limits_the_host(tree: Tree, mounted: Mount) -> None:
+    tree.system()
+    found = named(tree)
+    assert {"pipe-max-size", "max_pages_limit"} <= set(found)
+    assert ("permission" in found) == (os.geteuid() != 0)
+    tree.write("proc/sys/fs/pipe-max-size", "2097152\n")
+    tree.write("proc/sys/fs/fuse/max_pages_limit", "1024\n")
+    assert not {"pipe-max-size", "max_pages_limit"} & set(named(tree))
+
+
+def test_without_fusectl(tree: Tree) -> None:
+    tree.mount("/mnt/one")
+    tree.live(connection=None)
+    assert "fusectl" in named(tree)
+
+
+def test_a_stock_mount_and_a_tuned_one(tree: Tree, mounted: Mount) -> None:
+    tree.mount("/mnt/two", device="0:41")
+    tree.live(bdi="0:41", connection="41", values={"max_ratio": 20})
+    assert named(tree)["stock"] == ["/mnt/one"]
+
+
+def test_a_mount_left_alone_is_not_spoken_of(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    tree.mount("/var/lib/lxcfs", fstype="fuse.lxcfs")
+    tree.live(waiting=3)
+    assert not any(path for paths in named(tree).values() for path in paths)
+
+
+def test_a_busy_server(tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    tree.live(waiting=3)
+    (finding,) = (f for f in diagnose(tree.host).findings if f.name == "waiting")
+    assert finding.mount == mounted
+    assert finding.what.startswith("3 requests wait for the server of /mnt/one")
+    assert "echo 1 > /sys/fs/fuse/connections/40/abort" in finding.remedy
+
+
+def test_a_busy_server_below_another_mount(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two mounts stacked on one path: what waits is counted for each."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    for number in (40, 41):
+        tree.mount("/mnt/one", device=f"0:{number}")
+    tree.live(waiting=3)
+    tree.live(bdi="0:41", connection="41")
+    found = [
+        f.mount.device for f in diagnose(tree.host).findings if f.name == "waiting" and f.mount
+    ]
+    assert found == ["0:40"]
+
+
+def test_no_writeback_cache(tree: Tree, mounted: Mount) -> None:
+    assert "writeback-cache" not in named(tree)
+    tree.write("sys/kernel/debug/bdi/0:40/stats", "BdiDirtied:     0 kB\n")
+    assert named(tree)["writeback-cache"] == ["/mnt/one"]
+    tree.write("sys/kernel/debug/bdi/0:40/stats", "BdiDirtied:     4 kB\n")
+    assert "writeback-cache" not in named(tree)
+
+
+def test_a_journal_kept_aside(tree: Tree) -> None:
+    kept = tree.write("var/lib/undo/0:40.journal.damaged-1", "x")
+    (finding,) = (f for f in diagnose(tree.host).findings if f.name == "damaged-journal")
+    assert str(kept) in finding.what
+
+
+def test_a_knob_that_cannot_be_read_does_not_stop_it(tree: Tree, mounted: Mount) -> None:
+    """As max_background for a user who may not enter the connection's folder (0500)."""
+    tree.write("sys/class/bdi/0:40/max_ratio", "garbage\n")
+    features = {feature.knob.name: feature for feature in diagnose(tree.host).features}
+    assert features["max_ratio"].value is None
+    assert "garbage" in (features["max_ratio"].absent or "")

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every knob of every table: what it says of itself, what it takes, how it is read and written."""
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusetune.errors import FusetuneError, UsageError
+from fusetune.knobs import (
+    LIVE,
+    REMOUNT,
+    SYSTEM,
+    Absent,
+    Knob,
+    RemountKnob,
+    Scope,
+    named,
+    parse_assignments,
+    parse_number,
+)
+from fusetune.knobs.remount import SPELLINGS, dirtied_bytes, remount_hint
+from fusetune.mounts import Mount
+from tests.unit.conftest import Tree
+
+KNOBS = (*LIVE, *SYSTEM)
+READ_AHEAD = next(knob for knob in LIVE if knob.name == "read_ahead_kb")
+MAX_RATIO = next(knob for knob in LIVE if knob.name == "max_ratio")
+PIPE = next(knob for knob in SYSTEM if knob.name == "fs.pipe-max-size")
+URING = next(knob for knob in SYSTEM if knob.name == "enable_uring")
+UNITS = {"percent", "KiB", "requests", "bytes", "pages", "switch"}
+
+by_name = pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
+
+
+# The tables
+
+
+def test_names_are_unique_over_all_tables() -> None:
+    names = [knob.name for knob in (*KNOBS, *REMOUNT)]
+    assert len(names) == len(set(names))
+
+
+@by_name
+def test_a_knob_says_what_it_is(knob: Knob) -> None:
+    assert knob.unit in UNITS
+    for text in (knob.summary, knob.risk, knob.source, knob.absent):
+        assert text == " ".join(text.split()) != ""
+    assert not knob.file.startswith("/")
+    assert knob.scope is (Scope.MOUNT if knob in LIVE else Scope.HOST)
+    assert ("{" in knob.file) == (knob.scope is Scope.MOUNT)
+
+
+@by_name
+def test_a_knobs_values_are_legal(knob: Knob) -> None:
+    assert knob.low >= 0
+    assert knob.high is None or knob.high > knob.low
+    assert (knob.unit == "switch") == ((knob.low, knob.high) == (0, 1))
+    values = [*knob.candidates, *([] if knob.stock is None else [knob.stock])]
+    for value in values:
+        assert knob.parse(str(value)) == value
+    assert len(set(knob.candidates)) == len(knob.candidates)
+    if knob.ordered:
+        assert list(knob.candidates) == sorted(knob.candidates)
+    if knob.words:
+        assert set(knob.words) == {knob.low, knob.high}
+    if knob.candidates:
+        assert knob.affects
+        assert knob.stock is not None
+
+
+@by_name
+def test_a_knob_refers_to_knobs_that_there_are(knob: Knob) -> None:
+    searched = {other.name for other in LIVE if other.candidates}
+    assert set(knob.interacts) <= searched - {knob.name}
+    if knob.follows:
+        leader, numerator, denominator = knob.follows
+        assert leader in searched - {knob.name}
+        assert 0 < numerator <= denominator
+        assert not knob.candidates
+
+
+@pytest.mark.parametrize("knob", REMOUNT, ids=lambda knob: knob.name)
+def test_a_remount_knob_says_what_it_is(knob: RemountKnob) -> None:
+    for text in (knob.summary, knob.remedy, knob.risk, knob.source):
+        assert text == " ".join(text.split()) != ""
+        assert "{" not in text
+
+
+def test_spellings_are_of_knobs_that_there_are() -> None:
+    assert {name for table in SPELLINGS.values() for name in table} <= {k.name for k in REMOUNT}
+
+
+# Parsing
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("128", 128),
+        (" 12 ", 12),
+        ("16k", 16 << 10),
+        ("16K", 16 << 10),
+        ("16KiB", 16 << 10),
+        ("2M", 2 << 20),
+        ("2mb", 2 << 20),
+        ("1G", 1 << 30),
+        ("007", 7),
+    ],
+)
+def test_numbers(text: str, value: int) -> None:
+    assert parse_number(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "-1", "+1", "1.5", "1e3", "0x10", "K", "1T", "1 K", "1KK", "K1", "9" * 19]
+)
+def test_no_numbers(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a whole number"):
+        parse_number(text)
+
+
+@given(st.text(max_size=8) | st.from_regex(r"\A\d{1,3}[kmgKMG\u212a]?(i?b)?\Z"))
+def test_any_text_is_a_number_or_a_usage_error(text: str) -> None:
+    with suppress(UsageError):
+        assert parse_number(text) >= 0
+
+
+@given(st.sampled_from(KNOBS), st.integers(0, 1 << 40))
+def test_what_is_parsed_is_in_range_and_on_a_step(knob: Knob, value: int) -> None:
+    legal = (
+        knob.low <= value and (knob.high is None or value <= knob.high) and value % knob.step == 0
+    )
+    if legal:
+        assert knob.parse(str(value)) == value
+    else:
+        with pytest.raises(UsageError):
+            knob.parse(str(value))
+
+
+def test_a_suffix_counts_bytes() -> None:
+    assert READ_AHEAD.parse("16M") == 16384
+    assert READ_AHEAD.parse("16384") == 16384
+    assert PIPE.parse("2M") == 2 << 20
+    with pytest.raises(UsageError, match="max_ratio counts percent; give a number without suffix"):
+        MAX_RATIO.parse("1K")
+
+
+@pytest.mark.parametrize("text", ["5000B", "100B", "4097B"])
+def test_bytes_that_are_no_whole_kib_are_refused(text: str) -> None:
+    """Rounding down would turn 100 bytes of readahead into none at all."""
+    with pytest.raises(UsageError):
+        READ_AHEAD.parse(text)
+
+
+def test_the_range_is_told() -> None:
+    with pytest.raises(UsageError, match="max_ratio=101 is out of range: 0 to 100 percent"):
+        MAX_RATIO.parse("101")
+    with pytest.raises(UsageError, match=r"out of range: \d+ to 2147483648 bytes"):
+        PIPE.parse("1")
+
+
+def test_readahead_goes_in_pages() -> None:
+    page = os.sysconf("SC_PAGE_SIZE") // 1024
+    with pytest.raises(UsageError, match=f"the kernel takes multiples of {page}"):
+        READ_AHEAD.parse(str(page + 1))
+
+
+def test_assignments() -> None:
+    assert parse_assignments(("max_ratio=2", "read_ahead_kb=1M"), Scope.MOUNT) == {
+        MAX_RATIO: 2,
+        READ_AHEAD: 1024,
+    }
+    assert list(parse_assignments(("read_ahead_kb=0", "max_ratio=2"), Scope.MOUNT)) == [
+        READ_AHEAD,
+        MAX_RATIO,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["max_ratio"], "'max_ratio' is not KNOB=VALUE"),
+        (["=5"], "unknown knob ''"),
+        (["max_ration=5"], "unknown knob 'max_ration': did you mean max_ratio?"),
+        (["zzzz=5"], "unknown knob 'zzzz': known are read_ahead_kb, "),
+        (["max_ratio=1", "max_ratio=2"], "max_ratio is given twice"),
+        (["max_ratio="], "is not a whole number"),
+        (["writeback_cache=1"], "needs a remount: "),
+        (["fs.pipe-max-size=2M"], "fusetune set host fs.pipe-max-size=2M"),
+    ],
+)
+def test_bad_assignments(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_assignments(tuple(words), Scope.MOUNT)
+    assert message in str(raised.value)
+
+
+def test_a_mounts_knob_on_the_host() -> None:
+    with pytest.raises(UsageError, match="fusetune set MOUNT max_ratio=2"):
+        parse_assignments(("max_ratio=2",), Scope.HOST)
+
+
+@given(st.text(max_size=12))
+def test_any_name_is_a_knob_or_a_usage_error(name: str) -> None:
+    with suppress(UsageError):
+        assert named(name).name == name
+
+
+# Reading and writing
+
+
+def as_long(knob: Knob, stock: int) -> int:
+    """Return a legal value as long as ``stock``: a file of a tree, unlike sysfs, keeps its tail."""
+    return {"read_ahead_kb": 256, "fs.pipe-max-size": 1 << 21}.get(
+        knob.name, stock - 1 if stock else 1
+    )
+
+
+@pytest.mark.parametrize("knob", LIVE, ids=lambda knob: knob.name)
+def test_a_live_knob_in_its_file(tree: Tree, mounted: Mount, knob: Knob) -> None:
+    before = tree.values()
+    assert knob.read(tree.host, mounted) == knob.stock == before[knob.name]
+    value = as_long(knob, before[knob.name])
+    knob.write(tree.host, mounted, value)
+    assert knob.read(tree.host, mounted) == value
+    assert tree.values() == before | {knob.name: value}
+
+
+@pytest.mark.parametrize("knob", SYSTEM, ids=lambda knob: knob.name)
+def test_a_host_knob_in_its_file(tree: Tree, knob: Knob) -> None:
+    tree.system()
+    value = as_long(knob, knob.read(tree.host, None))
+    knob.write(tree.host, None, value)
+    assert knob.read(tree.host, None) == value
+    assert tree.read(knob.file).strip() == (knob.words or {value: str(value)})[value]
+
+
+def test_words_for_a_switch(tree: Tree) -> None:
+    tree.system()
+    assert URING.read(tree.host, None) == 0
+    URING.write(tree.host, None, 1)
+    assert tree.read(URING.file) == "Y\n"
+    assert URING.read(tree.host, None) == 1
+
+
+@by_name
+def test_an_absent_knob_says_why(tree: Tree, mounted: Mount, knob: Knob) -> None:
+    mount = mounted if knob.scope is Scope.MOUNT else None
+    (tree.root / knob.location(mount)).unlink(missing_ok=True)
+    for call in (lambda: knob.read(tree.host, mount), lambda: knob.write(tree.host, mount, 1)):
+        with pytest.raises(Absent) as raised:
+            call()
+        assert str(raised.value) == knob.absent
+
+
+def test_without_bdi_or_connection_a_knob_is_absent(tree: Tree, mounted: Mount) -> None:
+    bare = replace(mounted, bdi=None, connection=None)
+    for knob in LIVE:
+        with pytest.raises(Absent):
+            knob.read(tree.host, bare)
+    with pytest.raises(Absent, match="no connection under /sys/fs/fuse/connections"):
+        next(k for k in LIVE if k.name == "max_background").location(bare)
+
+
+def test_garbage_in_a_file(tree: Tree, mounted: Mount) -> None:
+    tree.write(MAX_RATIO.location(mounted), "seven\n")
+    with pytest.raises(FusetuneError, match="holds 'seven', not a number"):
+        MAX_RATIO.read(tree.host, mounted)
+
+
+def test_another_value_read_back(tree: Tree, mounted: Mount) -> None:
+    """As for a value that the kernel rounds: /dev/null takes anything and keeps nothing."""
+    file = tree.root / MAX_RATIO.location(mounted)
+    file.unlink()
+    file.symlink_to("/dev/null")
+    with pytest.raises(FusetuneError, match="not a number"):
+        MAX_RATIO.write(tree.host, mounted, 5)
+    file.unlink()
+    # Written over a longer text, the rest of the old value stays.
+    tree.write(MAX_RATIO.location(mounted), "100\n")
+    with pytest.raises(FusetuneError, match="reads 500 after 5 was written to it"):
+        MAX_RATIO.write(tree.host, mounted, 5)
+
+
+def test_a_value_that_is_refused(tree: Tree, mounted: Mount) -> None:
+    file = tree.root / MAX_RATIO.location(mounted)
+    file.unlink()
+    file.symlink_to("/dev/full")
+    with pytest.raises(FusetuneError, match="the kernel refused max_ratio=5 in /sys/class/bdi"):
+        MAX_RATIO.write(tree.host, mounted, 5)
+
+
+def test_a_file_that_is_a_folder(tree: Tree, mounted: Mount) -> None:
+    file = tree.root / MAX_RATIO.location(mounted)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(FusetuneError, match="cannot read /sys/class/bdi/0:40/max_ratio: Is a dir"):
+        MAX_RATIO.read(tree.host, mounted)
+
+
+def test_permission_is_told_with_the_remedy(
+    tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() == 0:
+        # Root is refused nothing in a folder tree; the native tests run as another user.
+        def refused(*_: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(type(tree.host), "write", refused)
+    else:
+        (tree.root / MAX_RATIO.location(mounted)).chmod(0o444)
+    with pytest.raises(FusetuneError, match="Permission denied; run it as root"):
+        MAX_RATIO.write(tree.host, mounted, 5)
+
+
+# What only a remount can change
+
+
+def test_a_remount_hint_uses_the_servers_own_spelling() -> None:
+    mirror = Mount("/mnt", "fuse.mirrorfs", "source", "0:40")
+    assert "'-o writeback' added" in remount_hint(mirror, "writeback_cache")
+    other = replace(mirror, fstype="fuse.sshfs")
+    for knob in REMOUNT:
+        assert knob.remedy in remount_hint(other, knob.name)
+
+
+def test_dirtied_bytes(tree: Tree, mounted: Mount) -> None:
+    assert dirtied_bytes(tree.host, mounted) is None
+    stats = "sys/kernel/debug/bdi/0:40/stats"
+    tree.write(stats, "BdiWriteback:     0 kB\nBdiDirtied:     12 kB\nBdiWritten:   8 kB\n")
+    assert dirtied_bytes(tree.host, mounted) == 12 * 1024
+    tree.write(stats, "another kernel's words\n")
+    assert dirtied_bytes(tree.host, mounted) is None
+
+
+def test_host_reads_are_bounded_and_stripped(tree: Tree, tmp_path: Path) -> None:
+    tree.write("proc/long", "x" * 100_000)
+    assert len(tree.host.read("proc/long")) == 65536
+    tree.write("proc/padded", "  7 \n")
+    assert tree.host.read("proc/padded") == "7"

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is mounted is told from mountinfo and sysfs alone, whatever the paths look like."""
+
+import os
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusetune.errors import FusetuneError
+from fusetune.mounts import Mount, discover, find, printable, still_mounted, unescape
+from tests.unit.conftest import Tree, mangle
+
+PATHS = [
+    b"/mnt/with space",
+    b"/mnt/tab\there",
+    b"/mnt/new\nline",
+    b"/mnt/carriage\rreturn",
+    b"/mnt/hash#mark",
+    b"/mnt/back\\slash",
+    b"/mnt/looks\\040escaped",
+    b"/mnt/not utf-8 \xff\xfe",
+    "/mnt/größe 日本".encode(),
+    b"/mnt/dash - dash",
+    b"/mnt/vertical\x0btab\x0cfeed\x1cseparator",
+    "/mnt/next\u0085line\u2028separator".encode(),
+]
+
+
+@given(st.binary())
+def test_unescape_undoes_what_the_kernel_escapes(raw: bytes) -> None:
+    assert os.fsencode(unescape(mangle(raw))) == raw
+    assert os.fsencode(unescape(mangle(raw, b" \t\n\\#"))) == raw
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_of_any_bytes_is_found(tree: Tree, path: bytes) -> None:
+    tree.mount(path, source=b"of " + path)
+    mount = tree.only()
+    assert os.fsencode(mount.path) == path
+    assert os.fsencode(mount.source) == b"of " + path
+
+
+@given(st.text(st.characters(blacklist_categories=()), max_size=40))
+def test_printable_is_one_line_without_control_characters(path: str) -> None:
+    shown = printable(path)
+    assert shown == " ".join(shown.splitlines() or [""])
+    assert not any(unicodedata.category(char) in ("Cc", "Cs", "Cf", "Zl", "Zp") for char in shown)
+    shown.encode("utf-8")
+
+
+def test_printable_leaves_ordinary_names_alone() -> None:
+    assert printable("/mnt/größe 日本 (1)") == "/mnt/größe 日本 (1)"
+    assert printable(os.fsdecode(b"/a\xff\n")) == r"/a\xff\n".replace("\\xff", "\\udcff")
+
+
+def test_nothing_but_fuse_is_listed(tree: Tree) -> None:
+    tree.mount("/sys/fs/fuse/connections", fstype="fusectl")
+    tree.mount("/mnt/nfs", fstype="nfs")
+    tree.mount("/mnt/other", fstype="notfuse")
+    tree.mount("/mnt/fused", fstype="fused")
+    assert discover(tree.host) == []
+
+
+@pytest.mark.parametrize("fstype", ["fuse", "fuse.sshfs", "fuseblk", "fuseblk.ntfs-3g", "virtiofs"])
+def test_every_fuse_type_is_listed(tree: Tree, fstype: str) -> None:
+    tree.mount("/mnt/one", fstype=fstype)
+    assert tree.only().fstype == fstype
+
+
+def test_options_of_mount_and_super_block(tree: Tree) -> None:
+    tree.mount("/mnt/a", flags="ro,nosuid", options="rw,user_id=1000,group_id=100,allow_other")
+    tree.mount("/mnt/b", device="0:41", options="ro,user_id=7,group_id=8")
+    tree.mount("/mnt/c", device="0:42", options="rw,user_id=x,group_id=")
+    a, b, c = discover(tree.host)
+    assert (a.owner_uid, a.owner_gid, a.read_only, a.allows_other) == (1000, 100, True, True)
+    assert (b.owner_uid, b.owner_gid, b.read_only, b.allows_other) == (7, 8, True, False)
+    assert (c.owner_uid, c.owner_gid, c.read_only, c.allows_other) == (0, 0, False, False)
+
+
+def test_virtiofs_has_no_owner_and_lets_everyone_in(tree: Tree) -> None:
+    tree.mount("/mnt/v", fstype="virtiofs", source="tag", options="rw")
+    tree.live()
+    mount = tree.only()
+    assert (mount.owner_uid, mount.allows_other, mount.bdi) == (0, True, "0:40")
+
+
+def test_an_ordinary_mount_has_bdi_connection_and_instance(tree: Tree, mounted: Mount) -> None:
+    assert (mounted.bdi, mounted.connection) == ("0:40", "40")
+    assert mounted.instance == os.stat(tree.root / "sys/class/bdi/0:40").st_ino
+    assert mounted.control == "sys/fs/fuse/connections"
+
+
+def test_fuseblk_has_its_own_bdi_name_and_a_number_with_its_major(tree: Tree) -> None:
+    number = str(8 << 20 | 1)
+    tree.mount("/mnt/ntfs", device="8:1", fstype="fuseblk", source="/dev/sda1")
+    tree.live(bdi="8:1-fuseblk", connection=number)
+    mount = tree.only()
+    assert (mount.bdi, mount.connection) == ("8:1-fuseblk", number)
+    assert number == "8388609"
+    assert find(tree.host, "8:1-fuseblk").path == "/mnt/ntfs"
+    assert find(tree.host, "8:1").path == "/mnt/ntfs"
+
+
+def test_fuseblk_with_a_subtype_has_the_same_bdi_name(tree: Tree) -> None:
+    tree.mount("/mnt/ntfs", device="8:1", fstype="fuseblk.ntfs-3g")
+    tree.live(bdi="8:1-fuseblk", connection=None)
+    assert tree.only().bdi == "8:1-fuseblk"
+
+
+def test_a_minor_number_beyond_8_bits(tree: Tree) -> None:
+    tree.mount("/mnt/many", device="0:1048575")
+    tree.live(bdi="0:1048575", connection="1048575")
+    assert tree.only().connection == "1048575"
+
+
+def test_the_tuned_module_has_its_own_types_and_control_folder(tree: Tree) -> None:
+    tree.mount("/mnt/t", fstype="fusetuned.mirrorfs")
+    tree.mount("/mnt/b", device="8:2", fstype="fusetunedblk")
+    tree.live(control="sys/fs/fusetuned/connections")
+    tree.live(bdi="8:2-fusetunedblk", connection=None)
+    # The stock module may have a connection of the same number.
+    tree.live(bdi=None, connection="40", values={"max_background": 99})
+    tuned, block = discover(tree.host)
+    assert (tuned.bdi, tuned.connection) == ("0:40", "40")
+    assert tuned.control == "sys/fs/fusetuned/connections"
+    assert (block.bdi, block.connection) == ("8:2-fusetunedblk", None)
+
+
+def test_without_bdi_and_connection(tree: Tree) -> None:
+    tree.mount("/mnt/gone")
+    mount = tree.only()
+    assert (mount.bdi, mount.connection, mount.instance) == (None, None, None)
+    assert still_mounted(tree.host, mount)
+
+
+def test_bind_mounts_are_one_mount(tree: Tree) -> None:
+    tree.mount("/mnt/one")
+    tree.mount("/mnt/two", root="/deep")
+    tree.mount("/mnt/three")
+    tree.mount("/mnt/one")
+    mount = tree.only()
+    assert (mount.path, mount.also_at) == ("/mnt/one", ("/mnt/two", "/mnt/three"))
+
+
+def test_any_name_of_a_bind_mount_finds_it(tree: Tree) -> None:
+    tree.mount("/mnt/one")
+    tree.mount("/mnt/two")
+    found = find(tree.host, "/mnt/two")
+    assert (found.path, found.also_at) == ("/mnt/two", ("/mnt/one",))
+
+
+def test_of_stacked_mounts_the_topmost_is_meant(tree: Tree) -> None:
+    tree.mount("/mnt/one", device="0:40")
+    tree.mount("/mnt/one", device="0:41")
+    assert [mount.device for mount in discover(tree.host)] == ["0:40", "0:41"]
+    assert find(tree.host, "/mnt/one").device == "0:41"
+    assert find(tree.host, "0:40").device == "0:40"
+
+
+def test_covered_by_another_type(tree: Tree) -> None:
+    tree.mount("/mnt/one")
+    tree.live()
+    tree.mount("/mnt/one", device="0:41", fstype="tmpfs")
+    with pytest.raises(FusetuneError, match=r"covered by another mount \(tmpfs\)"):
+        find(tree.host, "/mnt/one")
+    assert find(tree.host, "0:40").device == "0:40"
+
+
+def test_covered_and_covered_again(tree: Tree) -> None:
+    tree.mount("/mnt/one")
+    tree.mount("/mnt/one", device="0:41", fstype="tmpfs")
+    tree.mount("/mnt/one", device="0:42")
+    assert find(tree.host, "/mnt/one").device == "0:42"
+
+
+def test_unknown_bdi(tree: Tree, mounted: Mount) -> None:
+    with pytest.raises(FusetuneError, match="no FUSE mount has the bdi 0:99; 'fusetune list'"):
+        find(tree.host, "0:99")
+
+
+def test_inside_a_mount(tree: Tree) -> None:
+    tree.mount("/mnt/a")
+    tree.mount("/mnt/a/deeper", device="0:41")
+    with pytest.raises(FusetuneError, match=r"lies in a FUSE mount .* use /mnt/a/deeper$"):
+        find(tree.host, "/mnt/a/deeper/file")
+    with pytest.raises(FusetuneError, match=r"use /mnt/a$"):
+        find(tree.host, "/mnt/a/deepe")
+
+
+def test_a_mount_below_a_mount(tree: Tree) -> None:
+    tree.mount("/mnt/a")
+    tree.mount("/mnt/a/deeper", device="0:41")
+    assert find(tree.host, "/mnt/a/deeper/").device == "0:41"
+
+
+def test_not_a_mount(tree: Tree, tmp_path: Path) -> None:
+    with pytest.raises(FusetuneError, match="is not a FUSE mount point; 'fusetune list'"):
+        find(tree.host, str(tmp_path))
+    with pytest.raises(FusetuneError, match="does not exist; 'fusetune list'"):
+        find(tree.host, str(tmp_path / "absent"))
+
+
+def test_errors_are_one_line_for_any_name(tree: Tree, tmp_path: Path) -> None:
+    with pytest.raises(FusetuneError) as raised:
+        find(tree.host, str(tmp_path / "new\nline") + "\udcff\x1b[31m")
+    text = str(raised.value)
+    assert len(text.splitlines()) == 1
+    assert "\x1b" not in text
+    text.encode()
+
+
+def test_symbolic_links_lead_to_a_mount(tree: Tree, tmp_path: Path) -> None:
+    point = tmp_path / "real" / "mnt"
+    point.mkdir(parents=True)
+    (tmp_path / "absolute").symlink_to(point)
+    (tmp_path / "relative").symlink_to("real/mnt")
+    (tmp_path / "parent").symlink_to("real")
+    (tmp_path / "real" / "up").symlink_to("../parent/./mnt")
+    tree.mount(str(point))
+    for name in ("absolute", "relative", "parent/mnt", "real/up", "parent/up", "real/mnt/."):
+        assert find(tree.host, str(tmp_path / name)).path == str(point), name
+
+
+def test_dot_dot_after_a_symbolic_link_is_the_links_target(tree: Tree, tmp_path: Path) -> None:
+    """As open(2) takes it (path_resolution(7)): not the folder that holds the link."""
+    (tmp_path / "elsewhere" / "sub").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("elsewhere/sub")
+    tree.mount(str(tmp_path / "elsewhere"))
+    assert find(tree.host, f"{tmp_path}/link/..").path == str(tmp_path / "elsewhere")
+
+
+def test_a_loop_of_links_is_no_mount(tree: Tree, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(FusetuneError, match="is not a FUSE mount point"):
+        find(tree.host, str(tmp_path / "loop"))
+
+
+def test_a_relative_name(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mnt").mkdir()
+    tree.mount(str(tmp_path / "mnt"))
+    monkeypatch.chdir(tmp_path / "mnt")
+    assert find(tree.host, ".").path == str(tmp_path / "mnt")
+    assert find(tree.host, "../mnt").path == str(tmp_path / "mnt")
+
+
+def test_nothing_at_or_beyond_a_mount_point_is_looked_at(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the calls are recorded; test_cli of the native tests traces the real ones."""
+    point = tmp_path / "mnt"
+    (point / "sub").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("mnt/sub/file")
+    tree.mount(str(point))
+    touched: list[str] = []
+    for name in ("readlink", "lstat", "stat"):
+        real = getattr(os, name)
+
+        def recorded(path: object, *rest: object, _real: object = real, **more: object) -> object:
+            touched.append(os.fsdecode(os.fspath(path)) if not isinstance(path, int) else "")  # type: ignore[call-overload]
+            return _real(path, *rest, **more)  # type: ignore[operator]
+
+        monkeypatch.setattr(os, name, recorded)
+    assert find(tree.host, str(point)).path == str(point)
+    for name in ("mnt/sub/file", "link", "mnt/sub/../sub"):
+        with pytest.raises(FusetuneError, match="lies in a FUSE mount"):
+            find(tree.host, str(tmp_path / name))
+    assert not [path for path in touched if path.startswith(str(point))]
+    assert [path for path in touched if path.startswith(str(tmp_path))]
+
+
+def test_a_mount_that_came_back_is_another_one(tree: Tree, mounted: Mount) -> None:
+    assert still_mounted(tree.host, mounted)
+    folder = tree.root / "sys/class/bdi/0:40"
+    folder.rename(folder.with_name("was"))
+    assert not still_mounted(tree.host, mounted)
+    tree.live()
+    assert not still_mounted(tree.host, mounted)
+
+
+def test_lines_that_are_no_mountinfo_are_skipped(tree: Tree) -> None:
+    for line in (b"", b"garbage", b"1 2 0:9 / /x rw", b"1 2 0:9 / /x rw - fuse", b" - fuse a b"):
+        tree.line(line)
+    tree.mount("/mnt/one")
+    assert tree.only().path == "/mnt/one"
+
+
+@given(st.binary(max_size=200))
+def test_no_mountinfo_breaks_it(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
+    tree = Tree(tmp_path_factory.mktemp("tree"))
+    tree.line(text)
+    tree.line(b"1 2 0:40 " + text + b" /x rw - fuse source rw")
+    tree.line(b"1 2 0:41 / /x rw " + text + b" - fuse source rw")
+    tree.line(b"1 2 0:42 / /x rw - fuse" + text)
+    for mount in discover(tree.host):
+        assert mount.fstype
+
+
+def test_no_mountinfo_at_all(tree: Tree) -> None:
+    (tree.root / "proc/self/mountinfo").unlink()
+    with pytest.raises(FusetuneError, match="cannot read /proc/self/mountinfo: No such file"):
+        discover(tree.host)
+
+
+def test_the_order_is_that_of_mounting(tree: Tree) -> None:
+    for number in range(300, 200, -1):
+        tree.mount(f"/mnt/{number}", device=f"0:{number}")
+    assert [m.device for m in discover(tree.host)] == [f"0:{n}" for n in range(300, 200, -1)]
