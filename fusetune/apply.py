@@ -11,7 +11,7 @@ from fusetune.host import Host
 from fusetune.knobs import LIVE, SYSTEM, Absent, Knob
 from fusetune.mounts import Mount, discover, printable
 from fusetune.policy import refusal
-from fusetune.store import Journal, Lock, Record, forget, forget_all, journals
+from fusetune.store import Journal, Lock, Record, forget, forget_all, journal_path, remove_stale
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def set_knobs(
     if dry_run:
         return plan(host, mount, values)
     with Lock(host, mount):
-        journal = Journal(host, mount)
+        journal = Journal.to_change(host, mount)
         changes = plan(host, mount, values)
         make(host, journal, changes, "set")
         settle(host, journal, mount)
@@ -157,7 +157,7 @@ def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Cha
     if dry_run:
         return plan(host, mount, to_undo(host, Journal(host, mount), mount))
     with Lock(host, mount):
-        journal = Journal(host, mount)
+        journal = Journal.to_change(host, mount)
         originals = {knob.name: v for knob, v in to_undo(host, journal, mount).items()}
         changes = enforce(host, mount, originals)
         journal.remove()
@@ -172,7 +172,7 @@ def reset_all(host: Host, *, dry_run: bool = False) -> list[Change]:
     failure: FusetuneError | None = None
     for mount in (None, *discover(host)):
         try:
-            if Journal(host, mount).records:
+            if journal_path(host, mount).exists():
                 changes += reset(host, mount, dry_run=dry_run)
         except FusetuneError as error:
             failure = failure or error
@@ -180,6 +180,5 @@ def reset_all(host: Host, *, dry_run: bool = False) -> list[Change]:
         raise failure
     if not dry_run:
         forget_all(host)
-        for stale in journals(host):
-            stale.unlink(missing_ok=True)
+        remove_stale(host)
     return changes

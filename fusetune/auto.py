@@ -191,7 +191,7 @@ def auto(
             return Outcome(mount, list(workloads), before, before, _unchanged(), reasons=reasons)
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
         search = Search(dimensions, start, [w.name for w in workloads], seed)
-        run = _Run(host, mount, before, Journal(host, mount))
+        run = _Run(host, mount, before, Journal.to_change(host, mount))
         try:
             with Bench(host, mount, workloads, budget, interruption, size) as bench:
                 run.search(search, bench, progress)

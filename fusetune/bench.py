@@ -99,11 +99,14 @@ class Bench:
         return self.budget.bytes_written - self.bytes_written
 
     def affordable(self) -> int:
-        """Return how many more evaluations the budget pays for, by what the last ones cost."""
+        """Return how many more evaluations the budget pays for, by what the last ones cost.
+
+        One less, for the last may take longer.
+        """
         if not self._cost:
             return 0
         recent = self._cost[-8:]
-        count = self.seconds_left / (sum(recent) / len(recent))
+        count = self.seconds_left / (sum(recent) / len(recent)) - 1
         writes = sum(self._sizes[w.name] for w in self.workloads if w.writes)
         if writes:
             count = min(count, self.bytes_left / writes)
@@ -220,7 +223,7 @@ class Bench:
         self, job: str, seconds: float, parameters: Mapping[str, str] | None = None
     ) -> list[dict[str, Any]]:
         """Run a job file that should take ``seconds``; return fio's jobs."""
-        patience = max(1.0, min(seconds * 10 + 5, self.seconds_left))
+        patience = max(2.0, min(seconds * 10 + 5, self.seconds_left))
         try:
             status, stdout, stderr = child.run(
                 [self._fio, "--output-format=json", "-"],

@@ -19,7 +19,7 @@ from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
 
 # Stock FUSE, and the module with the published improvements that runs beside it.
-FUSE_TYPE = re.compile(r"(fuse|fuseblk|virtiofs|fusetuned|fusetunedblk)(\..*)?")
+FUSE_TYPE = re.compile(r"(fuse|fuseblk|virtiofs|fusetuned|fusetunedblk)(\..*)?", re.DOTALL)
 BDI_NAME = re.compile(r"\d+:\d+(-[a-z]+)?")
 FUSECTL = "sys/fs/fuse/connections"
 FUSETUNEDCTL = "sys/fs/fusetuned/connections"

@@ -27,6 +27,11 @@ def _name(mount: Mount | None) -> str:
     return "this host" if mount is None else printable(mount.path)
 
 
+def journal_path(host: Host, mount: Mount | None) -> Path:
+    """Return the file of the undo journal of ``mount``, or of the host for None."""
+    return host.state_dir / "undo" / f"{key_of(mount)}.journal"
+
+
 @dataclass(frozen=True)
 class Record:
     """One write: ``old`` and ``new`` in the knob's unit, ``time`` in seconds since the epoch."""
@@ -53,9 +58,12 @@ class Journal:
     """
 
     def __init__(self, host: Host, mount: Mount | None) -> None:
-        """Read the journal if there is one. Raises `Damaged`, or FusetuneError if unreadable."""
+        """Read the journal if there is one. Raises `Damaged`, or FusetuneError if unreadable.
+
+        Whoever is about to change something uses `to_change` instead.
+        """
         self._host = host
-        self.path = host.state_dir / "undo" / f"{key_of(mount)}.journal"
+        self.path = journal_path(host, mount)
         self._about = {
             "boot_id": host.boot_id,
             "instance": mount.instance if mount else None,
@@ -64,6 +72,20 @@ class Journal:
         self.records: list[Record] = []
         self._size = 0
         self._load()
+
+    @classmethod
+    def to_change(cls, host: Host, mount: Mount | None) -> Self:
+        """Read the journal under the mount's lock; a damaged one is kept aside, and told once."""
+        try:
+            return cls(host, mount)
+        except Damaged as error:
+            path = journal_path(host, mount)
+            kept = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+            os.rename(path, kept)
+            raise Damaged(
+                f"the undo journal of {_name(mount)} was damaged and is kept as {kept}; the values "
+                "before cannot be told from it: see 'fusetune show' and set them by hand"
+            ) from error
 
     def _load(self) -> None:
         try:
@@ -80,20 +102,12 @@ class Journal:
             about, *rest = [_unpack(line) for line in whole.splitlines()] or [{}]
             records = [Record(**fields) for fields in rest]
         except (ValueError, TypeError) as error:
-            raise Damaged(self._keep_aside()) from error
+            raise Damaged(
+                f"the undo journal of {self._target} is damaged: {self.path}; the values before "
+                "cannot be told from it, 'fusetune reset' keeps it aside"
+            ) from error
         if about == self._about:
             self.records, self._size = records, len(whole)
-
-    def _keep_aside(self) -> str:
-        kept = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns()}")
-        try:
-            os.rename(self.path, kept)
-        except OSError as error:
-            return f"the undo journal {self.path} is damaged, do not trust it: {reason(error)}"
-        return (
-            f"the undo journal of {self._target} was damaged and is kept as {kept}; the "
-            "values before cannot be told from it: see 'fusetune show' and set them by hand"
-        )
 
     @property
     def originals(self) -> dict[str, int]:
@@ -183,9 +197,24 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def journals(host: Host) -> list[Path]:
-    """Return the undo journals there are, by file."""
-    return sorted((host.state_dir / "undo").glob("*.journal"))
+def remove_stale(host: Host) -> None:
+    """Remove the journals of mounts that are gone, for there is nothing left to undo.
+
+    Those of mounts in other mount namespaces stay: their bdi is there.
+    """
+    for path in (host.state_dir / "undo").glob("*.journal"):
+        try:
+            about = _unpack(path.read_bytes().partition(b"\n")[0])
+            folder = host.path(f"sys/class/bdi/{path.name.removesuffix('.journal')}/")
+            alive = about["boot_id"] == host.boot_id and (
+                about["instance"] is None or about["instance"] == os.stat(folder).st_ino
+            )
+        except (ValueError, KeyError):
+            continue  # damaged: told when its mount is next changed
+        except FileNotFoundError:
+            alive = False
+        if not alive:
+            path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

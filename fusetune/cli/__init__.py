@@ -2,6 +2,7 @@
 """The command line: one module a command, loaded only when it is the one asked for."""
 
 import importlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -81,6 +82,9 @@ def cli(context: click.Context, state_dir: Path, run_dir: Path) -> None:
 
 def main() -> None:
     """Run the command line and exit: whatever fails is told in one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a path may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(_run())
 
 
@@ -107,6 +111,5 @@ def _run() -> int:
 
 
 def _tell(text: str, code: ExitCode) -> ExitCode:
-    line = " ".join(text.split())
-    print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
+    print(" ".join(text.split()), file=sys.stderr)
     return code

@@ -14,6 +14,8 @@ from fusetune.mounts import Mount
 _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # ENODEV: a sysfs file that was open when its device went away.
 _GONE = (errno.ENOENT, errno.ENODEV)
+# What fuse_abort_conn() (fs/fuse/dev.c) sets max_background to.
+_ABORTED = 2**32 - 1
 _UNIT_BYTES = {"bytes": 1, "KiB": 1 << 10}
 
 
@@ -112,9 +114,12 @@ class Knob:
             if text == word:
                 return number
         try:
-            return int(text)
+            value = int(text)
         except ValueError as error:
             raise FusetuneError(f"/{location} holds {text!r}, not a number") from error
+        if value == _ABORTED:
+            raise Absent("the server has died, or its connection was aborted")
+        return value
 
     def write(self, host: Host, mount: Mount | None, value: int) -> None:
         """Write ``value`` and read it back.

@@ -217,7 +217,10 @@ def _host_values() -> dict[Path, str]:
 
 def _own_files() -> set[Path]:
     return {
-        file for folder in (RUN_DIR, STATE_DIR) if folder.exists() for file in folder.rglob("*")
+        file
+        for folder in (RUN_DIR, STATE_DIR)
+        if folder.exists()
+        for file in (folder, *folder.rglob("*"))
     }
 
 

@@ -51,6 +51,19 @@ def mounted_at(mountpoint: Path) -> str | None:
     return found
 
 
+def unmount(mountpoint: Path) -> None:
+    """Unmount what is mounted at this path, if anything: politely, else detached."""
+    for command in (["fusermount3", "-u"], ["umount", "-l"]):
+        if mounted_at(mountpoint) is None:
+            return
+        subprocess.run(
+            [*command, str(mountpoint)],
+            check=False,
+            timeout=PATIENCE,
+            stderr=subprocess.DEVNULL,
+        )
+
+
 def requires(*programs: str, binary: Path = BINARY) -> pytest.MarkDecorator:
     """A mark that skips, naming what is missing: root, /dev/fuse, the server or a program."""
     missing = []
@@ -93,8 +106,10 @@ class Mirror:
         # A process of its own: one that waits in a FUSE mount cannot be killed, and then no
         # thread of it ends the server either.
         self._watchdog = subprocess.Popen(
-            ["sh", "-c", 'sleep "$1"; kill -KILL "$2"', "watchdog"]
-            + [str(self.lifetime), str(self.process.pid)],
+            [
+                *("sh", "-c", 'sleep "$1"; kill -KILL "$2"', "watchdog"),
+                *(str(self.lifetime), str(self.process.pid)),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -159,15 +174,7 @@ class Mirror:
 
     def unmount(self) -> None:
         """Unmount if anything is mounted: politely, else detached."""
-        for command in (["fusermount3", "-u"], ["umount", "-l"]):
-            if mounted_at(self.mountpoint) is None:
-                return
-            subprocess.run(
-                [*command, str(self.mountpoint)],
-                check=False,
-                timeout=PATIENCE,
-                stderr=subprocess.DEVNULL,
-            )
+        unmount(self.mountpoint)
 
     def _clean_up(self) -> None:
         try:

@@ -74,9 +74,7 @@ class RawMounts:
 def mount(fd: int, point: Path, owner: int = 0, fstype: bytes = FSTYPE.encode()) -> None:
     """Mount on ``point`` a FUSE file system served through ``fd`` (/dev/fuse). Raises OSError."""
     options = f"fd={fd},rootmode=40000,user_id={owner},group_id={owner}"
-    if _LIBC.mount(
-        b"raw", os.fsencode(point), fstype, _MS_NOSUID | _MS_NODEV, options.encode()
-    ):
+    if _LIBC.mount(b"raw", os.fsencode(point), fstype, _MS_NOSUID | _MS_NODEV, options.encode()):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), os.fspath(point))
 

@@ -251,7 +251,7 @@ def test_another_users_mount_is_measured_as_that_user(
 ) -> None:
     """Without allow_other root may not enter; fio runs as the owner."""
     source, point, bdi = user_mount
-    owners = set()
+    owners: set[int] = set()
 
     def seen() -> bool:
         owners.update(folder.stat().st_uid for folder in scratch_folders(source))

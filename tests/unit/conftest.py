@@ -112,6 +112,10 @@ class Tree:
             value = 127 if knob.stock is None else knob.stock
             self.write(knob.file, (knob.words or {}).get(value, str(value)) + "\n")
 
+    def journals(self) -> list[Path]:
+        """Return the undo journals there are."""
+        return sorted((self.host.state_dir / "undo").glob("*.journal"))
+
     def only(self) -> Mount:
         """Return the one FUSE mount there is."""
         (found,) = discover(self.host)

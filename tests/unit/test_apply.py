@@ -12,7 +12,7 @@ from fusetune.apply import enforce, make, plan, reset, reset_all, set_knobs, set
 from fusetune.errors import FusetuneError
 from fusetune.knobs import LIVE, SYSTEM, Knob
 from fusetune.mounts import Mount, discover
-from fusetune.store import Journal, Lock, Record, journals, save, saved_for
+from fusetune.store import Journal, Lock, Record, save, saved_for
 from tests.unit.conftest import STOCK, Tree
 
 KNOBS = {knob.name: knob for knob in (*LIVE, *SYSTEM)}
@@ -64,13 +64,13 @@ def test_set_and_reset_everything(tree: Tree, mounted: Mount) -> None:
         name: (NEW[name], STOCK[name]) for name in NEW
     }
     assert tree.values() == STOCK
-    assert journals(tree.host) == []
+    assert tree.journals() == []
     assert reset(tree.host, mounted) == []
 
 
 def test_nothing_to_change_writes_no_journal(tree: Tree, mounted: Mount) -> None:
     assert set_knobs(tree.host, mounted, knobs(max_ratio=1)) == []
-    assert journals(tree.host) == []
+    assert tree.journals() == []
 
 
 @settings(max_examples=40)
@@ -90,10 +90,10 @@ def test_reset_goes_back_before_the_first_change(
         set_knobs(tree.host, mount, knobs(**wanted))
         assert tree.values() == tree.values() | wanted
     if tree.values() == before:
-        assert journals(tree.host) == []  # settled: nothing to undo
+        assert tree.journals() == []  # settled: nothing to undo
     reset(tree.host, mount)
     assert tree.values() == before
-    assert journals(tree.host) == []
+    assert tree.journals() == []
 
 
 def test_values_set_by_hand_between_are_put_back_too(tree: Tree, mounted: Mount) -> None:
@@ -124,7 +124,7 @@ def test_a_refused_write_undoes_those_before_it(
         set_knobs(tree.host, mounted, knobs(**NEW))
     assert tree.values() == STOCK
     assert len(written) == 2 * position
-    assert journals(tree.host) == []
+    assert tree.journals() == []
 
 
 def test_a_real_refusal_undoes_those_before_it(tree: Tree, mounted: Mount) -> None:
@@ -144,7 +144,7 @@ def test_a_value_that_does_not_stick_is_undone(tree: Tree, mounted: Mount) -> No
     with pytest.raises(FusetuneError, match="max_ratio reads 500 after 5 was written to it"):
         set_knobs(tree.host, mounted, knobs(read_ahead_kb=256, max_ratio=5))
     assert tree.values() == STOCK | {"max_ratio": 100}
-    assert journals(tree.host) == []
+    assert tree.journals() == []
 
 
 def test_where_undoing_fails_too_the_journal_remembers(
@@ -240,7 +240,7 @@ def test_settle_keeps_a_journal_that_is_needed(tree: Tree, mounted: Mount) -> No
     assert Journal(tree.host, mounted).originals == {"max_ratio": 1, "strict_limit": 1}
     tree.live(values={"strict_limit": 1})
     settle(tree.host, Journal(tree.host, mounted), mounted)
-    assert journals(tree.host) == []
+    assert tree.journals() == []
 
 
 def test_a_value_put_back_and_then_set_by_hand_is_the_administrators(
@@ -326,12 +326,12 @@ def test_reset_all(tree: Tree) -> None:
     gone = replace(two, bdi="0:99", device="0:99")
     Journal(tree.host, gone).append([])
     assert len(reset_all(tree.host, dry_run=True)) == 3
-    assert len(journals(tree.host)) == 4
+    assert len(tree.journals()) == 4
     assert len(reset_all(tree.host)) == 3
     assert tree.values() == STOCK
     assert tree.read("sys/class/bdi/0:41/max_ratio") == "1\n"
     assert tree.read("proc/sys/fs/pipe-max-size") == "1048576\n"
-    assert journals(tree.host) == []
+    assert tree.journals() == []
     assert list((tree.host.state_dir / "saved").iterdir()) == []
 
 

@@ -4,19 +4,20 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fusetune import __version__
-from fusetune.cli import COMMANDS
+from fusetune.cli import COMMANDS, main
 from tests.unit.conftest import CHECKOUT
 
 each_command = pytest.mark.parametrize("command", COMMANDS)
 
 
 def run(*words: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own, as a user does."""
+    """Run the command line in a process of its own, for what Python itself does at its ends."""
     return subprocess.run(
         [sys.executable, *python, "-m", "fusetune", *words],
         cwd=CHECKOUT,
@@ -26,6 +27,25 @@ def run(*words: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProces
         timeout=30,
         check=False,
     )
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line in this process, which is ten times as fast."""
+
+    def run_here(*words: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["fusetune", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return subprocess.CompletedProcess(words, int(code), *capsys.readouterr())
+
+    return run_here
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -45,8 +65,8 @@ def test_help_lists_every_command() -> None:
 
 
 @each_command
-def test_help_of_a_command(command: str) -> None:
-    done = run(command, "--help")
+def test_help_of_a_command(command: str, here: Run) -> None:
+    done = here(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: fusetune {command} ")
     assert " ".join(COMMANDS[command].split()) in " ".join(done.stdout.split())
@@ -55,8 +75,8 @@ def test_help_of_a_command(command: str) -> None:
         assert "--dry-run" in done.stdout
 
 
-def test_version() -> None:
-    done = run("--version")
+def test_version(here: Run) -> None:
+    done = here("--version")
     assert (done.returncode, done.stdout) == (0, f"fusetune {__version__}\n")
 
 
@@ -100,8 +120,8 @@ def test_version() -> None:
         ("doctor extra", "unexpected extra argument"),
     ],
 )
-def test_wrong_use_is_told_in_one_line(words: str, message: str, tmp_path: Path) -> None:
-    done = run("--state-dir", f"{tmp_path}/state", "--run-dir", f"{tmp_path}/run", *words.split())
+def test_wrong_use_is_told_in_one_line(words: str, message: str, tmp_path: Path, here: Run) -> None:
+    done = here("--state-dir", f"{tmp_path}/state", "--run-dir", f"{tmp_path}/run", *words.split())
     assert done.returncode == 2, done.stderr
     line = one_line(done)
     assert message in line
@@ -110,20 +130,27 @@ def test_wrong_use_is_told_in_one_line(words: str, message: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("word", ["/mnt/point", "./mnt", "_x", "0:43"])
-def test_a_mount_without_a_command_is_wrong_use(word: str) -> None:
-    done = run(word)
+def test_a_mount_without_a_command_is_wrong_use(word: str, here: Run) -> None:
+    done = here(word)
     assert done.returncode == 2
     assert f"No such command '{word}'" in one_line(done)
 
 
-def test_odd_words_are_told_in_one_line() -> None:
+def test_odd_words_are_told_in_one_line(here: Run) -> None:
     for word in ("new\nline", "\udcff", "größe", "\x1b[31m", ""):
         for words in ((word,), ("set", "host", word), ("set", "host", f"{word}=1")):
-            done = run(*words)
+            done = here(*words)
             assert done.returncode == 2
             line = one_line(done)
             assert "\x1b" not in line
             line.encode()
+
+
+def test_a_process_of_its_own_ends_the_same_way() -> None:
+    for words in (("nonsense",), ("set", "host", "\udcff=1"), ("reset",)):
+        done = run(*words)
+        assert done.returncode == 2
+        one_line(done)
 
 
 def test_without_words_it_shows_help() -> None:
@@ -133,7 +160,7 @@ def test_without_words_it_shows_help() -> None:
 
 
 @each_command
-def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path) -> None:
+def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path, here: Run) -> None:
     words = {
         "list": None,
         "doctor": None,
@@ -141,7 +168,7 @@ def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path) 
     }.get(command, [command, f"{tmp_path}/absent"])
     if words is None:
         return
-    done = run("--state-dir", f"{tmp_path}/state", "--run-dir", f"{tmp_path}/run", *words)
+    done = here("--state-dir", f"{tmp_path}/state", "--run-dir", f"{tmp_path}/run", *words)
     assert done.returncode == 1
     assert "does not exist; 'fusetune list' shows the FUSE mounts" in one_line(done)
     assert list(tmp_path.iterdir()) == []

@@ -64,7 +64,13 @@ def test_nothing_but_fuse_is_listed(tree: Tree) -> None:
     assert discover(tree.host) == []
 
 
-@pytest.mark.parametrize("fstype", ["fuse", "fuse.sshfs", "fuseblk", "fuseblk.ntfs-3g", "virtiofs"])
+@pytest.mark.parametrize(
+    "fstype",
+    [
+        *("fuse", "fuse.sshfs", "fuseblk", "fuseblk.ntfs-3g", "virtiofs"),
+        *("fuse.new\nline", "fuse.\udcff", "fuse.a.b c"),
+    ],
+)
 def test_every_fuse_type_is_listed(tree: Tree, fstype: str) -> None:
     tree.mount("/mnt/one", fstype=fstype)
     assert tree.only().fstype == fstype

@@ -223,7 +223,6 @@ def test_smaller_of_equal_values_wins() -> None:
 def test_stock_is_taken_where_it_beats_the_start() -> None:
     search = Search([AHEAD, RATIO], {"read_ahead_kb": 32768, "max_ratio": 100}, ["read"])
 
-
     def shy(s: Setting) -> float:
         return 1 / (1 + abs(math.log2((s["read_ahead_kb"] + 8) / 136)) / 9 + s["max_ratio"] / 300)
 

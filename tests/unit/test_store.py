@@ -28,7 +28,6 @@ from fusetune.store import (
     Saved,
     forget,
     forget_all,
-    journals,
     key_of,
     noted,
     save,
@@ -75,7 +74,7 @@ def test_what_is_appended_is_read_again(tree: Tree, mounted: Mount) -> None:
     for knob, value in (("max_ratio", 50), ("read_ahead_kb", 1024)):
         assert third.wrote(knob, value)
         assert third.to_undo(knob, value)
-    assert journals(tree.host) == [third.path]
+    assert tree.journals() == [third.path]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,7 @@ def test_mounts_and_host_have_their_own(tree: Tree, mounted: Mount) -> None:
     assert Journal(tree.host, mounted).records == RECORDS[:1]
     assert Journal(tree.host, other).records == RECORDS[1:2]
     assert Journal(tree.host, None).records == RECORDS[2:]
-    assert [path.name for path in journals(tree.host)] == [
+    assert [path.name for path in tree.journals()] == [
         "0:40.journal",
         "0:41.journal",
         "host.journal",
@@ -205,7 +204,7 @@ def noticed_or_harmless(tree: Tree, position: int, byte: int) -> None:
     text[position % len(text)] = byte
     path.write_bytes(text)
     try:
-        journal = Journal(tree.host, None)
+        journal = Journal.to_change(tree.host, None)
     except Damaged as error:
         told = str(error)
     else:
@@ -239,8 +238,10 @@ def test_any_corrupted_byte_is_noticed_or_harmless(
 def test_what_was_never_a_journal_is_kept_aside(tree: Tree, mounted: Mount, text: bytes) -> None:
     path = journal_with(tree.host, mounted, RECORDS)
     path.write_bytes(text)
-    with pytest.raises(Damaged, match="the undo journal of /mnt/one was damaged and is kept as"):
+    with pytest.raises(Damaged, match="the undo journal of /mnt/one is damaged"):
         Journal(tree.host, mounted)
+    with pytest.raises(Damaged, match="the undo journal of /mnt/one was damaged and is kept as"):
+        Journal.to_change(tree.host, mounted)
     assert Journal(tree.host, mounted).records == []
 
 
@@ -249,7 +250,7 @@ def test_two_damaged_ones_are_both_kept(tree: Tree, mounted: Mount) -> None:
         path = journal_with(tree.host, mounted, RECORDS)
         path.write_bytes(text)
         with pytest.raises(Damaged):
-            Journal(tree.host, mounted)
+            Journal.to_change(tree.host, mounted)
     kept = sorted(file.read_bytes() for file in path.parent.glob("*.damaged-*"))
     assert kept == [b"one\n", b"two\n"]
 
