@@ -11,7 +11,7 @@ from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.knobs import LIVE, SYSTEM, Absent, Knob
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
-from fusetune.mounts import FUSECTL, Mount, discover, printable
+from fusetune.mounts import FUSECTL, Mount, discover, printable, shell_word
 from fusetune.policy import excluded_reason
 from fusetune.status import is_tuned, values_now
 
@@ -120,7 +120,10 @@ def _on_mounts(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
             )
         if not is_tuned(values_now(host, mount)):
             yield Finding(
-                "stock", f"{path} has the kernel's default values", f"fusetune auto {path}", mount
+                "stock",
+                f"{path} has the kernel's default values",
+                f"fusetune auto {shell_word(mount.path)}",
+                mount,
             )
         if mount.fstype != "virtiofs" and dirtied_bytes(host, mount) == 0:
             yield Finding(

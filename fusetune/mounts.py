@@ -8,6 +8,7 @@ none of which asks the server.
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -85,6 +86,13 @@ def unescape(field: bytes) -> str:
 def printable(path: str) -> str:
     """Return ``path`` for one line of text: no line break, no control or undecodable byte."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in path)
+
+
+def shell_word(path: str) -> str:
+    """Return ``path`` as a word for a shell line that a user may copy."""
+    if path.isprintable():
+        return shlex.quote(path)
+    return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(path)) + "'"
 
 
 def _parse(text: bytes) -> Iterable[_Line]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fusetune.mounts import printable
+from fusetune.mounts import printable, shell_word
 
 Object = Mapping[str, Any]
 _SCALES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -177,7 +177,7 @@ def print_auto(document: Object) -> None:
         f"{cost['bytes_written'] / (1 << 20):.0f} MiB written"
     )
     if document["applied"]:
-        path = document["mount"]["path"]
+        path = shell_word(document["mount"]["path"])
         _say(f"set and saved: {gain_text(document['gain'])}; 'fusetune reset {path}' undoes it")
     else:
         _say("nothing better was found than what is set; nothing was changed")

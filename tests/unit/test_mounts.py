@@ -2,6 +2,7 @@
 """What is mounted is told from mountinfo and sysfs alone, whatever the paths look like."""
 
 import os
+import subprocess
 import unicodedata
 from pathlib import Path
 
@@ -10,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusetune.errors import FusetuneError
-from fusetune.mounts import Mount, discover, find, printable, still_mounted, unescape
+from fusetune.mounts import (
+    Mount,
+    discover,
+    find,
+    printable,
+    shell_word,
+    still_mounted,
+    unescape,
+)
 from tests.unit.conftest import Tree, mangle
 
 PATHS = [
@@ -314,3 +323,12 @@ def test_the_order_is_that_of_mounting(tree: Tree) -> None:
     for number in range(300, 200, -1):
         tree.mount(f"/mnt/{number}", device=f"0:{number}")
     assert [m.device for m in discover(tree.host)] == [f"0:{n}" for n in range(300, 200, -1)]
+
+
+@pytest.mark.parametrize("path", ["/mnt/x", "/mnt/a b", "/a'b", "/a\nb\udcff'c\\", "/größe"])
+def test_a_path_as_a_shell_word(path: str) -> None:
+    """What is printed for copying means the same path to a shell."""
+    done = subprocess.run(
+        ["bash", "-c", f"printf %s {shell_word(path)}"], capture_output=True, check=True
+    )
+    assert os.fsdecode(done.stdout) == path
