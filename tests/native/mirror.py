@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -14,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-
-import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BINARY = CHECKOUT / "build" / "mirrorfs"
@@ -62,19 +59,6 @@ def unmount(mountpoint: Path) -> None:
             timeout=PATIENCE,
             stderr=subprocess.DEVNULL,
         )
-
-
-def requires(*programs: str, binary: Path = BINARY) -> pytest.MarkDecorator:
-    """A mark that skips, naming what is missing: root, /dev/fuse, the server or a program."""
-    missing = []
-    if os.geteuid() != 0:
-        missing.append("root")
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        missing.append("/dev/fuse")
-    if not os.access(binary, os.X_OK):
-        missing.append(f"{binary.relative_to(CHECKOUT)} (make -C mirrorfs)")
-    missing += [program for program in ("fusermount3", *programs) if not shutil.which(program)]
-    return pytest.mark.skipif(bool(missing), reason="missing: " + ", ".join(missing))
 
 
 class Mirror:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.native.conftest import Fusetune, sysfs_values
-from tests.native.mirror import Mirror, requires
+from tests.native.means import requires
+from tests.native.mirror import Mirror
 
 pytestmark = requires("fio", "setpriv")
 

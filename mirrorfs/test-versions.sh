@@ -1,0 +1,156 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# Builds mirrorfs against the libfuse of other Debian suites and runs it there,
+# with what only newer versions have: passthrough and parallel direct writes.
+#
+#   mirrorfs/test-versions.sh [SUITE...]      (default: trixie sid)
+#
+# Needs root, mmdebstrap, Debian apt sources, Linux 6.9 and room for 400 MB a
+# suite. The trees are kept in ${XDG_CACHE_HOME:-/var/cache}/fusetune/trees.
+# Mounts and servers live in namespaces of this script's own, so they end
+# with it, however it ends.
+set -euo pipefail
+
+if [[ ${1-} != --inside ]]; then
+	[[ $(id -u) == 0 ]] || { echo "test-versions: run as root" >&2; exit 1; }
+	exec unshare --mount --propagation private --pid --fork --kill-child -- "$0" --inside "$@"
+fi
+shift
+[[ $# -gt 0 ]] || set -- trixie sid
+
+here=$(cd "$(dirname "$0")" && pwd)
+packages=gcc,make,pkg-config,libfuse3-dev,fuse3,libc6-dev
+cache=${XDG_CACHE_HOME:-/var/cache}/fusetune/trees
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+archive() {
+	# shellcheck disable=SC2016  # apt fills that in
+	apt-get indextargets --format '$(REPO_URI)' \
+		'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | sort -u | head -n 1
+}
+
+# Prints the folder of the suite's tree, made first if it is not there.
+tree() {
+	local suite=$1 uri dir
+	dir=$cache/$suite-$(printf '%s' "$packages" | sha256sum | cut -c 1-12)
+	if [[ ! -d $dir ]]; then
+		uri=$(archive)
+		[[ -n $uri ]] || { echo "test-versions: no Debian archive in apt's sources; run apt-get update" >&2; return 1; }
+		mkdir -p "$cache"
+		rm -rf "$dir.new"
+		mmdebstrap --quiet --variant=minbase --include="$packages" --keyring="$keyring" \
+			--aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$dir.new" "$uri" >&2
+		mv "$dir.new" "$dir"
+	fi
+	printf '%s\n' "$dir"
+}
+
+# Runs inside the tree. The functions end by `set -e` at the first false test.
+smoke() {
+	cat <<'SMOKE'
+set -eu
+counters=/run/counters.json
+server=
+
+start() {
+	/work/build/mirrorfs -f -o "counters=$counters,$1" /source /mirror &
+	server=$!
+	for _ in $(seq 200); do
+		if grep -q ' /mirror .* fuse.mirrorfs ' /proc/self/mountinfo; then
+			# Answered once INIT is agreed.
+			stat -f /mirror >/dev/null
+			return
+		fi
+		sleep 0.02
+	done
+	echo "did not mount: $1" >&2
+	return 1
+}
+
+stop() {
+	kill "$server"
+	wait "$server"
+	! grep -q ' /mirror ' /proc/self/mountinfo
+}
+
+# field OPCODE NAME: a number of the last document
+field() {
+	sed -n "s/^    \"$1\": {.*\"$2\": \([0-9]*\).*/\1/p" "$counters"
+}
+
+check() {
+	test "$2" "$3" "$4" || { echo "$1: $2 $3 $4 is false" >&2; cat "$counters" >&2; return 1; }
+}
+
+copy_through() {
+	head -c 5000001 /dev/urandom >/random
+	cp /random /mirror/file
+	cmp /random /source/file
+	cmp /random /mirror/file
+	mv /mirror/file /mirror/other
+	rm /mirror/other
+	test ! -e /source/other
+}
+
+two_direct_writers() {
+	head -c 1048576 /dev/zero >/source/shared
+	dd if=/dev/zero of=/mirror/shared bs=64k count=8 oflag=direct conv=notrunc status=none &
+	first=$!
+	dd if=/dev/zero of=/mirror/shared bs=64k count=8 seek=8 oflag=direct conv=notrunc status=none
+	wait "$first"
+}
+
+for options in timeout=1 writeback splice=off splice=read+write+move,clone_fd max_write=4M; do
+	start "$options"
+	copy_through
+	stop
+	check "$options" "$(field WRITE bytes)" -ge 5000001
+done
+
+start write_delay=20ms
+two_direct_writers
+stop
+check "serial writes" "$(field WRITE most_in_flight)" -eq 1
+
+start parallel_direct_writes,write_delay=20ms
+two_direct_writers
+stop
+check parallel_direct_writes "$(field WRITE most_in_flight)" -ge 2
+
+start passthrough
+copy_through
+stop
+check passthrough "$(field WRITE count)" -eq 0
+check passthrough "$(field READ count)" -eq 0
+check passthrough "$(field CREATE count)" -ge 1
+SMOKE
+}
+
+run_suite() {
+	local suite=$1 dir
+	dir=$(tree "$suite")
+	mount -t tmpfs tmpfs "$scratch"
+	mkdir "$scratch/upper" "$scratch/work" "$scratch/root"
+	# The kept tree stays as it was made.
+	mount -t overlay -o "lowerdir=$dir,upperdir=$scratch/upper,workdir=$scratch/work" \
+		overlay "$scratch/root"
+	local root=$scratch/root
+	mount --rbind /dev "$root/dev"
+	mount -t proc proc "$root/proc"
+	mkdir -p "$root/source" "$root/mirror" "$root/work/fusetune"
+	mount -t tmpfs tmpfs "$root/source"
+	cp -r "$here" "$root/work/mirrorfs"
+	cp "$here/../fusetune/__init__.py" "$root/work/fusetune/"
+	chroot "$root" make -s -C /work/mirrorfs
+	smoke >"$root/smoke.sh"
+	timeout 120 chroot "$root" sh /smoke.sh
+	echo "$suite: $(chroot "$root" /work/build/mirrorfs --version | tail -n 1): ok"
+	umount --recursive --lazy "$scratch"
+}
+
+for suite; do
+	run_suite "$suite"
+done

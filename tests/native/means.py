@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What native tests need of the host, and what they say where it is missing."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.native.mirror import BINARY, CHECKOUT
+
+
+def requires(*programs: str, binary: Path = BINARY) -> pytest.MarkDecorator:
+    """A mark that skips, naming what is missing: root, /dev/fuse, the server or a program."""
+    missing = []
+    if os.geteuid() != 0:
+        missing.append("root")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        missing.append("/dev/fuse")
+    if not os.access(binary, os.X_OK):
+        missing.append(f"{binary.relative_to(CHECKOUT)} (make -C mirrorfs)")
+    missing += [program for program in ("fusermount3", *programs) if not shutil.which(program)]
+    return pytest.mark.skipif(bool(missing), reason="missing: " + ", ".join(missing))
