@@ -11,7 +11,7 @@ TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-ven
 BENCH_PACKAGES = python3-optuna
 
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps demo check lint test bench bench-search clean
+.PHONY: all deps test-deps demo check lint test test-versions bench bench-search clean
 
 all: $(MIRRORFS)
 
@@ -54,6 +54,11 @@ check: lint $(MIRRORFS)
 
 test: check
 	$(PYTHON) -m pytest tests/native
+
+# mirrorfs on the libfuse of newer Debian suites, in trees of their own.
+test-versions:
+	$(call install,mmdebstrap util-linux)
+	mirrorfs/test-versions.sh
 
 bench: $(MIRRORFS) test-deps
 	$(PYTHON) -m tests.bench

@@ -87,6 +87,7 @@ def mounted(server: Server) -> Iterator[tuple[Host, Mount]]:
     ):
         folder = Path(name)
         (folder / "source").mkdir()
+        Mirror.lifetime = 3600
         with Mirror(folder / "source", folder / "mnt", *server.options):
             host = Host(state_dir=folder / "state", run_dir=folder / "run")
             host.make_dir(host.run_dir)
