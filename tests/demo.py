@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fusetune.errors import ExitCode
 from tests.native.mirror import Mirror
 from tests.tmpfs import tmpfs
 
@@ -21,21 +22,10 @@ def say(command: str) -> None:
     print(f"\n$ {command}", flush=True)
 
 
-def fusetune(*words: str, state: Path) -> None:
+def fusetune(folder: Path, *words: str) -> int:
     say(" ".join(("fusetune", *words)))
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "fusetune",
-            "--state-dir",
-            str(state / "state"),
-            "--run-dir",
-            str(state / "run"),
-            *words,
-        ],
-        check=True,
-    )
+    own = ("--state-dir", str(folder / "state"), "--run-dir", str(folder / "run"))
+    return subprocess.run([sys.executable, "-m", "fusetune", *own, *words], check=False).returncode
 
 
 def main() -> None:
@@ -51,10 +41,11 @@ def main() -> None:
         point.mkdir()
         say(f"mirrorfs -o {OPTIONS} {source} {point}")
         with Mirror(source, point, OPTIONS):
-            fusetune("doctor", state=folder)
-            fusetune("auto", str(point), "-w", "seq-read", "-w", "seq-write", state=folder)
-            fusetune("list", state=folder)
-            fusetune("reset", str(point), state=folder)
+            if fusetune(folder, "doctor"):
+                sys.exit(ExitCode.FAILED)
+            code = fusetune(folder, "auto", str(point), "-w", "seq-read", "-w", "small-write")
+    # That nothing better was found is a result, too.
+    sys.exit(ExitCode.DONE if code == ExitCode.NOTHING_BETTER else code)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from fusetune.bench import Budget
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     ProgressLine,
+    allow_owner_option,
     dry_run_option,
     json_option,
     measuring_options,
@@ -26,13 +27,7 @@ from fusetune.workloads import chosen
 @click.command("auto", help=COMMANDS["auto"])
 @click.argument("name", metavar="M")
 @measuring_options
-@click.option(
-    "--allow-owner",
-    "owners",
-    multiple=True,
-    metavar="USER",
-    help="Allow more dirty memory to this user's mounts; may be repeated.",
-)
+@allow_owner_option
 @click.option("--seed", type=int, default=0, help="Seed of the order of measurement.")
 @dry_run_option
 @json_option

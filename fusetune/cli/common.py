@@ -20,6 +20,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Print what would be written, and write nothing."
 )
+allow_owner_option = click.option(
+    "--allow-owner",
+    "owners",
+    multiple=True,
+    metavar="USER",
+    help="Allow more dirty memory to this user's mounts; may be repeated.",
+)
 pass_host = click.make_pass_decorator(Host)
 
 

@@ -5,7 +5,14 @@ import click
 
 from fusetune.apply import set_knobs
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import dry_run_option, json_option, pass_host, print_json, target
+from fusetune.cli.common import (
+    allow_owner_option,
+    dry_run_option,
+    json_option,
+    pass_host,
+    print_json,
+    target,
+)
 from fusetune.host import Host
 from fusetune.knobs import Scope, parse_assignments
 from fusetune.policy import parse_owners
@@ -15,13 +22,7 @@ from fusetune.report.objects import changes_object
 @click.command("set", help=COMMANDS["set"])
 @click.argument("name", metavar="M|host")
 @click.argument("words", metavar="KNOB=VALUE...", nargs=-1, required=True)
-@click.option(
-    "--allow-owner",
-    "owners",
-    multiple=True,
-    metavar="USER",
-    help="Allow more dirty memory to this user's mounts; may be repeated.",
-)
+@allow_owner_option
 @dry_run_option
 @json_option
 @pass_host

@@ -14,7 +14,6 @@ import select
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 
 FSTYPE = "fuse.raw"
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -52,12 +51,7 @@ class RawMounts:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._end()
 
     def _end(self) -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""set and reset on servers that are not ours, of libfuse 2 and 3: every value as it was found."""
+"""auto, set and reset on servers not of our making: every value is as it was found."""
 
+import json
 from pathlib import Path
 
+from tests import schemas
 from tests.native.conftest import Fusetune, sysfs_values, write_sysfs
 
 NEW = {
@@ -40,4 +42,19 @@ def test_values_found_need_not_be_stock(fusetune: Fusetune, served: tuple[Path, 
     for words in (WORDS, ["max_ratio=50"], ["read_ahead_kb=64", "strict_limit=1"]):
         fusetune.json("set", bdi, *words)
     fusetune.json("reset", bdi)
+    assert sysfs_values(bdi) == found
+
+
+def test_auto_and_reset(fusetune: Fusetune, served: tuple[Path, str]) -> None:
+    """Whatever auto finds, its files are gone at once and its values after reset."""
+    point, bdi = served
+    found = sysfs_values(bdi)
+    entries = sorted(point.iterdir())
+    done = fusetune("auto", point, "-w", "seq-read", "--budget", "8", "--json", timeout=40)
+    assert done.returncode in (0, 4), done.stderr
+    document = schemas.check(json.loads(done.stdout))
+    assert document["after"] == sysfs_values(bdi)
+    assert document["cost"]["evaluations"] > 0
+    assert sorted(point.iterdir()) == entries
+    fusetune.json("reset", point)
     assert sysfs_values(bdi) == found
