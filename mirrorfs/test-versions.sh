@@ -56,7 +56,7 @@ counters=/run/counters.json
 server=
 
 start() {
-	/work/build/mirrorfs -f -o "counters=$counters,$1" /source /mirror &
+	/checkout/build/mirrorfs -f -o "counters=$counters,$1" /source /mirror &
 	server=$!
 	for _ in $(seq 200); do
 		if grep -q ' /mirror .* fuse.mirrorfs ' /proc/self/mountinfo; then
@@ -140,14 +140,14 @@ run_suite() {
 	local root=$scratch/root
 	mount --rbind /dev "$root/dev"
 	mount -t proc proc "$root/proc"
-	mkdir -p "$root/source" "$root/mirror" "$root/work/fusetune"
+	mkdir -p "$root/source" "$root/mirror" "$root/checkout/fusetune"
 	mount -t tmpfs tmpfs "$root/source"
-	cp -r "$here" "$root/work/mirrorfs"
-	cp "$here/../fusetune/__init__.py" "$root/work/fusetune/"
-	chroot "$root" make -s -C /work/mirrorfs
+	cp -r "$here" "$root/checkout/mirrorfs"
+	cp "$here/../fusetune/__init__.py" "$root/checkout/fusetune/"
+	chroot "$root" make -s -C /checkout/mirrorfs
 	smoke >"$root/smoke.sh"
 	timeout 120 chroot "$root" sh /smoke.sh
-	echo "$suite: $(chroot "$root" /work/build/mirrorfs --version | tail -n 1): ok"
+	echo "$suite: $(chroot "$root" /checkout/build/mirrorfs --version | tail -n 1): ok"
 	umount --recursive --lazy "$scratch"
 }
 
