@@ -53,6 +53,7 @@ check: lint $(MIRRORFS)
 	$(PYTHON) -m pytest -q tests/unit
 
 test: check
+	$(MAKE) -C mirrorfs SANITIZE=1
 	$(PYTHON) -m pytest tests/native
 
 # mirrorfs on the libfuse of newer Debian suites, in trees of their own.

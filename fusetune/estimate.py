@@ -15,7 +15,6 @@ from statistics import NormalDist, fmean, median, stdev
 Point = tuple[int, ...]  # one index into its grid for each dimension
 
 NORMAL = NormalDist()
-ROUNDS = 200
 HICCUP = 4.0  # standard deviations beyond which a difference is no noise
 
 
@@ -84,7 +83,7 @@ def without_hiccups(differences: Sequence[float], noise: float) -> list[float]:
 
 def dot(a: Sequence[float], b: Sequence[float]) -> float:
     """Return the inner product over the length of the shorter one."""
-    return sum(map(mul, a, b))
+    return float(sum(map(mul, a, b)))
 
 
 def expected_gain(mean: float, deviation: float) -> float:
@@ -114,18 +113,21 @@ class BlockModel:
     within a block carry information and the host's drift drops out. The effect of a dimension is
     a smooth random function of its grid (categories: independent levels), that of two interacting
     dimensions one of both grids, the rest belongs to a single setting. The variances (how much a
-    dimension matters, how noisy the host is) are learnt from the samples by the MM iteration of
-    Zhou, Hu, Zhou and Lange (2019); outliers get a smaller weight.
+    dimension matters, how noisy the host is) are learnt from the samples by the fixed-point
+    iteration of restricted maximum likelihood, s <- s * (y'V^-1 K V^-1 y) / tr(V^-1 K) for each
+    part s * K of the covariance V; outliers get a smaller weight. `kernels` are the correlations
+    along each dimension, `pairs` the interacting dimensions, and a sample has `outputs` figures,
+    whose mean is the objective.
     """
 
     BLOCK = 4.0  # variance of a block's effect: e^2 either way, as good as free
     PRIOR = 0.04  # first guess of each dimension's variance: factors of about 1.2
-    JOINT = 0.02
+    JOINT = 0.02  # of each interaction's
     REST = 0.0001  # first guess of what a setting has of its own
     NOISE = 0.0025  # first guess of the variance of one sample: 5 %
-    EXPO = 1.0
-    SOFT = 2.5
+    REACH = 2.5  # standard deviations from which a sample loses weight
     WEIGHT = 0.1  # how many samples' worth the first guesses count
+    ROUNDS = 200  # of learning, over the number of samples: few samples are cheap, and new
 
     def __init__(
         self, kernels: Sequence[list[list[float]]], pairs: Sequence[tuple[int, int]], outputs: int
@@ -143,7 +145,10 @@ class BlockModel:
         self._weights: list[float] = []
         self._alpha: list[list[float]] = []
         self._root: list[list[float]] = []
-        self._outlying: list[float] = []
+        self._scatter: list[float] = []
+        self._effects: list[list[float]] = []
+        self._joint: list[list[list[float]]] = []
+        self._own: dict[Point, float] = {}
         self._fresh = False
 
     @property
@@ -169,9 +174,8 @@ class BlockModel:
         self._points.append(point)
         self._blocks.append(block)
         self._weights.append(1.0)
-        for part, row in zip(
-            self._parts, self._correlations(point, Columns(self._points)), strict=True
-        ):
+        rows = self._correlations(point, Columns(self._points))
+        for part, row in zip(self._parts, rows, strict=True):
             part.append(row)
         for output, value in zip(self._logs, logs, strict=True):
             output.append(value)
@@ -190,7 +194,7 @@ class BlockModel:
         """Learn the variances further and solve for the effects."""
         if self._fresh:
             return
-        for _ in range(min(max(2, ROUNDS // len(self._points)), 10)):
+        for _ in range(min(max(2, self.ROUNDS // len(self._points)), 10)):
             self._solve()
             self._learn()
         self._solve()
@@ -198,6 +202,7 @@ class BlockModel:
         self._fresh = True
 
     def _solve(self) -> None:
+        """Solve V alpha = y for each output, V being the samples' covariance."""
         scales = self._variance
         rows = []
         for i, block in enumerate(self._blocks):
@@ -215,12 +220,13 @@ class BlockModel:
             self._alpha.append([dot(column, half[j:]) for j, column in enumerate(columns)])
 
     def _learn(self) -> None:
+        """Take one step of the iteration for every variance, then weigh the samples anew."""
         inverse = inverse_from_root(self._root)
         alpha = self._objective()
         for k, part in enumerate(self._parts):
             fitted = trace = 0.0
             for i, row in enumerate(part):
-                fitted += alpha[i] * (2 * dot(row, alpha[: i + 1]) - row[i] * alpha[i])
+                fitted += alpha[i] * (2 * dot(row, alpha) - row[i] * alpha[i])
                 trace += 2 * dot(row, inverse[i]) - row[i] * inverse[i][i]
             self._step(k, fitted, trace)
         fitted = sum(a * a / w for a, w in zip(alpha, self._weights, strict=True))
@@ -232,7 +238,8 @@ class BlockModel:
         now, guess = self._variance[part], self._guess[part]
         fitted += self.WEIGHT * guess / now**2
         trace += self.WEIGHT / now
-        self._variance[part] = max(now * min(max(fitted / trace, 0.1), 10) ** BlockModel.EXPO, 1e-7)
+        # At most tenfold a step, so that one outlier not yet weighed down cannot upset the rest.
+        self._variance[part] = max(now * min(max(fitted / trace, 0.1), 10.0), 1e-7)
 
     def _weigh(self, precision: Sequence[float]) -> None:
         """Weigh each sample by its distance from what all the others predict for it."""
@@ -242,12 +249,12 @@ class BlockModel:
             spread = 1 / p - noise / weight + noise
             distances.append(abs(a / p) / math.sqrt(max(spread, 1e-12)))
         usual = min(1.0, 1.4826 * median(distances))  # less where outliers blow up the noise
-        reach = self.SOFT * max(usual, 0.1)
-        self._weights = [
+        reach = self.REACH * max(usual, 0.1)
+        self._weights = [  # half way (in logs) from the old weight, or the iteration swings
             math.sqrt(weight) * min(1.0, reach / max(d, 1e-9))
             for weight, d in zip(self._weights, distances, strict=True)
         ]
-        self._outlying = [
+        self._scatter = [
             1.4826 * median(abs(a) / math.sqrt(p) for a, p in zip(alpha, precision, strict=True))
             for alpha in self._alpha
         ]
@@ -257,7 +264,7 @@ class BlockModel:
 
     def output_noise(self, output: int) -> float:
         """Return the standard deviation of one sample's log figure of one output."""
-        return self.noise * max(self._outlying[output], 0.5) if self._outlying else self.noise
+        return self.noise * max(self._scatter[output], 0.5) if self._scatter else self.noise
 
     def covariances(self, point: Point, columns: Columns) -> list[float]:
         """Return the prior covariances of a point's effect with those of other points."""
@@ -275,14 +282,11 @@ class BlockModel:
     def _tabulate(self) -> None:
         """Work out the expected effect of each value, pair of values, and measured setting."""
         alpha = self._objective()
-        self._effects = [
-            [
-                v * sum(a * row[p[k]] for a, p in zip(alpha, self._points, strict=True))
-                for row in kernel
-            ]
-            for k, (kernel, v) in enumerate(zip(self._kernels, self._variance, strict=False))
-        ]
-        self._joint: list[list[list[float]]] = []
+        self._effects = []
+        for k, kernel in enumerate(self._kernels):
+            scaled = [self._variance[k] * a for a in alpha]
+            self._effects.append([dot(scaled, [row[p[k]] for p in self._points]) for row in kernel])
+        self._joint = []
         for (i, j), v in zip(self._pairs, self._variance[len(self._kernels) :], strict=False):
             sums = [[0.0] * len(self._kernels[j]) for _ in self._kernels[i]]
             for a, p in zip(alpha, self._points, strict=True):
@@ -290,7 +294,7 @@ class BlockModel:
             across = [[dot(row, kernel) for kernel in self._kernels[j]] for row in sums]
             down = list(zip(*across, strict=True))
             self._joint.append([[dot(kernel, c) for c in down] for kernel in self._kernels[i]])
-        self._own: dict[Point, float] = {}
+        self._own = {}
         rest = self._variance[-2]
         for a, p in zip(alpha, self._points, strict=True):
             self._own[p] = self._own.get(p, 0.0) + rest * a
@@ -298,9 +302,8 @@ class BlockModel:
     def mean(self, point: Point) -> float:
         """Return the expected log of the objective at a point, up to one constant."""
         single = sum(effect[v] for effect, v in zip(self._effects, point, strict=True))
-        joint = sum(
-            t[point[i]][point[j]] for (i, j), t in zip(self._pairs, self._joint, strict=True)
-        )
+        tables = zip(self._pairs, self._joint, strict=True)
+        joint = sum(table[point[i]][point[j]] for (i, j), table in tables)
         return single + joint + self._own.get(point, 0.0)
 
     def posterior(self, points: Sequence[Point]) -> Posterior:

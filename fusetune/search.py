@@ -12,7 +12,7 @@ log figures within a block count. A run has two stages:
    not measured again. It ends when nothing promises more, or when the rest of the budget is needed.
 2. Confirmation. Start, incumbent and stock in fresh blocks. Only these samples decide, by Student
    intervals whose error is shared out over every look ever taken at them: 1/2, 1/6, 1/12, ... of
-   5 %, which sums to 5 % however many looks there are.
+   it, which sums to the whole however many looks there are.
 """
 
 from __future__ import annotations
@@ -41,20 +41,26 @@ __all__ = ["Choice", "Dimension", "Figures", "Interval", "Search", "Setting", "T
 Setting = Mapping[str, int]  # dimension name -> value, every dimension named
 Figures = Mapping[str, float]  # workload name -> figure; higher is better; > 0
 
-ERROR = 0.05  # of the intervals that decide, all looks together
+ERROR = 0.03  # of all looks at a proof together: the intervals are 95 % ones and better
 LEAST_GAIN = math.log(1.01)  # a smaller gain is not worth a change
-INDIFFERENCE = 0.007  # log ratio a dimension may lose for a safer value
-PROMISE = 0.005  # expected log gain below which a candidate is not worth a sample
-FINAL_DOUBT = 0.012
-CAUTION = 1.0  # standard deviations a candidate's mean is held against it
+INDIFFERENCE = 0.007  # log ratio below which two settings count as equal while exploring
+PROMISE = 0.004  # expected log gain below which a candidate is not worth a sample
 AHEAD = 8  # samples a candidate is imagined to get when its promise is weighed
-POWER = 2.0
-EVIDENCE = 0.95  # probability of being better that exploration must reach to go on to the proof
+CAUTION = 1.0  # standard deviations that are held against a setting's mean
+DOUBT = 0.5  # standard deviations by which a change must beat the start's value
+SWITCH_DOUBT = 2.0  # the same for a category: a switch that turns a protection off
+EVIDENCE = 0.85  # probability of being better that a setting needs to be put to the proof
+NO_EFFECT = 0.03  # a dimension whose values all lie within this of each other has no effect
 BLOCK = 6  # settings in a block, the incumbent included
-LOOK_GROWTH = 1.5
-MOST_PAIRS = 100
-FEWEST_PAIRS = 4  # before the first look
+WALK_BLOCKS = 3  # in which safer values are held against the incumbent
+WALKABLE = 0.03  # standard deviation beyond which those blocks would not tell equal from worse
 MOST_EXPLORED = 160  # evaluations; the model's cost grows with their cube
+FEWEST_PAIRS = 4  # before the first look at the proof
+MOST_PAIRS = 100
+SPARE_PAIRS = 3  # kept back for hiccups of the host
+LOOK_GROWTH = 1.5  # pairs at a look over pairs at the look before
+POWER = 2.0  # standard errors to spare when the pairs for a proof are reckoned
+MOST_RESERVED = 0.4  # part of the whole budget that exploration leaves for the proof
 
 _Steps = Generator[Point, dict[str, float], None]
 _Blocks = list[dict[Point, dict[str, float]]]
@@ -130,16 +136,8 @@ class Search:
         self._start = tuple(g.index(start[d.name]) for d, g in self._dimension_grids())
         self._stock = tuple(g.index(d.stock) for d, g in self._dimension_grids())
         self._pairs = _interacting(dimensions)
-        self._model = BlockModel(
-            [
-                smooth_kernel(len(g), max(2.0, len(g) / 3))
-                if d.ordered
-                else identity_kernel(len(g))
-                for d, g in self._dimension_grids()
-            ],
-            self._pairs,
-            len(workloads),
-        )
+        kernels = [_kernel(d, len(g)) for d, g in self._dimension_grids()]
+        self._model = BlockModel(kernels, self._pairs, len(workloads))
         self._samples: dict[Point, list[dict[str, float]]] = {}
         self._blocks = 0
         self._evaluations = 0
@@ -226,8 +224,7 @@ class Search:
     def _run(self) -> _Steps:
         while self._affordable(2):
             yield from self._explore()
-            point = self._safer(self._incumbent, 1.0, FINAL_DOUBT)
-            self._incumbent = point if self._promising(point) else self._incumbent
+            yield from self._walk_back()
             if not self._promising(self._incumbent):
                 return
             yield from self._confirm(self._incumbent)
@@ -250,6 +247,7 @@ class Search:
     # Exploration
 
     def _explore(self) -> _Steps:
+        """Measure what promises most until nothing does or the proof needs the rest."""
         if self._model.samples == 0:
             yield from self._screen()
         while self._model.samples:
@@ -267,13 +265,13 @@ class Search:
         fewest = FEWEST_PAIRS * max(2, contestants)
         reserve = fewest
         if self._model.samples and self._promising(self._incumbent):
-            both_looks = contestants * math.ceil(LOOK_GROWTH * self._pairs_needed())
-            reserve = max(fewest, min(both_looks, round(0.4 * total)))
+            pairs = math.ceil(LOOK_GROWTH * self._pairs_needed()) + SPARE_PAIRS
+            reserve = max(fewest, min(contestants * pairs, round(MOST_RESERVED * total)))
         spare = min(wanted, self._remaining - reserve)
         return spare if spare >= 2 else 0
 
     def _pairs_needed(self) -> int:
-        """Return after how many pairs the incumbent's gain is likely (4 in 5) to be proven."""
+        """Return after how many pairs the incumbent's gain is as good as sure to be proven."""
         if not self._model.samples or self._incumbent == self._start:
             return FEWEST_PAIRS
         gain, _ = self._contrast(self._incumbent, self._start)
@@ -290,6 +288,7 @@ class Search:
 
     @staticmethod
     def _share(look: int) -> float:
+        """Return the part of the error that a look may use, 1 for the first; their sum is 1."""
         return 1 / (look * (look + 1))
 
     def _screen(self) -> _Steps:
@@ -300,6 +299,11 @@ class Search:
             points = points[size - 1 :]
 
     def _screening_points(self) -> list[Point]:
+        """Return stock, then middle and far values of all, each and interacting dimensions.
+
+        Last come the remaining categories and, for what could also be too large at the start, a
+        value half way down.
+        """
         everything = range(len(self._dimensions))
         middle, far = self._away(0.4), self._away(0.8)
         moves = [(middle, set(everything))] if len(self._dimensions) > 1 else []
@@ -352,12 +356,12 @@ class Search:
         centre = self._climb(self._incumbent)
         posterior = self._model.posterior([self._start, *self._neighbourhood(centre)])
         scores = [mean - CAUTION * deviation for mean, deviation in posterior.contrasts()]
-        ranked = sorted(range(len(scores)), key=lambda i: -scores[i])
-        for i in ranked:
-            if posterior.points[i] == self._start:
-                return self._start
-            if self._bearable(posterior.points[i]):
-                return self._safer(posterior.points[i], 0.5, 0.0)
+        for i in sorted(range(len(scores)), key=lambda i: -scores[i]):
+            point = posterior.points[i]
+            if point != self._start and self._bearable(point):
+                return self._safer(point)
+            if point == self._start:
+                break
         return self._start
 
     def _climb(self, point: Point) -> Point:
@@ -367,20 +371,14 @@ class Search:
         for _ in range(4):
             before = point
             for group in groups:
-                ranges = product(*(range(len(self._grids[i])) for i in group))
-                moves = []
-                for indexes in ranges:
-                    moved = point
-                    for i, v in zip(group, indexes, strict=True):
-                        moved = self._moved(moved, i, v)
-                    moves.append(moved)
-                point = max(moves, key=self._mean)
+                free = [
+                    range(len(grid)) if i in group else (point[i],)
+                    for i, grid in enumerate(self._grids)
+                ]
+                point = max(product(*free), key=self._model.mean)
             if point == before:
                 break
         return point
-
-    def _mean(self, point: Point) -> float:
-        return self._model.mean(point)
 
     def _bearable(self, point: Point) -> bool:
         """Tell whether no workload is expected to suffer under a setting."""
@@ -391,24 +389,86 @@ class Search:
         leeway = deviation * math.sqrt(len(self._workloads))
         return all(a - b > -leeway for a, b in zip(after, before, strict=True))
 
-    def _safer(self, point: Point, start_doubt: float, doubt_cap: float) -> Point:
+    def _safer(self, best: Point) -> Point:
         """Leave each dimension at the start's value unless a change shows, else as safe as can be.
 
-        A change must be better by more than INDIFFERENCE and `start_doubt` standard deviations;
-        among changes the smallest value wins that is worse by no more than INDIFFERENCE and one
-        standard deviation, the latter counted up to `doubt_cap`.
+        A change must beat the start's value by INDIFFERENCE and the samples' doubt; among changes
+        the smallest values win that together cost no more than INDIFFERENCE.
         """
-        if point == self._stock:
-            return point
-        for i in range(len(point)):
-            moves = [self._moved(point, i, v) for v in (self._start[i], *range(point[i]))]
-            contrasts = self._model.posterior([point, *moves]).contrasts()[1:]
-            for k, (move, (mean, deviation)) in enumerate(zip(moves, contrasts, strict=True)):
-                doubt = start_doubt * deviation if k == 0 else min(deviation, doubt_cap)
-                if -mean <= INDIFFERENCE + doubt and move not in self._rejected:
-                    point = move
-                    break
+        point = self._unswitched(best)
+        for i in range(len(point)) if best != self._stock else ():
+            kept = self._moved(point, i, self._start[i])
+            mean, deviation = self._contrast(point, kept)
+            doubt = DOUBT if self._dimensions[i].ordered else SWITCH_DOUBT
+            if mean <= INDIFFERENCE + doubt * deviation and kept not in self._rejected:
+                point = kept
+                continue
+            moves = [self._moved(point, i, v) for v in range(point[i])]
+            losses = [self._model.mean(best) - self._model.mean(move) for move in moves]
+            equals = [
+                move
+                for move, loss in zip(moves, losses, strict=True)
+                if loss <= INDIFFERENCE and move not in self._rejected
+            ]
+            point = equals[0] if equals else point
         return point
+
+    def _unswitched(self, point: Point) -> Point:
+        """Put a changed category back where a value of what it interacts with does as well."""
+        for move in self._limits_instead(point):
+            mean, deviation = self._contrast(point, move)
+            if mean <= INDIFFERENCE + SWITCH_DOUBT * deviation:
+                return move
+        return point
+
+    def _limits_instead(self, point: Point) -> list[Point]:
+        """Return for each changed category the best setting without it, by what it interacts with.
+
+        A switch is riskier than any value of a limit.
+        """
+        instead = []
+        for category, other in (*self._pairs, *((j, i) for i, j in self._pairs)):
+            if not self._dimensions[category].ordered and point[category] != self._start[category]:
+                back = self._moved(point, category, self._start[category])
+                moves = [self._moved(back, other, v) for v in range(len(self._grids[other]))]
+                allowed = [move for move in moves if move not in self._rejected]
+                instead += [max(allowed, key=self._model.mean)] if allowed else []
+        return instead
+
+    def _walk_back(self) -> _Steps:
+        """Measure safer values against the incumbent's a few times, and take what is as good."""
+        best = self._incumbent
+        for walked in range(WALK_BLOCKS + 1):
+            self._model.fit()
+            point = self._safer(best)
+            if not self._promising(point):
+                return
+            self._incumbent = point
+            rivals = self._safer_rivals()
+            size = self._affordable(1 + len(rivals))
+            if walked == WALK_BLOCKS or size < 2 or not rivals:
+                return
+            yield from self._block([point, *rivals[: size - 1]])
+
+    def _safer_rivals(self) -> list[Point]:
+        """Return for each changed dimension the smallest value that may well be as good."""
+        rivals = []
+        for move in self._limits_instead(self._incumbent):
+            mean, deviation = self._contrast(move, self._incumbent)
+            rivals += [move] if mean + 2 * deviation >= -INDIFFERENCE else []
+        for i, index in enumerate(self._incumbent):
+            if index == self._start[i]:
+                continue
+            moves = [self._moved(self._incumbent, i, v) for v in range(index)]
+            contrasts = self._model.posterior([self._incumbent, *moves]).contrasts()[1:]
+            rivals += [
+                move
+                for move, (mean, deviation) in zip(moves, contrasts, strict=True)
+                if mean + deviation >= -INDIFFERENCE
+                and deviation <= WALKABLE
+                and move not in self._rejected
+            ][:1]
+        return rivals
 
     def _candidates(self, size: int) -> list[Point]:
         """Return up to size - 1 settings that promise most over the incumbent; none: settled."""
@@ -443,6 +503,7 @@ class Search:
         return expected_gain(mean - INDIFFERENCE, deviation**2 / math.hypot(deviation, noise))
 
     def _promising(self, point: Point) -> bool:
+        """Tell whether a setting looks better than the start clearly enough for the proof."""
         if point == self._start:
             return False
         mean, deviation = self._contrast(point, self._start)
@@ -525,20 +586,21 @@ class Search:
             return f"{name}: left at {before}, nothing was measured"
         if before != after:
             ratio = self._estimate(chosen, self._moved(chosen, i, self._start[i]))
-            return f"{name}: {before} -> {after}, {_text(ratio)} of the figure with {before}"
-        others = [self._moved(chosen, i, v) for v in range(len(grid)) if v != chosen[i]]
+            return f"{name}: {before} -> {after}, {_text(ratio)} times the figure with {before}"
+        others = [v for v in range(len(grid)) if v != chosen[i]]
         if not others:
             return f"{name}: left at {before}, it has no other value"
-        ratios = {p[i]: self._estimate(p, chosen) for p in others}
+        ratios = {v: self._estimate(self._moved(chosen, i, v), chosen) for v in others}
         best = max(ratios, key=lambda v: ratios[v].ratio)
         if ratios[best].high < 1:
-            return f"{name}: left at {before}, others are worse (best {grid[best]}: {_text(ratios[best])})"
-        if max(r.high for r in ratios.values()) < 1.03:
-            return f"{name}: left at {before}, no effect found (best {grid[best]}: {_text(ratios[best])})"
-        return (
-            f"{name}: left at {before}, not settled within the budget"
-            f" ({grid[best]}: {_text(ratios[best])})"
-        )
+            verdict = "other values are worse"
+        elif ratios[best].high >= 1 + NO_EFFECT:
+            verdict = "not settled within the budget"
+        elif min(r.ratio for r in ratios.values()) < 1 - NO_EFFECT:
+            verdict = "no better value found"
+        else:
+            verdict = "no effect found"
+        return f"{name}: left at {before}, {verdict} ({grid[best]}: {_text(ratios[best])})"
 
     def _estimate(self, point: Point, reference: Point) -> Interval:
         self._model.fit()
@@ -579,12 +641,14 @@ def _grid(dimension: Dimension, start: int) -> tuple[int, ...]:
     for extra in (dimension.stock, start):
         if extra in values:
             continue
-        if dimension.ordered:
-            place = sum(1 for v in values if sign * v < sign * extra)
-        else:
-            place = 0
-        values.insert(place, extra)
+        smaller = sum(1 for v in values if sign * v < sign * extra)
+        values.insert(smaller if dimension.ordered else 0, extra)
     return tuple(values)
+
+
+def _kernel(dimension: Dimension, size: int) -> list[list[float]]:
+    """Return how alike two values do: within a third of the grid much, categories not at all."""
+    return smooth_kernel(size, max(2.0, size / 3)) if dimension.ordered else identity_kernel(size)
 
 
 def _interacting(dimensions: Sequence[Dimension]) -> list[tuple[int, int]]:

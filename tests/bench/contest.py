@@ -28,9 +28,9 @@ from fusetune.workloads import WORKLOADS
 from tests.native.mirror import Mirror
 from tests.tmpfs import tmpfs
 
-BLOCKS = 12
-GRID_SAMPLES = 2
-FINALISTS = 3  # of the grid, measured again with the others
+BLOCKS = 10
+GRID_SAMPLES = 1
+FINALISTS = 5  # of the grid, measured again with the others
 STOCK = {knob.name: knob.stock for knob in LIVE if knob.stock is not None}
 
 

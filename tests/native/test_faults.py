@@ -149,7 +149,8 @@ def test_a_server_killed_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
         wait_for(lambda: sysfs_values(mirror.bdi) != before, "a trial")
         mirror.kill()
         assert_one_line(process, "its server has died")
-    assert sysfs_values(mirror.bdi) == before
+    # The kernel itself lifts max_background of a dead connection (fs/fuse/dev.c, fuse_abort_conn).
+    assert sysfs_values(mirror.bdi) | {"max_background": 12} == before
 
 
 def test_unmounted_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Judge the search on simulated mounts, against the grid, random search and Optuna's TPE.
+
+    /usr/bin/python3 -m tests.bench.bench_search [--runs N] [--json FILE] [--quick]
+
+Regret is 1 - true(chosen) / true(best). All contenders see the same landscapes through the same
+hosts: drifting by up to 30 %, every second one with 3 % outliers. Exit status 0 whatever comes out:
+what was wanted and not reached is printed as such.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, median
+
+from fusetune.search import Search
+from tests.bench.landscapes import DRIFTS, FAMILIES, NOISES, Host, Landscape, landscape
+
+BUDGETS = (120, 60, 240)  # evaluations; the first is the one that is judged
+WANTED_MEDIAN = 0.02
+WANTED_95TH = 0.08
+WANTED_FALSE = 0.01
+WANTED_SAVING = 0.5  # of the evaluations that TPE needs for the same regret
+GRID_SAMPLES = 3
+FIRST_SEED = 1000  # landscapes below served to tune the constants of the search
+SEED_OF_FLAT = 10_000  # where the extra flat landscapes begin
+
+Setting = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one contender reached on one landscape."""
+
+    contender: str
+    family: str
+    noise: float
+    budget: int
+    regret: float
+    evaluations: int
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Course:
+    """Optuna's regret after each evaluation on one landscape."""
+
+    family: str
+    noise: float
+    regrets: tuple[float, ...]
+
+
+def host(land: Landscape, noise: float) -> Host:
+    """Return the host that a landscape is measured on: every contender gets the same."""
+    outliers = 0.03 if land.seed % 2 else 0.0
+    return Host(land.seed, noise, outliers, DRIFTS[land.seed % len(DRIFTS)])
+
+
+def regret(land: Landscape, setting: Setting, best: float) -> float:
+    """Return how much of the best figure a setting leaves on the table, 0 to 1."""
+    return 1 - land.worth(setting) / best
+
+
+def geometric_mean(figures: Iterable[float]) -> float:
+    """Return the objective of figures measured together."""
+    return math.exp(fmean(map(math.log, figures)))
+
+
+def search_run(land: Landscape, noise: float, budget: int) -> Run:
+    """Let fusetune's search loose on a landscape."""
+    machine = host(land, noise)
+    search = Search(land.dimensions, land.start, list(land.workloads), land.seed)
+    while (setting := search.ask(budget - search.evaluations)) is not None:
+        search.tell(machine.measure(land.figures(setting)))
+    choice = search.choice()
+    left = regret(land, choice.setting, land.best())
+    return Run("fusetune", land.family, noise, budget, left, search.evaluations, choice.changed)
+
+
+def sampled_run(
+    contender: str, land: Landscape, noise: float, settings: Sequence[Setting], samples: int
+) -> Run:
+    """Measure settings in the order given and choose the best mean."""
+    machine = host(land, noise)
+    scores = [
+        fmean(
+            math.log(geometric_mean(machine.measure(land.figures(setting)).values()))
+            for _ in range(samples)
+        )
+        for setting in settings
+    ]
+    chosen = settings[scores.index(max(scores))]
+    count = samples * len(settings)
+    left = regret(land, chosen, land.best())
+    return Run(contender, land.family, noise, count, left, count, chosen != land.start)
+
+
+def grid_run(land: Landscape, noise: float, samples: int) -> Run:
+    """Measure the whole grid in random order."""
+    settings = land.settings()
+    random.Random(land.seed).shuffle(settings)
+    return sampled_run(f"grid x{samples}", land, noise, settings, samples)
+
+
+def random_run(land: Landscape, noise: float, count: int) -> Run:
+    """Measure the start and random settings of the grid."""
+    draw = random.Random(land.seed)
+    drawn = [{d.name: draw.choice(d.values) for d in land.dimensions} for _ in range(count - 1)]
+    return sampled_run("random", land, noise, [dict(land.start), *drawn], 1)
+
+
+def tpe_course(land: Landscape, noise: float, cap: int) -> Course:
+    """Run Optuna's TPE with its defaults, the start given as its first trial."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    machine, best = host(land, noise), land.best()
+    study = optuna.create_study(
+        direction="maximize", sampler=optuna.samplers.TPESampler(seed=land.seed)
+    )
+    spaces: dict[str, optuna.distributions.BaseDistribution] = {
+        d.name: optuna.distributions.IntDistribution(0, len(d.values) - 1)
+        if d.ordered
+        else optuna.distributions.CategoricalDistribution(range(len(d.values)))
+        for d in land.dimensions
+    }
+    study.enqueue_trial({d.name: d.values.index(land.start[d.name]) for d in land.dimensions})
+    regrets: list[float] = []
+    leading = -math.inf
+    for _ in range(cap):
+        trial = study.ask(spaces)
+        setting = {d.name: d.values[trial.params[d.name]] for d in land.dimensions}
+        score = geometric_mean(machine.measure(land.figures(setting)).values())
+        study.tell(trial, score)
+        if score > leading:
+            leading, left = score, regret(land, setting, best)
+        regrets.append(left)
+    return Course(land.family, noise, tuple(regrets))
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    """Return the nearest-rank percentile."""
+    return sorted(values)[max(0, math.ceil(part * len(values)) - 1)]
+
+
+def evaluations_to_match(
+    courses: Sequence[Course], wanted: float, statistic: Callable[[list[float]], float]
+) -> int | None:
+    """Return after how many evaluations TPE's regret stays at most at `wanted`; None: never."""
+    cap = len(courses[0].regrets)
+    reached = None
+    for count in range(cap, 0, -1):
+        if statistic([c.regrets[count - 1] for c in courses]) > wanted + 1e-9:
+            break
+        reached = count
+    return reached
+
+
+def row(label: str, runs: Sequence[Run]) -> str:
+    """Return one line of the table of regrets."""
+    regrets = [r.regret for r in runs]
+    return (
+        f"{label:<30}{len(runs):>5}{median(regrets):>9.2%}{fmean(regrets):>9.2%}"
+        f"{percentile(regrets, 0.95):>9.2%}{fmean(r.evaluations for r in runs):>9.1f}"
+        f"{fmean(r.changed for r in runs):>9.1%}"
+    )
+
+
+def heading(title: str) -> str:
+    """Return a title and the column heads of the table of regrets."""
+    heads = f"{'':<30}{'runs':>5}{'median':>9}{'mean':>9}{'95th':>9}{'evals':>9}{'changed':>9}"
+    return f"\n{title}\n{heads}"
+
+
+def select(runs: Sequence[Run], **wanted: object) -> list[Run]:
+    """Return the runs whose fields have the values wanted."""
+    return [r for r in runs if all(getattr(r, k) == v for k, v in wanted.items())]
+
+
+def hills(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs on landscapes where there is something to find."""
+    return [r for r in runs if r.family != "flat"]
+
+
+def print_families(runs: Sequence[Run], budget: int) -> None:
+    """Print the search's regret by family and noise, and overall."""
+    ours = select(runs, contender="fusetune", budget=budget)
+    print(heading(f"fusetune, {budget} evaluations affordable"))
+    for family in FAMILIES:
+        for noise in NOISES:
+            print(row(f"{family}, noise {noise:.0%}", select(ours, family=family, noise=noise)))
+    for noise in NOISES:
+        print(row(f"all but flat, noise {noise:.0%}", hills(select(ours, noise=noise))))
+    print(row("all but flat", hills(ours)))
+
+
+def print_contenders(runs: Sequence[Run], courses: Sequence[Course]) -> None:
+    """Print every contender's regret over all landscapes that are not flat."""
+    print(heading("contenders, all but flat (TPE and random: best figure seen)"))
+    for budget in BUDGETS:
+        ours = hills(select(runs, contender="fusetune", budget=budget))
+        print(row(f"fusetune, {budget} affordable", ours))
+    for contender in ("random", "grid x1", f"grid x{GRID_SAMPLES}"):
+        print(row(contender, hills(select(runs, contender=contender))))
+    cap = len(courses[0].regrets)
+    for count in sorted({c for c in (30, *BUDGETS, cap) if c <= cap}):
+        at = [
+            Run("tpe", c.family, c.noise, count, c.regrets[count - 1], count, True) for c in courses
+        ]
+        print(row(f"TPE, {count} evaluations", at))
+
+
+def savings(
+    runs: Sequence[Run], courses: Sequence[Course]
+) -> list[tuple[str, float, int | None, int | None]]:
+    """Return by noise: our mean evaluations, and TPE's for the same median and mean regret."""
+    lines = []
+    for label, noises in [(f"noise {n:.0%}", (n,)) for n in NOISES] + [("all", NOISES)]:
+        ours = [r for r in runs if r.noise in noises]
+        theirs = [c for c in courses if c.noise in noises]
+        regrets = [r.regret for r in ours]
+        lines.append(
+            (
+                label,
+                fmean(r.evaluations for r in ours),
+                evaluations_to_match(theirs, median(regrets), median),
+                evaluations_to_match(theirs, fmean(regrets), fmean),
+            )
+        )
+    return lines
+
+
+def print_savings(lines: Sequence[tuple[str, float, int | None, int | None]], cap: int) -> None:
+    """Print the evaluations that TPE needs for the regret that the search reached."""
+    print(f"\nevaluations for the same regret (TPE capped at {cap})")
+    print(f"{'':<30}{'fusetune':>9}{'TPE, median':>13}{'TPE, mean':>13}")
+    for label, ours, by_median, by_mean in lines:
+        shown = [str(n) if n is not None else f"> {cap}" for n in (by_median, by_mean)]
+        print(f"{label:<30}{ours:>9.1f}{shown[0]:>13}{shown[1]:>13}")
+
+
+def print_verdict(
+    runs: Sequence[Run], lines: Sequence[tuple[str, float, int | None, int | None]], cap: int
+) -> None:
+    """Print what was wanted, what came out, and whether that is enough."""
+    ours = select(runs, contender="fusetune", budget=BUDGETS[0])
+    regrets = [r.regret for r in hills(ours)]
+    flat = select(ours, family="flat")
+    _, evaluations, by_median, by_mean = lines[-1]  # where TPE never gets there, at most this
+    verdicts = [
+        ("median regret", median(regrets), WANTED_MEDIAN),
+        ("95th percentile of regret", percentile(regrets, 0.95), WANTED_95TH),
+        ("changes on flat landscapes", fmean(r.changed for r in flat), WANTED_FALSE),
+        ("evaluations / TPE's, by median", evaluations / (by_median or cap), WANTED_SAVING),
+        ("evaluations / TPE's, by mean", evaluations / (by_mean or cap), WANTED_SAVING),
+    ]
+    print(f"\nwanted ({BUDGETS[0]} evaluations affordable, {len(flat)} flat landscapes)")
+    for label, reached, wanted in verdicts:
+        word = "reached" if reached <= wanted else "NOT REACHED"
+        print(f"{label:<32}{reached:>9.2%}  at most {wanted:>6.1%}  {word}")
+
+
+def measure(runs: int, flat_runs: int, cap: int) -> tuple[list[Run], list[Course]]:
+    """Let every contender run: `runs` landscapes a family and noise, `flat_runs` flat ones more."""
+    results: list[Run] = []
+    courses: list[Course] = []
+    for noise in NOISES:
+        for family in FAMILIES:
+            for seed in range(FIRST_SEED, FIRST_SEED + runs):
+                land = landscape(family, seed)
+                results += [search_run(land, noise, budget) for budget in BUDGETS]
+                if family == "flat":
+                    continue
+                results.append(random_run(land, noise, BUDGETS[0]))
+                results.append(grid_run(land, noise, 1))
+                if seed % 4 == 0:
+                    results.append(grid_run(land, noise, GRID_SAMPLES))
+                courses.append(tpe_course(land, noise, cap))
+        for seed in range(SEED_OF_FLAT, SEED_OF_FLAT + flat_runs):
+            results.append(search_run(landscape("flat", seed), noise, BUDGETS[0]))
+        print(f"noise {noise:.0%} done", file=sys.stderr)
+    return results, courses
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the bench; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--runs", type=int, default=17, help="landscapes a family and noise")
+    parser.add_argument("--json", type=Path, help="file to write every run to")
+    parser.add_argument("--quick", action="store_true", help="a look in under a minute")
+    options = parser.parse_args(arguments)
+    runs, flat_runs, cap = (2, 4, 60) if options.quick else (options.runs, 60, 240)
+    began = time.monotonic()
+    results, courses = measure(runs, flat_runs, cap)
+    for budget in BUDGETS:
+        print_families(results, budget)
+    print_contenders(results, courses)
+    lines = savings(hills(select(results, contender="fusetune", budget=BUDGETS[0])), courses)
+    print_savings(lines, cap)
+    print_verdict(results, lines, cap)
+    print(f"\n{time.monotonic() - began:.0f} s")
+    if options.json:
+        everything = {
+            "runs": [asdict(r) for r in results],
+            "tpe": [asdict(c) for c in courses],
+        }
+        options.json.write_text(json.dumps(everything))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
