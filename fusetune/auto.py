@@ -203,7 +203,9 @@ def auto(
         after = before | with_followers(choice.setting, before)
         if choice.changed:
             run.keep(after, choice.gain.ratio)
-        reasons.extend((*choice.reasons, *_without_writeback(host, mount, workloads)))
+        reasons.extend(
+            (*choice.reasons, *_without_writeback(host, mount, workloads, before, after))
+        )
         return Outcome(
             mount,
             list(workloads),
@@ -232,10 +234,18 @@ def _proven(choice: Choice) -> str:
     )
 
 
-def _without_writeback(host: Host, mount: Mount, workloads: Sequence[Workload]) -> list[str]:
+def _without_writeback(
+    host: Host,
+    mount: Mount,
+    workloads: Sequence[Workload],
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+) -> list[str]:
     """Say what a writeback cache would bring, where the writes just measured went without one."""
     if not any(Access.BUFFERED_WRITE in workload.accesses for workload in workloads):
         return []
+    if any(before.get(knob) != after.get(knob) for knob in ("max_ratio", "strict_limit")):
+        return []  # a dirty limit was proven to matter, so pages are dirtied
     dirtied = dirtied_bytes(host, mount)
     if dirtied:
         return []
