@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from fusetune import child
 from fusetune.child import Interruption, Owner, Unanswered
-from fusetune.errors import FusetuneError
+from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
 from fusetune.mounts import Mount, printable, still_mounted
 from fusetune.scratch import failure, scratch
@@ -23,6 +23,8 @@ from fusetune.workloads import Workload, number
 MIB = 1 << 20
 _LARGEST_FILE = 256 * MIB
 _SMALLEST_FILE = 4 * MIB
+_LEAST_SECONDS = 5.0
+_LEAST_BYTES = 64 * MIB
 _LEAST_FREE = 16 * MIB
 _SAMPLES_WANTED = 24  # that the budget of bytes must pay for
 
@@ -33,6 +35,14 @@ class Budget:
 
     seconds: float = 60.0
     bytes_written: int = 2 << 30
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a budget that could not be kept."""
+        if self.seconds < _LEAST_SECONDS or self.bytes_written < _LEAST_BYTES:
+            raise UsageError(
+                f"a run needs a --budget of at least {_LEAST_SECONDS:.0f}s and --budget-bytes of "
+                f"at least {_LEAST_BYTES // MIB}M"
+            )
 
 
 class Bench:

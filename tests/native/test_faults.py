@@ -196,6 +196,13 @@ def test_unknown_workload(fusetune: Fusetune, mirror: Mirror) -> None:
     assert "seq-read" in line
 
 
+@pytest.mark.parametrize("words", [("--budget", "4s"), ("--budget-bytes", "63M")])
+def test_a_budget_too_small_to_be_kept(
+    fusetune: Fusetune, mirror: Mirror, words: tuple[str, str]
+) -> None:
+    assert "at least" in fusetune.fails("auto", mirror.mountpoint, *words, code=2)
+
+
 def path_with(folder: Path, fio: str | None) -> dict[str, str]:
     """Return a PATH of all that the run needs, and of this script as fio, or of no fio."""
     folder.mkdir()
