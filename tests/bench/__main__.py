@@ -6,6 +6,8 @@ leaves the others in the file as they are.
 """
 
 import argparse
+import json
+import math
 import os
 import platform
 import re
@@ -17,8 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fusetune.calibrate import NATIVE
 from fusetune.estimate import Interval
-from tests.bench.contest import SERVERS, contest
+from tests.bench.contest import SERVERS, contest, paired
 from tests.native.raw import RawMounts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
@@ -142,9 +145,26 @@ def calibration() -> str:
     """``fusetune bench --calibrate``."""
     command = ["bench", "--calibrate", "-w", "seq-read", "-w", "seq-write", "-w", "small-write"]
     printed = subprocess.run(
-        [sys.executable, "-m", "fusetune", *command], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "fusetune", *command, "--json"], capture_output=True, check=True
     )
-    return f"`fusetune {' '.join(command)}`\n\n```\n{printed.stdout.rstrip()}\n```"
+    series = json.loads(printed.stdout)["series"]
+    logs = {
+        one["label"]: [[math.log(s) for s in w["samples"]] for w in one["workloads"]]
+        for one in series
+    }
+    shown = [label for label in logs if logs[label] and label != NATIVE]
+    rows = [
+        (workload, *(ratio(paired(logs[label][n], logs[NATIVE][n])) for label in shown))
+        for n, workload in enumerate(("seq-read", "seq-write", "small-write"))
+    ]
+    absent = [f"{one['label']}: {one['absent_reason']}" for one in series if one["absent_reason"]]
+    return "\n\n".join(
+        (
+            f"`fusetune {' '.join(command)} --json`: speed as a ratio to {NATIVE}, by rounds.",
+            table(("workload", *shown), rows),
+            *absent,
+        )
+    )
 
 
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
