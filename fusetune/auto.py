@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from fusetune.apply import enforce, make, plan, settle
-from fusetune.bench import Bench, Budget
+from fusetune.bench import Bench, Budget, BudgetSpent
 from fusetune.child import Interrupted, Interruption
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -156,7 +156,10 @@ class _Run:
                 return
             self.set(with_followers(setting, self.before), "auto: trial")
             progress(1 - bench.seconds_left / bench.budget.seconds, _words(setting))
-            search.tell(bench.measure())
+            try:
+                search.tell(bench.measure())
+            except BudgetSpent:
+                return
 
 
 def _words(setting: Mapping[str, int]) -> str:

@@ -45,6 +45,10 @@ class Budget:
             )
 
 
+class BudgetSpent(Unanswered):
+    """The last sample took longer than the budget left; what was measured before stands."""
+
+
 class Bench:
     """A scratch folder on a mount and fio runs in it, within a budget.
 
@@ -214,7 +218,7 @@ class Bench:
         """Let a sample make as many small files as take about ``sample_seconds``."""
         self._files = 10
         rate = workload.figure(self._run_workload(workload))
-        self._files = max(10, min(2000, int(rate * self.sample_seconds / 4)))
+        self._files = max(10, min(500, int(rate * self.sample_seconds / 4)))
 
     def _run_workload(self, workload: Workload) -> list[dict[str, Any]]:
         jobs = self._run_fio(workload.job, self.sample_seconds, self._parameters(workload))
@@ -233,7 +237,8 @@ class Bench:
         self, job: str, seconds: float, parameters: Mapping[str, str] | None = None
     ) -> list[dict[str, Any]]:
         """Run a job file that should take ``seconds``; return fio's jobs."""
-        patience = max(2.0, min(seconds * 10 + 5, self.seconds_left))
+        patient = seconds * 10 + 5
+        patience = max(2.0, min(patient, self.seconds_left))
         try:
             status, stdout, stderr = child.run(
                 [self._fio, "--output-format=json", "-"],
@@ -247,6 +252,8 @@ class Bench:
         except Unanswered as error:
             if error.process:
                 self._stuck.append(error.process)
+            if self.evaluations and patience < patient:
+                raise BudgetSpent(patience, error.process) from error
             raise
         return self._jobs(status, stdout, stderr)
 

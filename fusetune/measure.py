@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from fusetune.bench import Bench, Budget
+from fusetune.bench import Bench, Budget, BudgetSpent
 from fusetune.child import Interruption
 from fusetune.estimate import t_quantile
 from fusetune.host import Host
@@ -109,9 +109,17 @@ def _rounds(
         and all(bench.seconds_left > 1.1 * cost and bench.affordable() for bench in benches)
     ):
         began = time.monotonic()
-        for bench, samples in zip(benches, rows, strict=True):
-            progress(1 - bench.seconds_left / bench.budget.seconds, bench.mount.path)
-            samples.append(bench.measure())
+        figures = []
+        try:
+            for bench in benches:
+                progress(1 - bench.seconds_left / bench.budget.seconds, bench.mount.path)
+                figures.append(bench.measure())
+        except BudgetSpent:
+            if len(rows[0]) < FEWEST_AT_ALL:
+                raise
+            break
+        for samples, figure in zip(rows, figures, strict=True):
+            samples.append(figure)
         cost = time.monotonic() - began
     return rows
 
