@@ -62,22 +62,14 @@ def make(host: Host, journal: Journal, changes: Sequence[Change], why: str) -> N
             done.append(change)
             change.knob.write(host, change.mount, change.new)
     except (FusetuneError, Absent) as error:
-        _put_back(host, done)
+        # The first failure is what the user is told; the journal still knows the old values.
+        with suppress(FusetuneError):
+            enforce(host, changes[0].mount, {c.knob.name: c.old for c in done})
         settle(host, journal, changes[0].mount)
         if isinstance(error, Absent):
             target = printable(changes[0].mount.path) if changes[0].mount else "this host"
             raise FusetuneError(f"{target} went away meanwhile: {error}") from error
         raise
-
-
-def _put_back(host: Host, changes: Sequence[Change]) -> None:
-    for change in reversed(changes):
-        try:
-            if change.knob.read(host, change.mount) != change.old:
-                change.knob.write(host, change.mount, change.old)
-        except (FusetuneError, Absent):
-            # The first failure is what the user is told; the journal still knows the old value.
-            continue
 
 
 def enforce(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[Change]:

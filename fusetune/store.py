@@ -119,8 +119,7 @@ class Journal:
 
     def wrote(self, knob: str, value: int) -> bool:
         """Whether ``value``, found now, differs from the original and was written by fusetune."""
-        written = [record.new for record in self.records if record.knob == knob]
-        return value in written and value != self.originals[knob]
+        return value in self._written(knob) and value != self.originals[knob]
 
     def to_undo(self, knob: str, value: int) -> bool:
         """Whether ``knob``, which has ``value`` now, is to be put back to its original.
@@ -128,10 +127,13 @@ class Journal:
         Not if fusetune put it back already and somebody else changed it since. That the last
         write is on record does not mean that it was made: one before it may still stand.
         """
-        written = [record.new for record in self.records if record.knob == knob]
+        written = self._written(knob)
         if not written or value == self.originals[knob]:
             return False
         return written[-1] != self.originals[knob] or value in written
+
+    def _written(self, knob: str) -> list[int]:
+        return [record.new for record in self.records if record.knob == knob]
 
     def append(self, records: Sequence[Record]) -> None:
         """Put ``records`` on disk. Raises FusetuneError, having added nothing, if it cannot."""
