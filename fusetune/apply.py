@@ -11,7 +11,16 @@ from fusetune.host import Host
 from fusetune.knobs import LIVE, SYSTEM, Absent, Knob
 from fusetune.mounts import Mount, discover, printable
 from fusetune.policy import refusal
-from fusetune.store import Journal, Lock, Record, forget, forget_all, journal_path, remove_stale
+from fusetune.saved import forget, forget_all
+from fusetune.store import (
+    Journal,
+    Lock,
+    Record,
+    journal_path,
+    leave_alone,
+    left_alone,
+    remove_stale,
+)
 
 
 @dataclass(frozen=True)
@@ -145,7 +154,10 @@ def set_knobs(
 
 
 def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Change]:
-    """Put back what was found before the first change and forget what is saved for the mount."""
+    """Put back what was found before the first change and forget what is saved for the mount.
+
+    What was put back is left alone until the next mount, also if configuration says otherwise.
+    """
     if dry_run:
         return plan(host, mount, to_undo(host, Journal(host, mount), mount))
     with Lock(host, mount):
@@ -155,6 +167,8 @@ def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Cha
         journal.remove()
         if mount:
             forget(host, mount)
+            back = {change.knob.name: change.new for change in changes}
+            leave_alone(host, mount, left_alone(host, mount) | back)
     return changes
 
 

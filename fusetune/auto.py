@@ -6,20 +6,22 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from fusetune.apply import enforce, make, plan, settle
 from fusetune.bench import Bench, Budget, BudgetSpent
 from fusetune.child import Interrupted, Interruption
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
+from fusetune.kept import Keeper
 from fusetune.knobs import LIVE, Access
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
 from fusetune.mounts import Mount, printable, still_mounted
-from fusetune.policy import excluded_reason, refusal
+from fusetune.saved import forget, save
 from fusetune.scratch import failure
 from fusetune.search import Choice, Dimension, Interval, Search, Trial
 from fusetune.status import values_now
-from fusetune.store import Journal, Lock, forget, save
+from fusetune.store import Journal, Lock
 from fusetune.workloads import Workload
 
 Progress = Callable[[float, str], None]
@@ -53,12 +55,14 @@ class Candidates:
 
 
 def searched(
-    mount: Mount,
     now: Mapping[str, int],
     workloads: Sequence[Workload],
-    allowed_owners: Collection[int],
+    refuse: Callable[[str, int], str | None],
 ) -> tuple[list[Dimension], list[str]]:
-    """Return the knobs to search for these workloads, and why others are left out."""
+    """Return the knobs to search for these workloads, and why others are left out.
+
+    ``refuse``: tells why the mount must not get a knob's value, None if it may.
+    """
     accesses = frozenset[Access]().union(*(workload.accesses for workload in workloads))
     dimensions, reasons = [], []
     for knob in LIVE:
@@ -67,7 +71,7 @@ def searched(
         if knob.name not in now or knob.stock is None:
             reasons.append(f"{knob.name}: not there on this kernel or mount")
             continue
-        refused = [refusal(mount, knob, value, allowed_owners) for value in knob.candidates]
+        refused = [refuse(knob.name, value) for value in knob.candidates]
         allowed = tuple(v for v, why in zip(knob.candidates, refused, strict=True) if not why)
         reasons.extend([why for why in refused if why][:1])
         if {knob.stock, now[knob.name], *allowed} == {now[knob.name]}:
@@ -90,11 +94,15 @@ def with_followers(setting: Mapping[str, int], before: Mapping[str, int]) -> dic
 
 
 def preview(
-    host: Host, mount: Mount, workloads: Sequence[Workload], allowed_owners: Collection[int] = ()
+    keeper: Keeper,
+    mount: Mount,
+    workloads: Sequence[Workload],
+    allowed_owners: Collection[int] = (),
 ) -> list[Candidates]:
     """Return what ``auto`` would write and where, without measuring or writing anything."""
-    before = values_now(host, mount)
-    dimensions, _ = searched(mount, before, workloads, allowed_owners)
+    host, before = keeper.host, values_now(keeper.host, mount)
+    refuse = partial(keeper.refusal, mount, allowed_owners=allowed_owners)
+    dimensions, _ = searched(before, workloads, refuse)
     tried = {d.name: sorted({d.stock, before[d.name], *d.values}) for d in dimensions}
     for knob in LIVE:
         if knob.follows and knob.follows[0] in tried and knob.name in before:
@@ -127,13 +135,13 @@ class _Run:
                 raise
             raise failure(self.mount, errno.ENODEV, "set values") from error
 
-    def keep(self, after: Mapping[str, int], gain: float) -> None:
+    def keep(self, after: Mapping[str, int], gain: Interval) -> None:
         """Set ``after`` for good and save it; if that fails, everything is as before."""
         try:
-            self.set(after, f"auto: gain {gain:.3f}")
+            self.set(after, f"auto: gain {gain.ratio:.3f}")
             kept = {name: v for name, v in after.items() if v != _KNOBS[name].stock}
             if kept:
-                save(self.host, self.mount, kept, gain)
+                save(self.host, self.mount, kept, "auto", gain.ratio, (gain.low, gain.high))
             else:
                 forget(self.host, self.mount)
         except FusetuneError:
@@ -167,7 +175,7 @@ def _words(setting: Mapping[str, int]) -> str:
 
 
 def auto(
-    host: Host,
+    keeper: Keeper,
     mount: Mount,
     workloads: Sequence[Workload],
     budget: Budget,
@@ -179,16 +187,19 @@ def auto(
 ) -> Outcome:
     """Measure ``mount``, choose values, set and save them.
 
-    Nothing is changed unless it is proven better. Raises FusetuneError where it cannot be
-    measured, `Interrupted` on a signal; every value is then as it was.
+    ``keeper``: knows what the configuration allows. Nothing is changed unless it is proven better.
+    Raises FusetuneError where it cannot be measured, `Interrupted` on a signal; every value is then
+    as it was.
     """
-    if why := excluded_reason(mount):
+    host = keeper.host
+    if why := keeper.left_alone_reason(mount):
         raise FusetuneError(f"{printable(mount.path)} is left alone: {why}")
     with ExitStack() as contexts:
         contexts.enter_context(Lock(host, mount))
         interruption = contexts.enter_context(Interruption())
         before = values_now(host, mount)
-        dimensions, reasons = searched(mount, before, workloads, allowed_owners)
+        refuse = partial(keeper.refusal, mount, allowed_owners=allowed_owners)
+        dimensions, reasons = searched(before, workloads, refuse)
         if not dimensions:
             reasons.append("no knob that can be set live matters to these workloads")
             return Outcome(mount, list(workloads), before, before, _unchanged(), reasons=reasons)
@@ -205,7 +216,8 @@ def auto(
         choice = search.choice()
         after = before | with_followers(choice.setting, before)
         if choice.changed:
-            run.keep(after, choice.gain.ratio)
+            run.keep(after, choice.gain)
+            reasons += keeper.caveats(mount, after)
         reasons.extend(
             (*choice.reasons, *_without_writeback(host, mount, workloads, before, after))
         )

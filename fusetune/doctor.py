@@ -4,15 +4,17 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from fusetune.config import ConfigError, Settings, load
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.knobs import LIVE, SYSTEM, Absent, Knob
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
-from fusetune.mounts import FUSECTL, Mount, discover, printable, shell_word
-from fusetune.policy import excluded_reason
+from fusetune.mounts import FUSECTL, Mount, discover, printable, shell_word, waiting
+from fusetune.policy import dirty_share, excluded_reason, owners_named
+from fusetune.saved import unusable
 from fusetune.status import is_tuned, values_now
 
 # 256 pages and libfuse's header page: its buffer without further options (fuse_lowlevel.c), which
@@ -42,19 +44,64 @@ class Feature:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that ``doctor`` has to say."""
+    """All that ``doctor`` has to say.
+
+    ``dirty_percent``: what all tuned mounts together may keep dirty, in percent of the host's
+    limit; ``max_dirty_percent``: the bound of the configuration, None where that is wrong.
+    ``elsewhere``: how many FUSE mounts are in other mount namespaces, and so left alone.
+    """
 
     features: list[Feature]
     findings: list[Finding]
+    dirty_percent: int
+    max_dirty_percent: int | None
+    elsewhere: int
 
 
-def diagnose(host: Host) -> Diagnosis:
-    """Look at the host and at every FUSE mount; touches no path in a mount."""
-    mounts = discover(host)
+def diagnose(host: Host, mounts: list[Mount] | None = None) -> Diagnosis:
+    """Look at the host and at every FUSE mount; touches no path in a mount.
+
+    ``mounts``: all there are, where they are known already.
+    """
+    mounts = discover(host) if mounts is None else mounts
+    values = {mount.device: values_now(host, mount) for mount in mounts}
     features = [_feature(host, knob, None) for knob in SYSTEM]
     if mounts:
         features += [_feature(host, knob, mounts[0]) for knob in LIVE]
-    return Diagnosis(features, [*_on_host(host, mounts), *_on_mounts(host, mounts)])
+    findings = [*_on_host(host, mounts), *_kept(host)]
+    bound = None
+    dirty = sum(dirty_share(one) for one in values.values())
+    try:
+        settings = load(host).settings
+    except ConfigError as error:
+        findings.append(Finding("configuration", str(error), "correct the file"))
+    else:
+        bound = settings.max_dirty_percent
+        findings += _on_policy(settings, dirty)
+    findings += _on_mounts(host, mounts, values)
+    return Diagnosis(features, findings, dirty, bound, _elsewhere(host, mounts))
+
+
+def _kept(host: Host) -> Iterator[Finding]:
+    for what in unusable(host):
+        yield Finding("saved", what, "'fusetune auto' or 'save' again, then remove the file")
+
+
+def _on_policy(settings: Settings, dirty: int) -> Iterator[Finding]:
+    if dirty > settings.max_dirty_percent:
+        yield Finding(
+            "dirty-memory",
+            f"all tuned mounts together may keep {dirty} % of the host's dirty limit; "
+            f"max_dirty_percent is {settings.max_dirty_percent}",
+            "lower max_ratio of some, or raise max_dirty_percent in [policy] of fusetune.toml",
+        )
+    for name in settings.allow_users:
+        if not owners_named([name]):
+            yield Finding(
+                "allow-users",
+                f"allow_users names {printable(name)}, and there is no such user",
+                "correct [policy] of fusetune.toml",
+            )
 
 
 def _feature(host: Host, knob: Knob, mount: Mount | None) -> Feature:
@@ -101,15 +148,29 @@ def _on_host(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
         )
 
 
-def _on_mounts(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
-    waiting = {mount.device: _waiting(host, mount) for mount in mounts}
-    if any(waiting.values()):
+def _elsewhere(host: Host, mounts: list[Mount]) -> int:
+    """Return how many connections belong to mounts of other mount namespaces, such as containers'.
+
+    The kernel lists every connection (fs/fuse/control.c), but mountinfo only our mounts.
+    """
+    try:
+        connections = set(os.listdir(host.path(FUSECTL)))
+    except OSError:
+        return 0
+    return len(connections - {mount.connection for mount in mounts})
+
+
+def _on_mounts(
+    host: Host, mounts: list[Mount], values: Mapping[str, Mapping[str, int]]
+) -> Iterator[Finding]:
+    counts = {mount.device: waiting(host, mount) for mount in mounts}
+    if any(counts.values()):
         time.sleep(_UNANSWERED_SECONDS)
     for mount in mounts:
         if excluded_reason(mount):
             continue
         path = printable(mount.path)
-        count = min(waiting[mount.device], _waiting(host, mount))
+        count = min(counts[mount.device], waiting(host, mount))
         if count:
             yield Finding(
                 "waiting",
@@ -118,7 +179,7 @@ def _on_mounts(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
                 f"/{mount.control}/{mount.connection}/abort' ends a hung one",
                 mount,
             )
-        if not is_tuned(values_now(host, mount)):
+        if not is_tuned(values[mount.device]):
             yield Finding(
                 "stock",
                 f"{path} has the kernel's default values",
@@ -134,13 +195,3 @@ def _on_mounts(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
                 + remount_hint(mount, "writeback_cache"),
                 mount,
             )
-
-
-def _waiting(host: Host, mount: Mount) -> int:
-    """Return how many requests wait for an answer (fusectl's ``waiting``)."""
-    if mount.connection is None:
-        return 0
-    try:
-        return int(host.read(f"{mount.control}/{mount.connection}/waiting"))
-    except OSError:
-        return 0

@@ -2,6 +2,7 @@
 """Where this host keeps what fusetune reads and writes."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from fusetune.errors import FusetuneError, reason
 
 STATE_DIR = Path("/var/lib/fusetune")
 RUN_DIR = Path("/run/fusetune")
+ADMIN_DIR = Path("/etc/fusetune")
+VENDOR_DIR = Path("/usr/lib/fusetune")
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Host:
     root: str = "/"
     state_dir: Path = STATE_DIR
     run_dir: Path = RUN_DIR
+    admin_dir: Path = ADMIN_DIR
+    vendor_dir: Path = VENDOR_DIR
     boot_id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,14 +52,16 @@ class Host:
         finally:
             os.close(fd)
 
-    def write(self, relative: str, text: str) -> None:
+    def write(self, relative: str, text: str, once_open: Callable[[], None] = lambda: None) -> None:
         """Write ``text`` to a /proc or /sys file in one write call.
 
-        Raises OSError: EINVAL where the kernel refuses the value, ENODEV or ENOENT where the
-        mount went away.
+        ``once_open`` is called before it is written: what it finds then holds for the file, for
+        an open file of sysfs or fusectl never becomes that of another mount. Raises OSError: EINVAL
+        where the kernel refuses the value, ENODEV or ENOENT where the mount went away.
         """
         fd = os.open(self.path(relative), os.O_WRONLY | os.O_CLOEXEC)
         try:
+            once_open()
             os.write(fd, text.encode())
         finally:
             os.close(fd)

@@ -12,9 +12,7 @@ import shlex
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-
-import pyudev
+from functools import cached_property, lru_cache
 
 from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
@@ -95,25 +93,26 @@ def shell_word(path: str) -> str:
     return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(path)) + "'"
 
 
-def _parse(text: bytes) -> Iterable[_Line]:
-    for line in text.split(b"\n"):
-        fields, _, tail = line.partition(b" - ")
-        words, rest = fields.split(b" "), tail.split(b" ")
-        if len(words) >= 6 and len(rest) >= 3:
-            yield _Line(
-                device=words[2].decode(),
-                path=unescape(words[4]),
-                options=tuple(unescape(words[5] + b"," + rest[2]).split(",")),
-                fstype=unescape(rest[0]),
-                source=unescape(rest[1]),
-            )
+@lru_cache(maxsize=4096)  # `watch` reads the same lines again with every mount that comes
+def _parse(line: bytes) -> _Line | None:
+    fields, _, tail = line.partition(b" - ")
+    words, rest = fields.split(b" "), tail.split(b" ")
+    if len(words) < 6 or len(rest) < 3:
+        return None
+    return _Line(
+        device=words[2].decode(),
+        path=unescape(words[4]),
+        options=tuple(unescape(words[5] + b"," + rest[2]).split(",")),
+        fstype=unescape(rest[0]),
+        source=unescape(rest[1]),
+    )
 
 
 def _mountinfo(host: Host) -> list[_Line]:
     """Return every mount of this mount namespace; of a stack, the topmost comes last."""
     try:
         with open(host.path("proc/self/mountinfo"), "rb") as stream:
-            return list(_parse(stream.read()))
+            return [line for line in map(_parse, stream.read().split(b"\n")) if line]
     except OSError as error:
         raise FusetuneError(f"cannot read /proc/self/mountinfo: {reason(error)}") from error
 
@@ -126,20 +125,16 @@ def _option_number(options: Sequence[str], name: str) -> int:
     return 0
 
 
-def _with_kernel_objects(host: Host, mount: Mount, context: pyudev.Context | None) -> Mount:
+def _with_kernel_objects(host: Host, mount: Mount) -> Mount:
     """Add bdi, instance and connection; a mount that vanishes meanwhile simply has none."""
     major, minor = (int(part) for part in mount.device.split(":"))
     # fuse_bdi_init() (fs/fuse/inode.c) adds the suffix for mounts of a block device.
     name = mount.device + ("-" + mount.fstype.partition(".")[0] if "blk" in mount.fstype else "")
     bdi = instance = None
     try:
-        if context:
-            folder = pyudev.Devices.from_name(context, "bdi", name).sys_path
-        else:
-            folder = host.path(f"sys/class/bdi/{name}")
-        instance = os.stat(folder).st_ino
+        instance = os.stat(host.path(f"sys/class/bdi/{name}/")).st_ino
         bdi = name
-    except (pyudev.DeviceNotFoundByNameError, FileNotFoundError):
+    except FileNotFoundError:
         pass
     # fuse_ctl_add_conn() (fs/fuse/control.c) prints the kernel's dev_t: 20 bits of minor.
     number = str(major << 20 | minor)
@@ -176,8 +171,7 @@ def _super_blocks(host: Host, lines: Iterable[_Line]) -> list[Mount]:
         )
     if found and host.real:
         mount_fusectl(host)
-    context = pyudev.Context() if host.real and found else None
-    return [_with_kernel_objects(host, mount, context) for mount in found.values()]
+    return [_with_kernel_objects(host, mount) for mount in found.values()]
 
 
 def mount_fusectl(host: Host) -> bool:
@@ -280,3 +274,16 @@ def still_mounted(host: Host, mount: Mount) -> bool:
         return os.stat(host.path(f"sys/class/bdi/{mount.bdi}/")).st_ino == mount.instance
     except FileNotFoundError:
         return False
+
+
+def waiting(host: Host, mount: Mount) -> int:
+    """Return how many requests wait for the server's answer (fusectl's ``waiting``).
+
+    0 where that cannot be told.
+    """
+    if mount.connection is None:
+        return 0
+    try:
+        return int(host.read(f"{mount.control}/{mount.connection}/waiting"))
+    except OSError:
+        return 0

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The state of a mount's knobs: values, and who set them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusetune.apply import knobs_of
@@ -36,7 +37,7 @@ def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
     return now
 
 
-def is_tuned(values: dict[str, int]) -> bool:
+def is_tuned(values: Mapping[str, int]) -> bool:
     """Whether any live knob among ``values`` differs from the kernel's default."""
     return any(values.get(knob.name, knob.stock) != knob.stock for knob in LIVE)
 

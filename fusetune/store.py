@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is remembered: the undo journal, saved results, and who is at work on a mount."""
+"""What is remembered of a mount while it lives: undo journal, what is left alone, locks."""
 
 import fcntl
-import hashlib
 import json
 import os
 import time
@@ -45,6 +44,10 @@ class Record:
 
 class Damaged(FusetuneError):
     """An undo journal is not what was written; it was kept aside."""
+
+
+class Busy(FusetuneError):
+    """Another fusetune is at work on the mount."""
 
 
 class Journal:
@@ -100,6 +103,8 @@ class Journal:
         try:
             _check_torn(text[len(whole) :])
             about, *rest = [_unpack(line) for line in whole.splitlines()] or [{}]
+            if "schema" in about:  # there is none in this version's
+                raise ValueError("another version of fusetune wrote it")
             records = [Record(**fields) for fields in rest]
         except (ValueError, TypeError) as error:
             raise Damaged(
@@ -132,6 +137,10 @@ class Journal:
             return False
         return written[-1] != self.originals[knob] or value in written
 
+    def last(self, knob: str) -> Record | None:
+        """Return the last write of ``knob``, None if there was none."""
+        return next((record for record in reversed(self.records) if record.knob == knob), None)
+
     def _written(self, knob: str) -> list[int]:
         return [record.new for record in self.records if record.knob == knob]
 
@@ -151,7 +160,7 @@ class Journal:
                 raise OSError(28, "No space left on device")
             os.fsync(fd)
             if not self._size:
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
         except OSError as error:
             raise FusetuneError(
                 f"cannot write the undo journal {self.path}: {reason(error)}; nothing was changed"
@@ -191,7 +200,8 @@ def _check_torn(tail: bytes) -> None:
         raise ValueError("the last line has lost its end")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Put on disk what was created, renamed or removed in ``folder``. Raises OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -199,117 +209,103 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def remove_stale(host: Host) -> None:
-    """Remove the journals of mounts that are gone, for there is nothing left to undo.
+def remove_stale(host: Host, key: str = "*") -> None:
+    """Remove what is remembered of mounts that are gone, for there is nothing left to undo.
 
-    Those of mounts in other mount namespaces stay: their bdi is there.
+    ``key``: of one mount (`key_of`). What is about mounts in other mount namespaces stays: their
+    bdi is there.
     """
-    for path in (host.state_dir / "undo").glob("*.journal"):
-        try:
-            about = _unpack(path.read_bytes().partition(b"\n")[0])
-            folder = host.path(f"sys/class/bdi/{path.name.removesuffix('.journal')}/")
-            alive = about["boot_id"] == host.boot_id and (
-                about["instance"] is None or about["instance"] == os.stat(folder).st_ino
-            )
-        except (ValueError, KeyError):
-            continue  # damaged: told when its mount is next changed
-        except FileNotFoundError:
-            alive = False
-        if not alive:
-            path.unlink(missing_ok=True)
+    for path in (host.state_dir / "undo").glob(f"{key}.journal"):
+        with suppress(ValueError, KeyError, FileNotFoundError):
+            # ValueError: damaged; that is told when its mount is next changed.
+            _remove_unless_alive(host, path, _unpack(path.read_bytes().partition(b"\n")[0]))
+    for path in host.run_dir.glob(f"{key}.left"):
+        _remove_unless_alive(host, path, _read_left(path))
+    for path in host.run_dir.glob(f"{key}.lock"):
+        if path.stem != key_of(None) and not os.path.exists(_bdi_folder(host, path)):
+            with suppress(Busy), Lock(host, None, path.stem):
+                pass  # left behind by a killed one: releasing it removes it
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What ``auto`` found best for a mount, to be set again when it is mounted again."""
-
-    path: str
-    fstype: str
-    source: str
-    values: dict[str, int]
-    gain: float
-    time: float
+def _bdi_folder(host: Host, path: Path) -> str:
+    """Return the sysfs folder of the bdi that the file ``path`` of ours is named after."""
+    return host.path(f"sys/class/bdi/{path.stem}/")
 
 
-def _saved_path(host: Host, mount: Mount) -> Path:
-    identity = "\0".join((mount.path, mount.fstype, mount.source))
-    digest = hashlib.sha256(os.fsencode(identity)).hexdigest()[:20]
-    return host.state_dir / "saved" / f"{digest}.json"
-
-
-def save(host: Host, mount: Mount, values: Mapping[str, int], gain: float) -> None:
-    """Keep ``values`` for this path, type and source. Raises FusetuneError if it cannot."""
-    path = _saved_path(host, mount)
-    host.make_dir(path.parent)
-    saved = Saved(mount.path, mount.fstype, mount.source, dict(values), gain, time.time())
-    new = path.with_suffix(".new")
+def _remove_unless_alive(host: Host, path: Path, about: Mapping[str, Any]) -> None:
+    instance = about["instance"]
     try:
-        with open(new, "w", encoding="utf-8") as stream:
-            json.dump(asdict(saved), stream, indent=2)
-            stream.write("\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(new, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise FusetuneError(f"cannot save the result in {path}: {reason(error)}") from error
-
-
-def saved_for(host: Host, mount: Mount) -> Saved | None:
-    """Return what is saved for ``mount``. Raises FusetuneError if the file is not readable."""
-    path = _saved_path(host, mount)
-    try:
-        return Saved(**json.loads(path.read_text(encoding="utf-8")))
+        alive = instance is None or instance == os.stat(_bdi_folder(host, path)).st_ino
     except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError) as error:
-        raise FusetuneError(f"cannot read the saved result {path}: {error}; remove it") from error
+        alive = False
+    if not alive or about.get("boot_id", host.boot_id) != host.boot_id:
+        path.unlink(missing_ok=True)
 
 
-def forget(host: Host, mount: Mount) -> bool:
-    """Remove what is saved for ``mount``; return whether there was anything."""
+def _left_path(host: Host, mount: Mount) -> Path:
+    return host.run_dir / f"{key_of(mount)}.left"
+
+
+def _read_left(path: Path) -> dict[str, Any]:
     try:
-        _saved_path(host, mount).unlink()
-    except FileNotFoundError:
-        return False
-    return True
+        fields: dict[str, Any] = json.loads(path.read_bytes())
+        return {"instance": fields["instance"], "values": dict(fields["values"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {"instance": -1, "values": {}}  # cut short by a crash: it is only said once more
 
 
-def forget_all(host: Host) -> None:
-    """Remove what is saved for every mount, mounted now or not."""
-    for path in (host.state_dir / "saved").glob("*.json"):
+def left_alone(host: Host, mount: Mount) -> dict[str, int]:
+    """Return the values, by knob, that are known to be the administrator's since they were ours."""
+    about = _read_left(_left_path(host, mount))
+    values: dict[str, int] = about["values"] if about["instance"] == mount.instance else {}
+    return values
+
+
+def leave_alone(host: Host, mount: Mount, values: Mapping[str, int]) -> None:
+    """Note ``values`` as the administrator's for as long as the mount lives; none: forget them."""
+    path = _left_path(host, mount)
+    if values:
+        note = json.dumps({"instance": mount.instance, "values": dict(values)})
+        host.make_dir(path.parent)
+        path.write_text(note, encoding="ascii")
+    else:
         path.unlink(missing_ok=True)
 
 
 class Lock:
     """Sole right to change or measure one mount (or the host's knobs); freed also by a crash.
 
-    A file under the run folder locked with flock(2), removed on release.
+    A file under the run folder locked with flock(2), removed on release. ``left_behind``: whether
+    who had it before was killed, and may have left its work unfinished.
     """
 
-    def __init__(self, host: Host, mount: Mount | None) -> None:
-        """Take the lock. Raises FusetuneError, naming the other process, if it is taken."""
-        self._path = host.make_dir(host.run_dir) / f"{key_of(mount)}.lock"
+    def __init__(self, host: Host, mount: Mount | None, key: str | None = None) -> None:
+        """Take the lock. Raises `Busy`, naming the other process, if it is taken.
+
+        ``key``: `key_of` a mount that is gone, whose lock is to be cleared away.
+        """
+        name = key or _name(mount)
+        self._path = host.make_dir(host.run_dir) / f"{key or key_of(mount)}.lock"
         while True:
             try:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except OSError as error:
                 raise FusetuneError(
-                    f"cannot lock {_name(mount)}: {self._path}: {reason(error)}; run it as root"
+                    f"cannot lock {name}: {self._path}: {reason(error)}; run it as root"
                 ) from error
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
                 os.close(self._fd)
-                raise FusetuneError(
-                    f"another fusetune (pid {owner or 'unknown'}) is at work on {_name(mount)}; "
+                raise Busy(
+                    f"another fusetune (pid {owner or 'unknown'}) is at work on {name}; "
                     "wait for it to end"
                 ) from error
             if self._current():
                 break
             os.close(self._fd)  # its holder removed the file between our open and lock
+        self.left_behind = os.fstat(self._fd).st_size > 0
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 

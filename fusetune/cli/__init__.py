@@ -11,7 +11,7 @@ import click
 
 from fusetune import __version__
 from fusetune.errors import ExitCode, FusetuneError, reason
-from fusetune.host import RUN_DIR, STATE_DIR, Host
+from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
 
 # Name of each command, also its module's (with an underscore added), and its line in --help: shown
 # without loading the modules.
@@ -21,6 +21,12 @@ COMMANDS = {
     "set": "Set knobs of a mount, or of the host: all of them or none.",
     "reset": "Put back the values found before the first change.",
     "auto": "Measure a mount, choose values, set and keep them.",
+    "apply": "Set what is kept for a mount, or for all.",
+    "verify": "Tell whether mounts have what is kept for them.",
+    "save": "Keep the values that a mount has now for its later mounts.",
+    "forget": "Remove what is kept for a mount.",
+    "report": "Report on every mount, for people and for monitoring.",
+    "watch": "Set what is kept on mounts as they appear; udev starts it.",
     "bench": "Measure a mount as it is, or what FUSE can do on this host.",
     "doctor": "Tell what limits FUSE on this host, and the remedies.",
 }
@@ -68,8 +74,16 @@ class _Commands(click.Group):
     envvar="FUSETUNE_RUN_DIR",
     help="Where locks are kept.",
 )
+@click.option(
+    "--config-dir",
+    type=click.Path(path_type=Path),
+    default=ADMIN_DIR,
+    show_default=True,
+    envvar="FUSETUNE_CONFIG_DIR",
+    help="The administrator's configuration.",
+)
 @click.pass_context
-def cli(context: click.Context, state_dir: Path, run_dir: Path) -> None:
+def cli(context: click.Context, state_dir: Path, run_dir: Path, config_dir: Path) -> None:
     """Measure, choose, apply and undo the tuning of FUSE mounts.
 
     A mount M is named by its mount point or its bdi (0:43).
@@ -77,7 +91,7 @@ def cli(context: click.Context, state_dir: Path, run_dir: Path) -> None:
     Exit status: 0 done; 1 failed; 2 wrong use; 3 a difference or finding was found; 4 auto found
     nothing better than what is set.
     """
-    context.obj = Host(state_dir=state_dir, run_dir=run_dir)
+    context.obj = Host(state_dir=state_dir, run_dir=run_dir, admin_dir=config_dir)
 
 
 def main() -> None:

@@ -16,8 +16,10 @@ from fusetune.cli.common import (
     print_json,
     refuse_host,
 )
+from fusetune.config import load
 from fusetune.errors import ExitCode
 from fusetune.host import Host
+from fusetune.kept import Keeper
 from fusetune.mounts import find
 from fusetune.policy import parse_owners
 from fusetune.report.objects import auto_object, preview_object
@@ -47,8 +49,9 @@ def command(
     refuse_host(name)
     workloads, allowed = chosen(names), parse_owners(owners)
     mount = find(host, name)
+    keeper = Keeper(host, load(host))
     if dry_run:
-        plan = preview_object(mount, workloads, preview(host, mount, workloads, allowed))
+        plan = preview_object(mount, workloads, preview(keeper, mount, workloads, allowed))
         if as_json:
             print_json(plan)
         else:
@@ -58,7 +61,7 @@ def command(
         return ExitCode.DONE
     with ProgressLine(budget) as progress:
         outcome = auto(
-            host,
+            keeper,
             mount,
             workloads,
             Budget(budget, budget_bytes),

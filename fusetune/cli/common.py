@@ -27,6 +27,9 @@ allow_owner_option = click.option(
     metavar="USER",
     help="Allow more dirty memory to this user's mounts; may be repeated.",
 )
+admin_option = click.option(
+    "--admin", is_flag=True, help="In the administrator's files, /etc/fusetune/mounts.d."
+)
 pass_host = click.make_pass_decorator(Host)
 
 

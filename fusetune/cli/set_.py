@@ -36,7 +36,13 @@ def command(
 ) -> None:
     mount = target(host, name)
     values = parse_assignments(words, Scope.MOUNT if mount else Scope.HOST)
-    changes = set_knobs(host, mount, values, parse_owners(owners), dry_run=dry_run)
+    allowed = parse_owners(owners)
+    if mount and mount.owner_uid:  # only then does the configuration matter
+        from fusetune.config import load
+        from fusetune.kept import Keeper
+
+        allowed |= Keeper(host, load(host)).owners
+    changes = set_knobs(host, mount, values, allowed, dry_run=dry_run)
     document = changes_object("set", changes, dry_run)
     if as_json:
         print_json(document)

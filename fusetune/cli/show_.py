@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``fusetune show``."""
 
+from collections.abc import Mapping
+
 import click
 
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host, print_json, target, warn
+from fusetune.config import load
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
+from fusetune.kept import Expected, Keeper
 from fusetune.report.objects import show_object
+from fusetune.saved import saved_for
 from fusetune.status import knob_states
-from fusetune.store import Journal, saved_for
+from fusetune.store import Journal
 
 
 @click.command("show", help=COMMANDS["show"])
@@ -20,12 +25,18 @@ from fusetune.store import Journal, saved_for
 def command(host: Host, name: str, long: bool, as_json: bool) -> None:
     mount = target(host, name)
     journal = saved = None
+    expected: Mapping[str, Expected] = {}
     try:
         journal = Journal(host, mount)
-        saved = saved_for(host, mount) if mount else None
     except FusetuneError as error:
         warn(str(error))
-    document = show_object(mount, knob_states(host, mount, journal), saved)
+    try:
+        if mount:
+            saved = saved_for(host, mount)
+            expected = Keeper(host, load(host)).expected(mount)
+    except FusetuneError as error:
+        warn(str(error))
+    document = show_object(mount, knob_states(host, mount, journal), saved, expected)
     if as_json:
         print_json(document)
     else:

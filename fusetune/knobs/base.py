@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.host import Host
-from fusetune.mounts import Mount
+from fusetune.mounts import Mount, still_mounted
 
 _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # ENODEV: a sysfs file that was open when its device went away.
@@ -37,6 +37,12 @@ class Access(StrEnum):
 
 class Absent(Exception):
     """This kernel, or this mount, has no such knob; the text says why."""
+
+
+def _check_same(host: Host, mount: Mount | None) -> None:
+    """Raise `Absent` if ``mount`` is gone."""
+    if mount and not still_mounted(host, mount):
+        raise Absent("it was unmounted")
 
 
 def parse_number(text: str) -> int:
@@ -130,7 +136,8 @@ class Knob:
         location = self.location(mount)
         text = self.words[value] if self.words else str(value)
         try:
-            host.write(location, text)
+            # Device numbers are reused at once: the name may be another mount's by now.
+            host.write(location, text, lambda: _check_same(host, mount))
         except OSError as error:
             if error.errno in _GONE:
                 raise Absent(self.absent) from error

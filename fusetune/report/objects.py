@@ -16,11 +16,16 @@ from fusetune.status import KnobState, is_tuned
 if TYPE_CHECKING:  # 'list' must not load the search
     from fusetune.apply import Change
     from fusetune.auto import Candidates, Outcome
+    from fusetune.config import Origin
     from fusetune.doctor import Diagnosis
+    from fusetune.kept import Expected
     from fusetune.measure import Figure, Measurement
     from fusetune.mounts import Mount
+    from fusetune.remember import Remembered
+    from fusetune.saved import Saved
     from fusetune.search import Interval
-    from fusetune.store import Saved
+    from fusetune.survey import MountSurvey, Survey
+    from fusetune.verify import Check, Verified
     from fusetune.workloads import Workload
 
 Object = dict[str, Any]
@@ -61,7 +66,24 @@ def list_object(mounts: Sequence[tuple[Mount, Mapping[str, int]]]) -> Object:
     }
 
 
-def show_object(mount: Mount | None, states: Sequence[KnobState], saved: Saved | None) -> Object:
+def _saved(saved: Saved | None) -> Object | None:
+    if saved is None:
+        return None
+    return {
+        "knobs": saved.values,
+        "by": saved.by,
+        "time_seconds": saved.time,
+        "gain_ratio": saved.gain,
+        "ci95": list(saved.ci95) if saved.ci95 else None,
+    }
+
+
+def show_object(
+    mount: Mount | None,
+    states: Sequence[KnobState],
+    saved: Saved | None,
+    expected: Mapping[str, Expected],
+) -> Object:
     """Return ``show``'s object for a mount, or for the host where ``mount`` is None."""
     return _schema("show") | {
         "mount": _mount(mount) if mount else None,
@@ -76,6 +98,12 @@ def show_object(mount: Mount | None, states: Sequence[KnobState], saved: Saved |
                 "scope": str(state.knob.scope),
                 "set_by": state.set_by,
                 "absent_reason": state.absent,
+                "expected": expected[state.knob.name].value
+                if state.knob.name in expected
+                else None,
+                "origin": _origin(expected[state.knob.name].origin)
+                if state.knob.name in expected
+                else None,
                 "summary": state.knob.summary,
                 "risk": state.knob.risk,
                 "source": state.knob.source,
@@ -92,7 +120,7 @@ def show_object(mount: Mount | None, states: Sequence[KnobState], saved: Saved |
             }
             for knob in (REMOUNT if mount else ())
         ],
-        "saved": {"knobs": saved.values, "gain_ratio": saved.gain} if saved else None,
+        "saved": _saved(saved),
     }
 
 
@@ -110,6 +138,110 @@ def changes_object(command: str, changes: Sequence[Change], dry_run: bool) -> Ob
             }
             for change in changes
         ],
+    }
+
+
+def kept_object(command: str, remembered: Sequence[Remembered], dry_run: bool) -> Object:
+    """Return the object of ``save`` and ``forget``: every file, what it keeps before and after."""
+    return _schema(command) | {
+        "dry_run": dry_run,
+        "files": [
+            {"file": str(one.file), "before": one.before, "after": one.after} for one in remembered
+        ],
+    }
+
+
+def _check(check: Check) -> Object:
+    return {
+        "name": check.state.knob.name,
+        "unit": check.state.knob.unit,
+        "expected": check.expected.value,
+        "actual": check.state.value,
+        "origin": _origin(check.expected.origin),
+        "differs": check.differs,
+        "refused_reason": check.expected.refused,
+        "absent_reason": check.state.absent,
+        "set_by": check.state.set_by,
+        "last_write": {
+            "value": check.last.new,
+            "why": check.last.why,
+            "time_seconds": check.last.time,
+        }
+        if check.last
+        else None,
+    }
+
+
+def _origin(origin: Origin) -> Object:
+    return {"file": str(origin.file), "line": origin.line}
+
+
+def verify_object(verified: Sequence[Verified]) -> Object:
+    """Return ``verify``'s object."""
+    return _schema("verify") | {
+        "differences": sum(check.differs for one in verified for check in one.checks),
+        "problems": [one.problem for one in verified if one.problem],
+        "mounts": [
+            _mount(one.mount)
+            | {
+                "left_alone_reason": one.left_alone,
+                "knobs": [_check(check) for check in one.checks],
+            }
+            for one in verified
+        ],
+    }
+
+
+def _surveyed(one: MountSurvey) -> Object:
+    knobs = []
+    for state in one.states:
+        expected = one.expected.get(state.knob.name)
+        knobs.append(
+            {
+                "name": state.knob.name,
+                "unit": state.knob.unit,
+                "stock": state.knob.stock,
+                "value": state.value,
+                "absent_reason": state.absent,
+                "set_by": state.set_by,
+                "expected": expected.value if expected else None,
+                "origin": _origin(expected.origin) if expected else None,
+                "refused_reason": expected.refused if expected else None,
+                "differs": state.knob.name in one.differing,
+            }
+        )
+    return _mount(one.mount) | {
+        "owner_uid": one.mount.owner_uid,
+        "waiting": one.waiting,
+        "left_alone_reason": one.left_alone,
+        "saved": _saved(one.saved),
+        "knobs": knobs,
+    }
+
+
+def report_object(survey: Survey) -> Object:
+    """Return ``report``'s object."""
+    mounts = [_surveyed(one) for one in survey.mounts]
+    diagnosis = doctor_object(survey.diagnosis)
+    return _schema("report") | {
+        "host": {
+            "kernel": survey.kernel,
+            "machine": survey.machine,
+            "cores": survey.cores,
+            "memory_bytes": survey.memory_bytes,
+            "modules": [
+                {"name": module.name, "built_in": module.built_in, "version": module.version}
+                for module in survey.modules
+            ],
+            "libfuse_versions": survey.libfuse,
+        },
+        "mounts": mounts,
+        "differences": sum(knob["differs"] for mount in mounts for knob in mount["knobs"]),
+        "problems": survey.problems,
+        "dirty_percent": diagnosis["dirty_percent"],
+        "max_dirty_percent": diagnosis["max_dirty_percent"],
+        "mounts_elsewhere": diagnosis["mounts_elsewhere"],
+        "findings": diagnosis["findings"],
     }
 
 
@@ -194,6 +326,9 @@ def preview_object(
 def doctor_object(diagnosis: Diagnosis) -> Object:
     """Return ``doctor``'s object."""
     return _schema("doctor") | {
+        "dirty_percent": diagnosis.dirty_percent,
+        "mounts_elsewhere": diagnosis.elsewhere,
+        "max_dirty_percent": diagnosis.max_dirty_percent,
         "features": [
             {
                 "name": feature.knob.name,

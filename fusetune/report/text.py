@@ -4,9 +4,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import click
+from rich.cells import cell_len
 
 from fusetune.mounts import printable, shell_word
 
@@ -14,28 +13,22 @@ Object = Mapping[str, Any]
 _SCALES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def _console() -> Console:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console = Console(highlight=False, soft_wrap=True, width=10_000)  # a pipe has no width
-    return console
-
-
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> None:
     """Print rows under headings; columns whose heading is among the words of ``right`` align so."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        numeric = heading in right.split()
-        table.add_column(
-            Text(printable(heading)), justify="right" if numeric else "left", overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    _console().print(table)
+    lines = [[printable(cell) for cell in line] for line in (headings, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    numeric = [heading in right.split() for heading in headings]
+    for number, line in enumerate(lines):
+        cells = []
+        for cell, width, to_right in zip(line, widths, numeric, strict=True):
+            space = " " * (width - cell_len(cell))
+            cells.append(space + cell if to_right else cell + space)
+        text = "  ".join(cells).rstrip()
+        click.secho(text, bold=True) if number == 0 else click.echo(text)
 
 
 def _say(text: str = "") -> None:
-    _console().print(Text(printable(text)))
+    click.echo(printable(text))
 
 
 def _value(value: object) -> str:
@@ -87,7 +80,7 @@ def print_show(document: Object, long: bool) -> None:
     mount = document["mount"]
     _say(f"{mount['path']} ({mount['fstype']}, bdi {mount['bdi']})" if mount else "host")
     _table(
-        ("knob", "value", "stock", "range", "unit", "set by"),
+        ("knob", "value", "stock", "range", "unit", "set by", "to be kept"),
         (
             (
                 knob["name"],
@@ -96,6 +89,7 @@ def print_show(document: Object, long: bool) -> None:
                 f"{knob['low']}-{'' if knob['high'] is None else knob['high']}",
                 knob["unit"],
                 knob["absent_reason"] or _value(knob["set_by"]),
+                "-" if knob["origin"] is None else f"{knob['expected']} ({_origin(knob)})",
             )
             for knob in document["knobs"]
         ),
@@ -114,6 +108,63 @@ def print_show(document: Object, long: bool) -> None:
                 _say(f"  how: {knob['remedy']}")
             _say(f"  risk: {knob['risk']}")
             _say(f"  source: {knob['source']}")
+
+
+def _origin(knob: Object) -> str:
+    file, line = knob["origin"]["file"], knob["origin"]["line"]
+    return file if line is None else f"{file}:{line}"
+
+
+def print_kept(document: Object) -> None:
+    """Print the object of ``save`` or ``forget``."""
+    for one in document["files"]:
+        _say(f"{one['file']}: {_values(one['before'])} -> {_values(one['after'])}")
+    if not document["files"]:
+        _say("nothing is kept")
+    if document["dry_run"]:
+        _say("dry run: nothing was written")
+
+
+def _values(values: Mapping[str, int] | None) -> str:
+    return " ".join(f"{name}={value}" for name, value in (values or {}).items()) or "nothing"
+
+
+def print_verify(document: Object) -> None:
+    """Print ``verify``'s object: every difference, and how many values are as they should be."""
+    differing = [
+        (mount, knob) for mount in document["mounts"] for knob in mount["knobs"] if knob["differs"]
+    ]
+    if differing:
+        _table(
+            ("mount", "knob", "expected", "actual", "changed by", "expected from"),
+            (
+                (
+                    mount["path"],
+                    knob["name"],
+                    str(knob["expected"]),
+                    knob["absent_reason"] or _value(knob["actual"]),
+                    _changed_by(knob),
+                    _origin(knob),
+                )
+                for mount, knob in differing
+            ),
+            right="expected actual",
+        )
+    for mount in document["mounts"]:
+        for knob in mount["knobs"]:
+            if knob["refused_reason"]:
+                _say(f"{mount['path']}: {knob['refused_reason']}")
+    count = sum(not knob["differs"] for mount in document["mounts"] for knob in mount["knobs"])
+    _say(f"{count} as kept, {len(differing)} different")
+
+
+def _changed_by(knob: Object) -> str:
+    """Say who set a value last; ``why`` is the command of ours that wrote it."""
+    if knob["set_by"] == "fusetune":
+        return f"fusetune ({knob['last_write']['why']})"
+    if knob["last_write"] and knob["last_write"]["value"] != knob["actual"]:
+        return "somebody else"
+    return {"stock": "nobody", "other": "somebody else"}.get(knob["set_by"], "cannot be told")
 
 
 def print_changes(document: Object) -> None:
@@ -212,9 +263,74 @@ def print_doctor(document: Object) -> None:
         ),
         right="value",
     )
+    bound = document["max_dirty_percent"]
+    _say(
+        f"tuned mounts together may keep {document['dirty_percent']} % of the host's dirty limit"
+        + ("" if bound is None else f", at most {bound} by configuration")
+    )
+    if document["mounts_elsewhere"]:
+        _say(
+            f"{document['mounts_elsewhere']} FUSE mounts are in other mount namespaces "
+            "(containers) and are left alone"
+        )
     _say()
     for finding in document["findings"]:
         _say(f"! {finding['what']}")
         _say(f"  remedy: {finding['remedy']}")
     if not document["findings"]:
         _say("nothing found that limits FUSE here")
+
+
+def print_report(document: Object) -> None:
+    """Print ``report``'s object: the host, what is not stock on each mount, and findings."""
+    host = document["host"]
+    modules = ", ".join(
+        f"{one['name']} ({'built in' if one['built_in'] else one['version'] or 'module'})"
+        for one in host["modules"]
+    )
+    _say(
+        f"kernel {host['kernel']} on {host['machine']}, {host['cores']} cores, "
+        f"{host['memory_bytes'] / (1 << 30):.1f} GiB"
+    )
+    _say(f"FUSE modules: {modules or 'none loaded'}")
+    _say(f"libfuse: {', '.join(host['libfuse_versions']) or 'none installed'}")
+    _say()
+    for mount in document["mounts"]:
+        _print_surveyed(mount)
+    _say(
+        f"{len(document['mounts'])} mounts, {document['differences']} values not as kept; tuned "
+        f"mounts together may keep {document['dirty_percent']} % of the host's dirty limit"
+    )
+    for finding in document["findings"]:
+        _say(f"! {finding['what']}")
+        _say(f"  remedy: {finding['remedy']}")
+    for problem in document["problems"]:
+        _say(f"! {problem}")
+
+
+def _print_surveyed(mount: Object) -> None:
+    _say(
+        f"{mount['path']} ({mount['fstype']} of {mount['source']}, bdi {mount['bdi']}, "
+        f"uid {mount['owner_uid']})"
+    )
+    if mount["left_alone_reason"]:
+        _say(f"  left alone: {mount['left_alone_reason']}")
+    if mount["waiting"]:
+        _say(f"  {mount['waiting']} requests wait for its server")
+    saved = mount["saved"]
+    if saved and saved["gain_ratio"] is not None:
+        interval = "" if saved["ci95"] is None else " [{:.2f}, {:.2f}]".format(*saved["ci95"])
+        _say(f"  last auto: {saved['gain_ratio']:.2f}{interval} times the speed before")
+    rows = [
+        (
+            "  " + knob["name"],
+            knob["absent_reason"] or _value(knob["value"]),
+            _value(knob["stock"]),
+            "-" if knob["expected"] is None else f"{knob['expected']} ({_origin(knob)})",
+            _value(knob["set_by"]),
+            knob["refused_reason"] or ("DIFFERS" if knob["differs"] else ""),
+        )
+        for knob in mount["knobs"]
+    ]
+    _table(("  knob", "value", "stock", "kept", "set by", ""), rows, right="value stock")
+    _say()

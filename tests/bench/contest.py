@@ -20,8 +20,10 @@ from fusetune.apply import enforce
 from fusetune.auto import auto, with_followers
 from fusetune.bench import Bench, Budget
 from fusetune.child import Interruption
+from fusetune.config import Config
 from fusetune.estimate import Interval, t_quantile
 from fusetune.host import Host
+from fusetune.kept import Keeper
 from fusetune.knobs import LIVE
 from fusetune.mounts import Mount, find
 from fusetune.workloads import WORKLOADS
@@ -142,7 +144,7 @@ def grid(server: Server) -> dict[str, dict[str, int]]:
 def contest(server: Server) -> Result:
     """Tune ``server``, search the whole grid, and measure all contenders against each other."""
     with mounted(server) as (host, mount):
-        outcome = auto(host, mount, [WORKLOADS[server.workload]], Budget())
+        outcome = auto(Keeper(host, Config()), mount, [WORKLOADS[server.workload]], Budget())
         points = grid(server)
         found = compare(host, mount, server, points, GRID_SAMPLES)
         best = sorted(points, key=lambda name: statistics.fmean(found[name]))[-FINALISTS:]

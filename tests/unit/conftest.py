@@ -38,7 +38,9 @@ class Tree:
         self.root = root
         self.write("proc/sys/kernel/random/boot_id", BOOT_ID + "\n")
         self.write("proc/self/mountinfo", ROOT_LINE.decode())
-        self.host = Host(str(root), root / "var" / "lib", root / "run")
+        self.host = Host(
+            str(root), root / "var" / "lib", root / "run", root / "etc", root / "usr" / "lib"
+        )
 
     def write(self, relative: str, text: str) -> Path:
         """Write a file, making its folders."""

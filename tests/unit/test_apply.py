@@ -12,7 +12,8 @@ from fusetune.apply import enforce, make, plan, reset, reset_all, set_knobs, set
 from fusetune.errors import FusetuneError
 from fusetune.knobs import LIVE, SYSTEM, Knob
 from fusetune.mounts import Mount, discover
-from fusetune.store import Journal, Lock, Record, save, saved_for
+from fusetune.saved import save, saved_for
+from fusetune.store import Journal, Lock, Record
 from tests.unit.conftest import STOCK, Tree
 
 KNOBS = {knob.name: knob for knob in (*LIVE, *SYSTEM)}
@@ -113,7 +114,7 @@ def test_a_refused_write_undoes_those_before_it(
     real = type(tree.host).write
     written = []
 
-    def write(host: object, relative: str, text: str) -> None:
+    def write(host: object, relative: str, text: str, once_open: object) -> None:
         if relative.endswith(name) and text == str(NEW[name]):
             raise OSError(22, "Invalid argument")
         written.append(relative)
@@ -152,7 +153,7 @@ def test_where_undoing_fails_too_the_journal_remembers(
 ) -> None:
     real = type(tree.host).write
 
-    def write(host: object, relative: str, text: str) -> None:
+    def write(host: object, relative: str, text: str, once_open: object) -> None:
         if relative.endswith("read_ahead_kb") and text == "256":
             real(tree.host, relative, text)
             return
@@ -259,7 +260,7 @@ def test_a_refused_way_back_is_not_forgotten(
     """The journal speaks of a write that was refused: the value before it still stands."""
     set_knobs(tree.host, mounted, knobs(max_ratio=5))
 
-    def write(host: object, relative: str, text: str) -> None:
+    def write(host: object, relative: str, text: str, once_open: object) -> None:
         raise OSError(22, "Invalid argument")
 
     with monkeypatch.context() as patch:

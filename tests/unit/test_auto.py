@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What auto would search, and what it leaves alone; nothing here is measured."""
 
+from collections.abc import Callable, Collection
+
 import pytest
 
 from fusetune.auto import auto, preview, searched, with_followers
 from fusetune.bench import Budget
+from fusetune.config import Config
 from fusetune.errors import FusetuneError
+from fusetune.kept import Keeper
+from fusetune.knobs import LIVE
 from fusetune.mounts import Mount
+from fusetune.policy import refusal
 from fusetune.workloads import WORKLOADS
 from tests.unit.conftest import Tree
 
+KNOBS = {knob.name: knob for knob in LIVE}
 STOCK = {
     "read_ahead_kb": 128,
     "max_background": 12,
@@ -23,6 +30,11 @@ def mount(owner: int = 0, fstype: str = "fuse.x") -> Mount:
     return Mount("/mnt", fstype, "x", "0:43", bdi="0:43", connection="43", owner_uid=owner)
 
 
+def refuse(owner: int = 0, allowed: Collection[int] = ()) -> Callable[[str, int], str | None]:
+    """What policy says of a mount of this owner."""
+    return lambda name, value: refusal(mount(owner), KNOBS[name], value, allowed, room=100)
+
+
 @pytest.mark.parametrize(
     ("workload", "names"),
     [
@@ -34,18 +46,18 @@ def mount(owner: int = 0, fstype: str = "fuse.x") -> Mount:
     ],
 )
 def test_only_what_can_matter_is_searched(workload: str, names: set[str]) -> None:
-    dimensions, reasons = searched(mount(), STOCK, [WORKLOADS[workload]], ())
+    dimensions, reasons = searched(STOCK, [WORKLOADS[workload]], refuse())
     assert {dimension.name for dimension in dimensions} == names
     assert not reasons
 
 
 def test_a_users_mount_gets_no_more_dirty_memory() -> None:
     workloads = [WORKLOADS["small-write"]]
-    dimensions, reasons = searched(mount(owner=1000), STOCK, workloads, ())
+    dimensions, reasons = searched(STOCK, workloads, refuse(1000))
     assert {dimension.name for dimension in dimensions} == {"max_background"}
     assert all("--allow-owner 1000" in reason for reason in reasons)
     assert len(reasons) == 2
-    dimensions, reasons = searched(mount(owner=1000), STOCK, workloads, (1000,))
+    dimensions, reasons = searched(STOCK, workloads, refuse(1000, (1000,)))
     assert {"max_ratio", "strict_limit"} <= {dimension.name for dimension in dimensions}
     assert not reasons
 
@@ -53,14 +65,14 @@ def test_a_users_mount_gets_no_more_dirty_memory() -> None:
 def test_a_raised_value_of_a_users_mount_may_go_back_to_stock() -> None:
     """What is set is where the search starts, and stock stays a candidate."""
     now = STOCK | {"max_ratio": 20}
-    dimensions, _ = searched(mount(owner=1000), now, [WORKLOADS["small-write"]], ())
+    dimensions, _ = searched(now, [WORKLOADS["small-write"]], refuse(1000))
     (ratio,) = (dimension for dimension in dimensions if dimension.name == "max_ratio")
     assert max(ratio.values) == ratio.stock == 1
 
 
 def test_an_absent_knob_is_told() -> None:
     now = {name: value for name, value in STOCK.items() if name != "strict_limit"}
-    dimensions, (reason,) = searched(mount(), now, [WORKLOADS["seq-write"]], ())
+    dimensions, (reason,) = searched(now, [WORKLOADS["seq-write"]], refuse())
     assert "strict_limit" not in {dimension.name for dimension in dimensions}
     assert "strict_limit" in reason
 
@@ -82,10 +94,12 @@ def test_the_threshold_stays_where_max_background_is_not_searched() -> None:
 
 def test_preview_of_a_mount_without_knobs(tree: Tree) -> None:
     """Nothing is there in the empty tree, so nothing would be written."""
-    assert preview(tree.host, mount(), [WORKLOADS["mixed"]]) == []
+    assert preview(Keeper(tree.host, Config()), mount(), [WORKLOADS["mixed"]]) == []
 
 
 def test_an_excluded_type_is_left_alone(tree: Tree) -> None:
     with pytest.raises(FusetuneError, match="left alone"):
-        auto(tree.host, mount(fstype="fuse.lxcfs"), [WORKLOADS["mixed"]], Budget())
+        auto(
+            Keeper(tree.host, Config()), mount(fstype="fuse.lxcfs"), [WORKLOADS["mixed"]], Budget()
+        )
     assert not tree.host.run_dir.exists()

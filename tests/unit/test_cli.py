@@ -48,6 +48,13 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run_here
 
 
+def own_folders(folder: Path) -> list[str]:
+    """Return options that keep a run off the folders of an installed fusetune."""
+    return [
+        word for name in ("state", "run", "config") for word in (f"--{name}-dir", f"{folder}/{name}")
+    ]
+
+
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
     """Return stderr, which must be one whole line, with nothing on stdout."""
     assert done.stdout == ""
@@ -70,9 +77,9 @@ def test_help_of_a_command(command: str, here: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: fusetune {command} ")
     assert " ".join(COMMANDS[command].split()) in " ".join(done.stdout.split())
-    assert "--json" in done.stdout
-    if command in ("set", "reset", "auto"):
-        assert "--dry-run" in done.stdout
+    assert ("--json" in done.stdout) == (command != "watch")
+    changing = ("set", "reset", "auto", "apply", "save", "forget")
+    assert ("--dry-run" in done.stdout) == (command in changing)
 
 
 def test_version(here: Run) -> None:
@@ -118,10 +125,25 @@ def test_version(here: Run) -> None:
         ("bench host", "needs a mount, not the host"),
         ("bench /mnt -w nonsense", "unknown workload 'nonsense'"),
         ("doctor extra", "unexpected extra argument"),
+        ("apply", "give one of a mount, --all and --bdi"),
+        ("apply /mnt --all", "give one of a mount, --all and --bdi"),
+        ("apply --bdi 0:40 --all", "give one of a mount, --all and --bdi"),
+        ("apply --bdi /mnt", "is not the name of a bdi such as 0:43"),
+        ("apply host", "needs a mount, not the host"),
+        ("verify host", "needs a mount, not the host"),
+        ("verify /a /b", "unexpected extra argument"),
+        ("save", "Missing argument 'M'"),
+        ("save host", "needs a mount, not the host"),
+        ("forget", "Missing argument 'M'"),
+        ("forget host", "needs a mount, not the host"),
+        ("watch /mnt", "unexpected extra argument"),
+        ("watch --idle 0", "is not a time such as 90, 90s or 2m"),
+        ("report host", "needs a mount, not the host"),
+        ("report --format html", "is not one of"),
     ],
 )
 def test_wrong_use_is_told_in_one_line(words: str, message: str, tmp_path: Path, here: Run) -> None:
-    done = here("--state-dir", f"{tmp_path}/state", "--run-dir", f"{tmp_path}/run", *words.split())
+    done = here(*own_folders(tmp_path), *words.split())
     assert done.returncode == 2, done.stderr
     line = one_line(done)
     assert message in line
@@ -164,11 +186,12 @@ def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path, 
     words = {
         "list": None,
         "doctor": None,
+        "watch": None,
         "set": ["set", f"{tmp_path}/absent", "max_ratio=1"],
     }.get(command, [command, f"{tmp_path}/absent"])
     if words is None:
         return
-    done = here("--state-dir", f"{tmp_path}/state", "--run-dir", f"{tmp_path}/run", *words)
+    done = here(*own_folders(tmp_path), *words)
     assert done.returncode == 1
     assert "does not exist; 'fusetune list' shows the FUSE mounts" in one_line(done)
     assert list(tmp_path.iterdir()) == []
@@ -189,13 +212,22 @@ def test_help_loads_no_command() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["list --json", "show /absent --json", "set /absent max_ratio=1", "reset /absent"]
+    "words",
+    [
+        "list --json",
+        "show /absent --json",
+        "set /absent max_ratio=1",
+        "reset /absent",
+        "apply --all --json",
+        "verify --json",
+    ],
 )
 def test_what_measures_nothing_loads_nothing_that_measures(words: str) -> None:
     modules = loaded(*words.split())
     assert "fusetune.mounts" in modules
-    for unwanted in ("rich", "fusetune.bench", "fusetune.search", "fusetune.workloads"):
+    for unwanted in ("rich", "pyudev", "tomlkit", "fusetune.bench", "fusetune.search"):
         assert unwanted not in modules
+    assert "fusetune.workloads" not in modules
 
 
 def test_a_reader_that_stops_reading(tmp_path: Path) -> None:

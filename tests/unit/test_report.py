@@ -3,6 +3,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,15 +13,20 @@ from hypothesis import strategies as st
 
 from fusetune.apply import Change
 from fusetune.auto import Candidates, Outcome
+from fusetune.config import Origin
 from fusetune.doctor import Diagnosis, Feature, Finding
+from fusetune.kept import Expected
 from fusetune.knobs import LIVE, SYSTEM
 from fusetune.measure import Measurement, summarise
 from fusetune.mounts import Mount
+from fusetune.remember import Remembered
 from fusetune.report import objects, text
 from fusetune.report.text import figure_text, gain_text
+from fusetune.saved import Saved
 from fusetune.search import Choice, Interval, Trial
 from fusetune.status import KnobState, knob_states
-from fusetune.store import Journal, Saved
+from fusetune.store import Journal, Record
+from fusetune.verify import Check, Verified
 from fusetune.workloads import WORKLOADS
 from tests import schemas
 from tests.unit.conftest import STOCK, Tree
@@ -37,7 +43,20 @@ PATHS = [
     "/mnt/" + "long" * 200,
 ]
 SERVED = Mount("/mnt", "fuse.x", "source", "0:40", bdi="0:40", connection="40", owner_uid=1000)
-COMMANDS = ["auto", "auto-preview", "bench", "doctor", "list", "reset", "set", "show"]
+COMMANDS = [
+    "apply",
+    "auto",
+    "auto-preview",
+    "bench",
+    "doctor",
+    "forget",
+    "list",
+    "reset",
+    "save",
+    "set",
+    "show",
+    "verify",
+]
 
 odd_paths = pytest.mark.parametrize("path", PATHS, ids=range(len(PATHS)))
 
@@ -71,14 +90,17 @@ def documents(mount: Mount) -> list[dict[str, Any]]:
         objects.list_object([]),
         objects.list_object([(mount, STOCK), (bare, {}), (mount, {"max_ratio": 20})]),
         objects.list_object([(replace(mount, fstype="fuse.lxcfs"), STOCK)]),
-        objects.show_object(
-            mount, states, Saved(mount.path, mount.fstype, mount.source, {"max_ratio": 5}, 1.5, 9.0)
-        ),
-        objects.show_object(bare, gone, None),
-        objects.show_object(None, host, None),
+        objects.show_object(mount, states, saved_by(mount, "auto"), expected(mount)),
+        objects.show_object(mount, states, saved_by(mount, "save"), {}),
+        objects.show_object(bare, gone, None, {}),
+        objects.show_object(None, host, None, {}),
         objects.changes_object("set", [change, on_host], dry_run=False),
         objects.changes_object("set", [], dry_run=True),
         objects.changes_object("reset", [change, on_host], dry_run=True),
+        objects.changes_object("apply", [change], dry_run=False),
+        objects.changes_object("apply", [], dry_run=True),
+        *kept_documents(mount),
+        *verify_documents(mount),
         objects.auto_object(
             Outcome(
                 mount,
@@ -105,20 +127,70 @@ def documents(mount: Mount) -> list[dict[str, Any]]:
                 Measurement("mirrorfs, passthrough", None, [], absent="this kernel lacks it"),
             ]
         ),
-        objects.doctor_object(Diagnosis([], [])) | {"features": [_feature()]},
+        objects.doctor_object(Diagnosis([Feature(LIVE[0], 5, None)], [], 0, None, 0)),
         objects.doctor_object(
             Diagnosis(
                 [Feature(LIVE[0], None, "not there"), Feature(SYSTEM[0], 5, None)],
                 [Finding("fio", "fio is absent", "apt install fio"), _finding(mount)],
+                dirty_percent=40,
+                max_dirty_percent=100,
+                elsewhere=2,
             )
         ),
     ]
 
 
-def _feature() -> dict[str, Any]:
-    (feature,) = objects.doctor_object(Diagnosis([Feature(LIVE[0], 5, None)], []))["features"]
-    document: dict[str, Any] = feature
-    return document
+def saved_by(mount: Mount, by: str) -> Saved:
+    """What ``auto`` or ``save`` keeps."""
+    gain = (1.5, (1.2, 1.9)) if by == "auto" else ()
+    return Saved(mount.path, mount.fstype, mount.source, {"max_ratio": 5}, by, 9.0, *gain)  # type: ignore[arg-type]
+
+
+def expected(mount: Mount, refused: str | None = None) -> dict[str, Expected]:
+    """Values from a line of a file of the mount's name, and from a saved result."""
+    folder = Path(f"/etc{mount.path}")
+    return {
+        "max_ratio": Expected(7, Origin(folder / "fusetune.toml", 3), refused),
+        "read_ahead_kb": Expected(1, Origin(folder / "saved.json")),
+        "strict_limit": Expected(0, Origin(folder / "saved.json")),
+    }
+
+
+def kept_documents(mount: Mount) -> list[dict[str, Any]]:
+    """What ``save`` and ``forget`` say."""
+    file = Path(f"/etc{mount.path}.toml")
+    return [
+        objects.kept_object("save", [Remembered(file, None, {"max_ratio": 5})], dry_run=False),
+        objects.kept_object("save", [Remembered(file, STOCK, STOCK)], dry_run=True),
+        objects.kept_object("forget", [Remembered(file, STOCK, None)] * 2, dry_run=True),
+        objects.kept_object("forget", [], dry_run=False),
+    ]
+
+
+def verify_documents(mount: Mount) -> list[dict[str, Any]]:
+    """What ``verify`` says: of mounts as they should be, others, and where it cannot be told."""
+    wanted = expected(mount, f"policy of {mount.path}")
+    knobs = {knob.name: knob for knob in LIVE}
+    states = [
+        KnobState(knobs["max_ratio"], 1, "stock", None),
+        KnobState(knobs["read_ahead_kb"], 1, "fusetune", None),
+        KnobState(knobs["strict_limit"], None, None, "it is not there"),
+    ]
+    last = Record("read_ahead_kb", 128, 1, f"apply {mount.path}", 9.0)
+    checks = [
+        Check(state, wanted[state.knob.name], last if state.set_by == "fusetune" else None)
+        for state in states
+    ]
+    return [
+        objects.verify_object([]),
+        objects.verify_object(
+            [
+                Verified(mount, checks),
+                Verified(mount, left_alone=f"the file of {mount.path} says so"),
+                Verified(replace(mount, bdi=None), problem=f"no journal of {mount.path}"),
+            ]
+        ),
+    ]
 
 
 def _finding(mount: Mount) -> Finding:
@@ -130,8 +202,10 @@ def show(document: dict[str, Any]) -> None:
     name = document["schema"].removeprefix("fusetune.").removesuffix("/1")
     if name == "show":
         text.print_show(document, long=True)
-    elif name in ("set", "reset"):
+    elif name in ("set", "reset", "apply"):
         text.print_changes(document)
+    elif name in ("save", "forget"):
+        text.print_kept(document)
     elif name == "auto-preview":
         text.print_preview(document)
     else:
@@ -265,6 +339,71 @@ def test_absent_values_are_dashes(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0].split() == ["mount", "type", "bdi", *sorted(STOCK), "tuned"]
     assert lines[1].split()[3:] == ["9", "12", "1", "128", "1", "no"]
     assert lines[2].split()[3:] == ["-", "-", "7", "-", "-", "yes"]
+
+
+def test_verify_tells_each_difference_and_who_made_it(capsys: pytest.CaptureFixture[str]) -> None:
+    document = verify_documents(SERVED)[1]
+    assert document["differences"] == 1  # absent; what policy forbids is none
+    assert document["problems"] == ["no journal of /mnt"]
+    text.print_verify(document)
+    heading, row, refused, count = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["mount", "knob", *"expected actual changed by expected from".split()]
+    assert row.split()[:3] == ["/mnt", "strict_limit", "0"]
+    assert "it is not there" in row
+    assert row.endswith("/etc/mnt/saved.json")
+    assert refused == "/mnt: policy of /mnt"
+    assert count == "2 as kept, 1 different"
+
+
+@pytest.mark.parametrize(
+    ("value", "set_by", "last", "told"),
+    [
+        (1, "stock", None, "nobody"),
+        (3, "other", None, "somebody else"),
+        (7, "fusetune", 7, "fusetune (set)"),
+        (1, "stock", 7, "somebody else"),
+        (3, "other", 7, "somebody else"),
+        (3, None, None, "cannot be told"),
+    ],
+)
+def test_who_changed_it(
+    capsys: pytest.CaptureFixture[str], value: int, set_by: str, last: int | None, told: str
+) -> None:
+    knob = next(knob for knob in LIVE if knob.name == "max_ratio")
+    record = Record("max_ratio", 1, last, "set", 9.0) if last else None
+    check = Check(KnobState(knob, value, set_by, None), Expected(5, Origin(Path("/f"))), record)
+    text.print_verify(objects.verify_object([Verified(SERVED, [check])]))
+    row = capsys.readouterr().out.splitlines()[1]
+    assert " ".join(row.split()) == f"/mnt max_ratio 5 {value} {told} /f"
+
+
+def test_what_is_kept_is_told_by_file(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for document in kept_documents(SERVED):
+        text.print_kept(document)
+        shown.append(capsys.readouterr().out.splitlines())
+    assert shown[0] == ["/etc/mnt.toml: nothing -> max_ratio=5"]
+    assert shown[2][0].endswith(" -> nothing")
+    assert shown[2][2:] == ["dry run: nothing was written"]
+    assert shown[3] == ["nothing is kept"]
+
+
+def test_show_tells_the_line_that_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    states = [KnobState(knob, 1, "other", None) for knob in LIVE]
+    text.print_show(objects.show_object(SERVED, states, None, expected(SERVED)), long=False)
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines["max_ratio"].endswith(" 7 (/etc/mnt/fusetune.toml:3)")
+    assert lines["strict_limit"].endswith(" 0 (/etc/mnt/saved.json)")
+    assert lines["max_background"].endswith(" -")
+
+
+def test_doctor_tells_the_sum_of_dirty_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    for bound, elsewhere in ((None, 0), (100, 2)):
+        text.print_doctor(objects.doctor_object(Diagnosis([], [], 40, bound, elsewhere)))
+        out = capsys.readouterr().out
+        assert "may keep 40 % of the host's dirty limit" in out
+        assert ("at most 100 by configuration" in out) == (bound is not None)
+        assert ("2 FUSE mounts are in other mount namespaces" in out) == (elsewhere > 0)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 """What is remembered survives crashes, and what was damaged is never believed."""
 
 import fcntl
+import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,19 +22,18 @@ from hypothesis import strategies as st
 
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.mounts import Mount
+from fusetune.mounts import Mount, discover
 from fusetune.store import (
+    Busy,
     Damaged,
     Journal,
     Lock,
     Record,
-    Saved,
-    forget,
-    forget_all,
     key_of,
+    leave_alone,
+    left_alone,
     noted,
-    save,
-    saved_for,
+    remove_stale,
     scratch_note,
 )
 from tests.unit.conftest import CHECKOUT, Tree
@@ -42,9 +44,6 @@ RECORDS = [
     Record("max_ratio", 20, 50, 'why "not"\n\x00 größe', 2.5),
 ]
 ORIGINALS = {"max_ratio": 1, "read_ahead_kb": 128}
-
-ODD_PATHS = ["/mnt/a b", "/mnt/new\nline", "/mnt/\udcff\udc80", "/mnt/größe 日本", '/mnt/"quoted\\']
-
 
 def journal_with(host: Host, mount: Mount | None, records: list[Record]) -> Path:
     journal = Journal(host, mount)
@@ -245,6 +244,30 @@ def test_what_was_never_a_journal_is_kept_aside(tree: Tree, mounted: Mount, text
     assert Journal(tree.host, mounted).records == []
 
 
+def test_a_journal_of_another_version_is_kept_aside(tree: Tree, mounted: Mount) -> None:
+    """Well formed, but of a version that says so in the first line: its lines may mean anything."""
+    path = journal_with(tree.host, mounted, RECORDS)
+    about, *rest = path.read_bytes().splitlines(keepends=True)
+    fields = json.loads(about.split(b" ", 2)[2]) | {"schema": 2}
+    text = json.dumps(fields).encode()
+    whole = b"%08x %d %s\n" % (zlib.crc32(text), len(text), text) + b"".join(rest)
+    path.write_bytes(whole)
+    with pytest.raises(Damaged, match="the undo journal of /mnt/one is damaged"):
+        Journal(tree.host, mounted)
+    with pytest.raises(Damaged, match="is kept as"):
+        Journal.to_change(tree.host, mounted)
+    (kept,) = path.parent.glob("*.damaged-*")
+    assert kept.read_bytes() == whole
+
+
+def test_the_last_write_of_each_knob(tree: Tree, mounted: Mount) -> None:
+    journal_with(tree.host, mounted, RECORDS)
+    journal = Journal(tree.host, mounted)
+    assert journal.last("max_ratio") == RECORDS[2]
+    assert journal.last("read_ahead_kb") == RECORDS[1]
+    assert journal.last("strict_limit") is None
+
+
 def test_two_damaged_ones_are_both_kept(tree: Tree, mounted: Mount) -> None:
     for text in (b"one\n", b"two\n"):
         path = journal_with(tree.host, mounted, RECORDS)
@@ -285,75 +308,6 @@ def test_a_state_folder_that_cannot_be_made(tree: Tree, mounted: Mount) -> None:
     tree.write("var/lib", "a file in its place")
     with pytest.raises(FusetuneError, match=r"(cannot (create|write|read)) "):
         Journal(tree.host, mounted).append(RECORDS)
-
-
-# Saved results
-
-
-@pytest.mark.parametrize("path", ODD_PATHS)
-def test_a_saved_result_is_found_again(tree: Tree, mounted: Mount, path: str) -> None:
-    mount = replace(mounted, path=path, source=path)
-    assert saved_for(tree.host, mount) is None
-    assert not forget(tree.host, mount)
-    save(tree.host, mount, {"max_ratio": 20}, 1.5)
-    saved = saved_for(tree.host, mount)
-    assert isinstance(saved, Saved)
-    assert (saved.path, saved.fstype, saved.source) == (path, mount.fstype, path)
-    assert (saved.values, saved.gain) == ({"max_ratio": 20}, 1.5)
-    save(tree.host, mount, {"max_ratio": 30}, 2.5)
-    again = saved_for(tree.host, mount)
-    assert again is not None
-    assert again.values == {"max_ratio": 30}
-    assert forget(tree.host, mount)
-    assert saved_for(tree.host, mount) is None
-    assert list((tree.host.state_dir / "saved").iterdir()) == []
-
-
-@settings(max_examples=40)
-@given(st.lists(st.tuples(st.text(), st.text(), st.text()), unique=True, min_size=2, max_size=2))
-def test_another_path_type_or_source_is_another_result(
-    tmp_path_factory: pytest.TempPathFactory, names: list[tuple[str, str, str]]
-) -> None:
-    # None of the three can hold a NUL byte in mountinfo.
-    names = [tuple(text.replace("\0", "") for text in three) for three in names]  # type: ignore[misc]
-    if names[0] == names[1]:
-        return
-    tree = Tree(tmp_path_factory.mktemp("tree"))
-    one, two = (Mount(path, fstype, source, "0:40") for path, fstype, source in names)
-    save(tree.host, one, {"max_ratio": 20}, 1.5)
-    assert saved_for(tree.host, two) is None
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "1", "{}", '{"path": "/"}', "\x00"])
-def test_a_saved_result_that_is_garbage(tree: Tree, mounted: Mount, text: str) -> None:
-    save(tree.host, mounted, {"max_ratio": 20}, 1.5)
-    (file,) = (tree.host.state_dir / "saved").iterdir()
-    file.write_text(text)
-    with pytest.raises(FusetuneError, match=r"cannot read the saved result .*; remove it"):
-        saved_for(tree.host, mounted)
-
-
-def test_a_failed_save_leaves_the_old_one(tree: Tree, mounted: Mount) -> None:
-    save(tree.host, mounted, {"max_ratio": 20}, 1.5)
-    with (
-        mock.patch("os.fsync", side_effect=OSError(28, "No space left on device")),
-        pytest.raises(
-            FusetuneError, match=r"cannot save the result in .*: No space left on device"
-        ),
-    ):
-        save(tree.host, mounted, {"max_ratio": 30}, 1.5)
-    saved = saved_for(tree.host, mounted)
-    assert saved is not None
-    assert saved.values == {"max_ratio": 20}
-    assert len(list((tree.host.state_dir / "saved").iterdir())) == 1
-
-
-def test_forget_all(tree: Tree, mounted: Mount) -> None:
-    forget_all(tree.host)
-    for path in ODD_PATHS:
-        save(tree.host, replace(mounted, path=path), {"max_ratio": 20}, 1.5)
-    forget_all(tree.host)
-    assert list((tree.host.state_dir / "saved").iterdir()) == []
 
 
 # Locks
@@ -421,6 +375,18 @@ def test_kill_frees_it(tree: Tree) -> None:
     assert not (tree.host.run_dir / "host.lock").exists()
 
 
+def test_what_a_killed_one_left_behind_is_known(tree: Tree) -> None:
+    with Lock(tree.host, None) as lock:
+        assert not lock.left_behind
+    with holder(tree) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+    with Lock(tree.host, None) as lock:
+        assert lock.left_behind
+    with Lock(tree.host, None) as lock:
+        assert not lock.left_behind
+
+
 def test_locks_of_different_mounts_do_not_meet(tree: Tree, mounted: Mount) -> None:
     with Lock(tree.host, None), Lock(tree.host, mounted):
         with Lock(tree.host, replace(mounted, bdi="0:41")):
@@ -464,6 +430,115 @@ def test_keys_are_file_names(major: int, minor: int) -> None:
         assert "/" not in key
         assert key not in ("", ".", "..", "host")
     assert key_of(None) == "host"
+
+
+# What is left alone
+
+
+def test_what_is_left_alone_is_known_for_as_long_as_the_mount_lives(
+    tree: Tree, mounted: Mount
+) -> None:
+    assert left_alone(tree.host, mounted) == {}
+    leave_alone(tree.host, mounted, {"max_ratio": 7})
+    assert left_alone(tree.host, mounted) == {"max_ratio": 7}
+    assert mounted.instance
+    assert left_alone(tree.host, replace(mounted, instance=mounted.instance + 1)) == {}
+    leave_alone(tree.host, mounted, {})
+    leave_alone(tree.host, mounted, {})
+    assert list(tree.host.run_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", "{}", '{"instance": 1}', '{"instance": 1, "values": 7}']
+)
+def test_a_note_that_a_crash_cut_short_says_nothing(
+    tree: Tree, mounted: Mount, text: str
+) -> None:
+    tree.write("run/0:40.left", text)
+    assert left_alone(tree.host, mounted) == {}
+    remove_stale(tree.host)
+    assert list(tree.host.run_dir.iterdir()) == []
+
+
+# What is gone
+
+
+def remembered(tree: Tree, mount: Mount) -> set[str]:
+    """Remember all there is to remember of a mount, as if killed; return the files' names."""
+    journal_with(tree.host, mount, RECORDS)
+    leave_alone(tree.host, mount, {"max_ratio": 7})
+    tree.write(f"run/{key_of(mount)}.lock", "4242")
+    return {f"{key_of(mount)}.{kind}" for kind in ("journal", "left", "lock")}
+
+
+def files(tree: Tree) -> set[str]:
+    return {
+        path.name
+        for folder in (tree.host.state_dir / "undo", tree.host.run_dir)
+        for path in folder.iterdir()
+    }
+
+
+def two_mounts(tree: Tree) -> tuple[Mount, Mount]:
+    tree.mount("/mnt/one")
+    tree.mount("/mnt/two", device="0:41")
+    tree.live()
+    tree.live(bdi="0:41", connection="41")
+    one, two = discover(tree.host)
+    return one, two
+
+
+def test_what_is_remembered_of_gone_mounts_is_removed(tree: Tree) -> None:
+    living, gone = two_mounts(tree)
+    kept = remembered(tree, living) | {"host.journal"}
+    journal_with(tree.host, None, RECORDS)
+    of_gone = remembered(tree, gone)
+    remove_stale(tree.host)
+    assert files(tree) == kept | of_gone
+    shutil.rmtree(tree.root / "sys/class/bdi/0:41")
+    remove_stale(tree.host, key_of(living))
+    assert files(tree) == kept | of_gone
+    remove_stale(tree.host)
+    assert files(tree) == kept
+
+
+def test_a_reused_device_number_is_another_mount(tree: Tree, mounted: Mount) -> None:
+    remembered(tree, mounted)
+    assert mounted.instance
+    again = replace(mounted, instance=mounted.instance + 1)
+    journal_with(tree.host, again, RECORDS)
+    leave_alone(tree.host, again, {"max_ratio": 7})
+    remove_stale(tree.host)
+    assert files(tree) == {"0:40.lock"}  # of the living one, who takes it over
+
+
+def test_what_is_of_the_boot_before_is_removed(tree: Tree, mounted: Mount) -> None:
+    journal_with(tree.host, mounted, RECORDS)
+    journal_with(tree.host, None, RECORDS)
+    remove_stale(tree.reboot())
+    assert tree.journals() == []
+
+
+def test_a_lock_that_is_held_stays(tree: Tree) -> None:
+    _, gone = two_mounts(tree)
+    with Lock(tree.host, gone):
+        shutil.rmtree(tree.root / "sys/class/bdi/0:41")
+        remove_stale(tree.host)
+        with pytest.raises(Busy):
+            Lock(tree.host, gone)
+    assert files_of_run(tree) == []
+
+
+def files_of_run(tree: Tree) -> list[str]:
+    return [path.name for path in tree.host.run_dir.iterdir()]
+
+
+def test_a_damaged_journal_of_a_gone_mount_is_not_lost(tree: Tree, mounted: Mount) -> None:
+    path = journal_with(tree.host, mounted, RECORDS)
+    path.write_bytes(b"garbage\n")
+    shutil.rmtree(tree.root / "sys/class/bdi/0:40")
+    remove_stale(tree.host)
+    assert path.read_bytes() == b"garbage\n"
 
 
 # The note of a scratch folder

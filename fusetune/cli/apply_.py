@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune apply``."""
+
+import click
+
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import (
+    dry_run_option,
+    json_option,
+    pass_host,
+    print_json,
+    refuse_host,
+    warn,
+)
+from fusetune.config import load
+from fusetune.errors import UsageError
+from fusetune.host import Host
+from fusetune.kept import Keeper, Kept, keep_all
+from fusetune.mounts import BDI_NAME, Mount, discover, find, printable
+from fusetune.report.objects import changes_object
+
+
+@click.command("apply", help=COMMANDS["apply"])
+@click.argument("name", metavar="M", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every mount.")
+@click.option("--bdi", metavar="D", help="The mount with this bdi, such as 0:43.")
+@dry_run_option
+@json_option
+@pass_host
+def command(
+    host: Host, name: str | None, everything: bool, bdi: str | None, dry_run: bool, as_json: bool
+) -> None:
+    if [bool(name), everything, bool(bdi)].count(True) != 1:
+        raise UsageError("give one of a mount, --all and --bdi: fusetune apply M")
+    if bdi and not BDI_NAME.fullmatch(bdi):
+        raise UsageError(f"--bdi {bdi!r} is not the name of a bdi such as 0:43")
+    refuse_host(name or "")
+    keeper = Keeper(host, load(host))
+    mounts = discover(host) if everything else [find(host, name or bdi or "")]
+    for mount in mounts:
+        if not everything and not keeper.expected(mount):
+            why = keeper.left_alone_reason(mount) or "'fusetune auto' or 'save' keeps values"
+            warn(f"nothing is kept for {printable(mount.path)}: {why}")
+
+    def tell(mount: Mount, kept: Kept) -> None:
+        for why in kept.refused:
+            warn(f"{printable(mount.path)}: {why}")
+
+    changes = keep_all(keeper, mounts, dry_run=dry_run, tell=tell)
+    document = changes_object("apply", changes, dry_run)
+    if as_json:
+        print_json(document)
+    else:
+        from fusetune.report.text import print_changes
+
+        print_changes(document)

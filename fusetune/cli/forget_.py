@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune forget``."""
+
+import click
+
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import (
+    admin_option,
+    dry_run_option,
+    json_option,
+    pass_host,
+    print_json,
+    refuse_host,
+)
+from fusetune.host import Host
+from fusetune.remember import forget_kept
+from fusetune.report.objects import kept_object
+
+
+@click.command("forget", help=COMMANDS["forget"])
+@click.argument("name", metavar="M")
+@admin_option
+@dry_run_option
+@json_option
+@pass_host
+def command(host: Host, name: str, admin: bool, dry_run: bool, as_json: bool) -> None:
+    refuse_host(name)
+    forgotten = forget_kept(host, name, admin=admin, dry_run=dry_run)
+    document = kept_object("forget", forgotten, dry_run)
+    if as_json:
+        print_json(document)
+    else:
+        from fusetune.report.text import print_kept
+
+        print_kept(document)

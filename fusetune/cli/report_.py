@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune report``."""
+
+import io
+import json
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import click
+
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import json_option, pass_host, refuse_host
+from fusetune.host import Host
+from fusetune.report.objects import report_object
+from fusetune.saved import write_whole
+from fusetune.survey import survey
+
+
+@click.command("report", help=COMMANDS["report"])
+@click.argument("name", metavar="[M]", required=False)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "prometheus"]),
+    default="text",
+    show_default=True,
+    help="prometheus: for node_exporter's textfile collector.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Replace this file, whole or not at all, instead of printing.",
+)
+@json_option
+@pass_host
+def command(host: Host, name: str | None, form: str, output: Path | None, as_json: bool) -> None:
+    refuse_host(name or "")
+    document = report_object(survey(host, name))
+    if as_json or form == "json":
+        text = json.dumps(document, indent=2) + "\n"
+    elif form == "prometheus":
+        from fusetune.report.prometheus import metrics
+
+        text = metrics(document)
+    else:
+        from fusetune.report.text import print_report
+
+        with redirect_stdout(io.StringIO()) as printed:
+            print_report(document)
+        text = printed.getvalue()
+    if output:
+        write_whole(output, text)
+    else:
+        click.echo(text, nl=False)

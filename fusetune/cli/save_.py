@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune save``."""
+
+import click
+
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import (
+    admin_option,
+    dry_run_option,
+    json_option,
+    pass_host,
+    print_json,
+    refuse_host,
+    warn,
+)
+from fusetune.config import load
+from fusetune.host import Host
+from fusetune.kept import Keeper
+from fusetune.mounts import find
+from fusetune.remember import save_now
+from fusetune.report.objects import kept_object
+
+
+@click.command("save", help=COMMANDS["save"])
+@click.argument("name", metavar="M")
+@admin_option
+@dry_run_option
+@json_option
+@pass_host
+def command(host: Host, name: str, admin: bool, dry_run: bool, as_json: bool) -> None:
+    refuse_host(name)
+    mount = find(host, name)
+    written = save_now(host, mount, admin=admin, dry_run=dry_run)
+    document = kept_object("save", [written], dry_run)
+    if as_json:
+        print_json(document)
+    else:
+        from fusetune.report.text import print_kept
+
+        print_kept(document)
+    if not dry_run:
+        keeper = Keeper(host, load(host))
+        for why in keeper.caveats(mount, written.after or {}):
+            warn(why)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune verify``."""
+
+import click
+
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import json_option, pass_host, print_json, refuse_host, warn
+from fusetune.config import load
+from fusetune.errors import ExitCode
+from fusetune.host import Host
+from fusetune.kept import Keeper
+from fusetune.mounts import discover, find
+from fusetune.report.objects import verify_object
+from fusetune.verify import verify
+
+
+@click.command("verify", help=COMMANDS["verify"])
+@click.argument("name", metavar="[M]", required=False)
+@json_option
+@pass_host
+def command(host: Host, name: str | None, as_json: bool) -> int:
+    refuse_host(name or "")
+    keeper = Keeper(host, load(host))
+    verified = verify(host, keeper, [find(host, name)] if name else discover(host))
+    document = verify_object(verified)
+    if as_json:
+        print_json(document)
+    else:
+        from fusetune.report.text import print_verify
+
+        print_verify(document)
+    for problem in document["problems"]:
+        warn(problem)
+    if document["differences"]:
+        return ExitCode.DIFFERENCE
+    return ExitCode.FAILED if document["problems"] else ExitCode.DONE

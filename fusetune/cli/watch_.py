@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune watch``."""
+
+import click
+
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import Duration, pass_host, warn
+from fusetune.host import Host
+from fusetune.watch import Watch
+
+
+@click.command("watch", help=COMMANDS["watch"])
+@click.option(
+    "--idle",
+    type=Duration(),
+    help="Time without a mount after which it ends.  [default: idle_seconds of [watch], 60s]",
+)
+@pass_host
+def command(host: Host, idle: float | None) -> None:
+    Watch(host, warn, idle).run()

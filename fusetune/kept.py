@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is to be kept on which mount, from configuration and saved results, and setting it."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fusetune.apply import Change, make, plan, settle
+from fusetune.config import Config, Layer, Origin, Section
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.knobs import LIVE
+from fusetune.mounts import Mount, discover, printable
+from fusetune.policy import (
+    dirty_share,
+    excluded_reason,
+    more_dirty_memory,
+    owners_named,
+    refusal,
+)
+from fusetune.saved import saved_for, saved_path
+from fusetune.servers import Servers
+from fusetune.status import values_now
+from fusetune.store import Journal, Lock, leave_alone, left_alone
+
+_KNOBS = {knob.name: knob for knob in LIVE}
+#: Why a value was written, as the journal has it, where it was to keep it.
+WHY = "apply"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a knob should be: ``value`` in its unit, and ``origin``, the file that says so.
+
+    ``refused``: why policy forbids it all the same, None if it does not.
+    """
+
+    value: int
+    origin: Origin
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What setting the expected values came to.
+
+    ``changes`` as made; ``left``: values now that are somebody else's, by knob, told for the first
+    time; ``refused``: why policy forbids some.
+    """
+
+    changes: list[Change] = field(default_factory=list)
+    left: dict[str, int] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+
+class Keeper:
+    """Knows what every mount should have under one configuration, and sets it."""
+
+    def __init__(self, host: Host, config: Config) -> None:
+        self.host, self.config = host, config
+        self.owners = owners_named(config.settings.allow_users)
+        self._servers = Servers(host)
+        self._seen = False
+        self._shares: dict[tuple[str, int | None], int] = {}
+
+    def left_alone_reason(self, mount: Mount) -> str | None:
+        """Return why nothing is to be set on ``mount``, None if it is not left alone."""
+        if why := excluded_reason(mount, self.config.settings.exclude):
+            return why
+        for section in self._ranked(mount):
+            if section.leave_alone is not None:
+                origin = section.origins["leave_alone"]
+                return f"{origin} says leave_alone" if section.leave_alone else None
+        return None
+
+    def _ranked(self, mount: Mount) -> list[Section]:
+        """Return the sections about ``mount``, whose word counts most first."""
+        sections = list(self.config.matching(mount, self._servers))
+        if saved := saved_for(self.host, mount):
+            origin = Origin(saved_path(self.host, mount))
+            origins = dict.fromkeys(saved.values, origin)
+            sections.append(Section(Layer.SAVED, origin, {}, saved.values, origins))
+        sections.reverse()  # the sort is stable: of equals the later one counts
+        sections.sort(key=lambda section: section.rank, reverse=True)
+        return sections
+
+    def expected(self, mount: Mount) -> dict[str, Expected]:
+        """Return what ``mount`` should have, by knob; empty where it is left alone.
+
+        Raises FusetuneError where the saved result cannot be used.
+        """
+        if self.left_alone_reason(mount):
+            return {}
+        values: dict[str, int] = {}
+        origins: dict[str, Origin] = {}
+        for section in self._ranked(mount):
+            for name in section.values.keys() - values.keys():
+                values[name], origins[name] = section.values[name], section.origins[name]
+        return {
+            knob.name: Expected(
+                values[knob.name],
+                origins[knob.name],
+                self.refusal(mount, knob.name, values[knob.name]),
+            )
+            for knob in LIVE
+            if knob.name in values
+        }
+
+    def refusal(
+        self, mount: Mount, name: str, value: int, allowed_owners: Collection[int] = ()
+    ) -> str | None:
+        """Return why ``mount`` must not get ``value`` under this configuration, None if it may.
+
+        ``allowed_owners``: uids whose mounts may get more dirty memory, besides the configured.
+        """
+        knob = _KNOBS[name]
+        room = self.room(mount) if more_dirty_memory(knob, value) else None
+        return refusal(mount, knob, value, {*self.owners, *allowed_owners}, room)
+
+    def caveats(self, mount: Mount, values: Mapping[str, int]) -> Iterator[str]:
+        """Yield why later mounts would not get some of ``values`` although they are saved."""
+        if why := self.left_alone_reason(mount):
+            yield f"{printable(mount.path)} is left alone: {why}"
+        for name, expected in self.expected(mount).items():
+            if name in values and expected.value != values[name]:
+                yield f"{expected.origin} sets {name}={expected.value}, which counts more"
+            elif name in values and expected.refused:
+                yield expected.refused
+
+    def room(self, mount: Mount) -> int:
+        """Return how many percent of the host's dirty limit are left for ``mount``.
+
+        Each mount is looked at once, and after it was set here; `forget_sum` forgets.
+        """
+        if not self._seen:
+            self._seen = True
+            for other in discover(self.host):
+                self._note(other)
+        others = sum(self._shares.values()) - self._shares.get(_identity(mount), 0)
+        return self.config.settings.max_dirty_percent - others
+
+    def _note(self, mount: Mount) -> None:
+        self._shares[_identity(mount)] = dirty_share(values_now(self.host, mount))
+
+    def gone(self, mount: Mount) -> None:
+        """Take ``mount`` out of the sum."""
+        self._shares.pop(_identity(mount), None)
+
+    def forget_sum(self) -> None:
+        """Forget what other mounts may keep dirty, for values may have been set elsewhere."""
+        self._shares.clear()
+        self._seen = False
+
+    def forget_servers(self) -> None:
+        """Forget which programs serve which mounts, for there are new ones."""
+        self._servers.look_again()
+
+    def keep(
+        self,
+        mount: Mount,
+        *,
+        respect: bool = True,
+        since_init: bool = False,
+        dry_run: bool = False,
+    ) -> Kept:
+        """Set what ``mount`` should have and has not.
+
+        ``respect``: leave values that somebody else set since they were ours. ``since_init``: it
+        was set before its server answered INIT, so what differs now was overwritten by the answer,
+        but for values known to be somebody else's. Raises `Busy` while another fusetune is at work
+        on it, FusetuneError where journal or kernel prevents it; nothing is then half-changed.
+        """
+        expected = self.expected(mount)
+        refused = [one.refused for one in expected.values() if one.refused]
+        wanted = {name: one.value for name, one in expected.items() if not one.refused}
+        if dry_run:
+            return Kept(self._plan(mount, wanted), {}, refused)
+        if not self._plan(mount, wanted):
+            return Kept([], {}, refused)
+        with Lock(self.host, mount) as lock:
+            journal = Journal.to_change(self.host, mount)
+            known = left_alone(self.host, mount)
+            theirs: dict[str, int] = {}
+            if respect and not lock.left_behind:
+                theirs = self._theirs(mount, journal, wanted)
+            if since_init:
+                theirs = {name: value for name, value in theirs.items() if name in known}
+            changes = self._plan(mount, {n: v for n, v in wanted.items() if n not in theirs})
+            make(self.host, journal, changes, WHY)
+            settle(self.host, journal, mount)
+            if theirs != known:
+                leave_alone(self.host, mount, theirs)
+        self._note(mount)
+        new = {name: v for name, v in theirs.items() if known.get(name) != v}
+        return Kept(changes, new, refused)
+
+    def _plan(self, mount: Mount, values: Mapping[str, int]) -> list[Change]:
+        """Return what differs; a knob that this kernel or mount lacks cannot."""
+        there = values_now(self.host, mount)
+        return plan(self.host, mount, {_KNOBS[n]: v for n, v in values.items() if n in there})
+
+    def _theirs(self, mount: Mount, journal: Journal, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Return the values that are not ours any more: set by hand, or on explicit request."""
+        now = values_now(self.host, mount)
+        noted = left_alone(self.host, mount)
+        theirs = {}
+        for name, value in now.items():
+            last = journal.last(name)
+            ours = last.why == WHY and last.new == value if last else name not in noted
+            if name in wanted and value != wanted[name] and not ours:
+                theirs[name] = value
+        return theirs
+
+
+def _identity(mount: Mount) -> tuple[str, int | None]:
+    return mount.device, mount.instance
+
+
+def keep_all(
+    keeper: Keeper,
+    mounts: Sequence[Mount],
+    *,
+    respect: bool = False,
+    dry_run: bool = False,
+    tell: Callable[[Mount, Kept], None] = lambda mount, kept: None,
+) -> list[Change]:
+    """Set what each mount should have; raise FusetuneError for the first failure, after all."""
+    changes: list[Change] = []
+    failure: FusetuneError | None = None
+    for mount in mounts:
+        try:
+            kept = keeper.keep(mount, respect=respect, dry_run=dry_run)
+        except FusetuneError as error:
+            failure = failure or error
+            continue
+        changes += kept.changes
+        tell(mount, kept)
+    if failure:
+        raise failure
+    return changes

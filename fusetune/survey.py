@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""All there is to say about FUSE on this host, gathered once for `report`."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusetune.config import load
+from fusetune.doctor import Diagnosis, diagnose
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.kept import Expected, Keeper
+from fusetune.mounts import Mount, discover, find, waiting
+from fusetune.saved import Saved, saved_for
+from fusetune.status import KnobState, knob_states
+from fusetune.store import Journal
+from fusetune.verify import Check
+
+MODULES = ("fuse", "fusetuned")
+_LIBRARIES = ("lib*/libfuse*.so.*", "lib/*/libfuse*.so.*")
+
+
+@dataclass(frozen=True)
+class Module:
+    """A FUSE kernel module; ``version``: None where it names none, as the stock one."""
+
+    name: str
+    built_in: bool
+    version: str | None
+
+
+@dataclass(frozen=True)
+class MountSurvey:
+    """A mount: its knobs, what they should be, what is saved, and how many requests wait.
+
+    ``differing``: names of knobs that are not as they should be.
+    """
+
+    mount: Mount
+    states: Sequence[KnobState]
+    expected: dict[str, Expected]
+    left_alone: str | None
+    saved: Saved | None
+    waiting: int
+    differing: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The whole host.
+
+    ``memory_bytes``: of the machine; ``libfuse``: the versions of libfuse that are installed;
+    ``problems``: sentences about configuration and saved results that cannot be used.
+    """
+
+    kernel: str
+    machine: str
+    cores: int
+    memory_bytes: int
+    modules: list[Module]
+    libfuse: list[str]
+    mounts: list[MountSurvey]
+    diagnosis: Diagnosis
+    problems: list[str]
+
+
+def survey(host: Host, name: str | None = None) -> Survey:
+    """Look at the host and at every mount, or at the one named; touches no path in a mount."""
+    problems: list[str] = []
+    keeper = None
+    try:
+        keeper = Keeper(host, load(host))
+    except FusetuneError as error:
+        problems.append(str(error))
+    mounts = [find(host, name)] if name else discover(host)
+    surveys = [_mount(host, keeper, mount, problems) for mount in mounts]
+    meminfo = re.search(r"^MemTotal: +(\d+) kB", host.read("proc/meminfo"), re.MULTILINE)
+    return Survey(
+        kernel=host.read("proc/sys/kernel/osrelease"),
+        machine=os.uname().machine,
+        cores=os.cpu_count() or 1,
+        memory_bytes=int(meminfo[1]) * 1024 if meminfo else 0,
+        modules=list(_modules(host)),
+        libfuse=_libfuse(host),
+        mounts=surveys,
+        diagnosis=diagnose(host, None if name else mounts),
+        problems=problems,
+    )
+
+
+def _mount(host: Host, keeper: Keeper | None, mount: Mount, problems: list[str]) -> MountSurvey:
+    journal = saved = left_alone = None
+    expected: dict[str, Expected] = {}
+    try:
+        journal = Journal(host, mount)
+    except FusetuneError as error:
+        problems.append(str(error))
+    try:
+        saved = saved_for(host, mount)
+        if keeper:
+            left_alone = keeper.left_alone_reason(mount)
+            expected = keeper.expected(mount)
+    except FusetuneError as error:
+        problems.append(str(error))
+    states = knob_states(host, mount, journal)
+    differing = frozenset(
+        state.knob.name
+        for state in states
+        if state.knob.name in expected and Check(state, expected[state.knob.name]).differs
+    )
+    return MountSurvey(mount, states, expected, left_alone, saved, waiting(host, mount), differing)
+
+
+def _modules(host: Host) -> list[Module]:
+    found = []
+    for name in MODULES:
+        folder = f"sys/module/{name}"
+        if not os.path.isdir(host.path(folder)):
+            continue
+        try:
+            version = host.read(f"{folder}/version")
+        except FileNotFoundError:
+            version = None
+        # Only a loaded module has a state (kernel/module/sysfs.c).
+        built_in = not os.path.exists(host.path(f"{folder}/initstate"))
+        found.append(Module(name, built_in, version))
+    return found
+
+
+def _libfuse(host: Host) -> list[str]:
+    """Return the versions, from the file names: libfuse3.so.3.14.0 is 3.14.0."""
+    names = (path.name for glob in _LIBRARIES for path in Path(host.path("usr")).glob(glob))
+    matches = (re.fullmatch(r"libfuse3?\.so\.(\d+(?:\.\d+)+)", name) for name in names)
+    return sorted({match[1] for match in matches if match})

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whether mounts have what is to be kept on them, and if not, who changed it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.kept import Expected, Keeper
+from fusetune.mounts import Mount, printable
+from fusetune.status import KnobState, knob_states
+from fusetune.store import Journal, Record
+
+
+@dataclass(frozen=True)
+class Check:
+    """A knob that is to be kept: what it is, what it should be, and our last write of it."""
+
+    state: KnobState
+    expected: Expected
+    last: Record | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether it has another value than it should; what policy forbids is no difference."""
+        return self.expected.refused is None and self.state.value != self.expected.value
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A mount's checks; ``left_alone``: why there are none, ``problem``: what hinders them."""
+
+    mount: Mount
+    checks: Sequence[Check] = ()
+    left_alone: str | None = None
+    problem: str | None = None
+
+
+def verify(host: Host, keeper: Keeper, mounts: Sequence[Mount]) -> list[Verified]:
+    """Compare what each mount has with what it should have; changes nothing."""
+    return [_verify(host, keeper, mount) for mount in mounts]
+
+
+def _verify(host: Host, keeper: Keeper, mount: Mount) -> Verified:
+    problem = None
+    try:
+        journal = Journal(host, mount)
+    except FusetuneError as error:
+        journal, problem = None, str(error)
+    try:
+        left_alone = keeper.left_alone_reason(mount)
+        expected = keeper.expected(mount)
+    except FusetuneError as error:
+        return Verified(mount, problem=f"{printable(mount.path)}: {error}")
+    checks = [
+        Check(state, expected[state.knob.name], journal.last(state.knob.name) if journal else None)
+        for state in knob_states(host, mount, journal)
+        if state.knob.name in expected
+    ]
+    return Verified(mount, checks, left_alone, problem)
