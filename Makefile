@@ -3,15 +3,19 @@ PYTHON = /usr/bin/python3
 VENV = build/venv
 MIRRORFS = build/mirrorfs
 
-RUN_PACKAGES = python3 python3-click python3-pyudev python3-rich fio fuse3 util-linux \
-	gcc libc6-dev libfuse3-dev pkg-config
+RUN_PACKAGES = python3 python3-click python3-prometheus-client python3-pyudev python3-rich \
+	python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev pkg-config
 TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-venv \
 	attr bindfs e2fsprogs kmod openssh-client openssh-server procps shellcheck sshfs strace \
 	libasan8 libubsan1
+SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
 BENCH_PACKAGES = python3-optuna
 
+PREFIX = /usr
+MODULES = $(PREFIX)/share/fusetune
+
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps demo check lint test test-versions bench bench-search clean
+.PHONY: all deps test-deps demo check lint install test test-versions test-system bench bench-search clean
 
 all: $(MIRRORFS)
 
@@ -61,12 +65,50 @@ test-versions:
 	$(call install,mmdebstrap util-linux)
 	mirrorfs/test-versions.sh
 
+# The units and rules, in a container with a systemd and udevd of its own.
+test-system: test-deps $(MIRRORFS)
+	$(call install,$(SYSTEM_PACKAGES))
+	$(PYTHON) -m pytest tests/system
+
 bench: $(MIRRORFS) test-deps
 	$(PYTHON) -m tests.bench
 
 bench-search: test-deps
 	$(call install,$(BENCH_PACKAGES))
 	$(PYTHON) -m tests.bench.bench_search
+
+# Private modules: they are no library for others, and need no path that a Python version names.
+# -I: nobody's environment or working folder changes what root runs. -B: no bytecode beside them,
+# which no package would remove; a package makes it itself.
+define LAUNCHER
+#!$(PYTHON) -IB
+# SPDX-License-Identifier: GPL-2.0-or-later
+import sys
+
+sys.path.insert(0, "$(MODULES)")
+
+from fusetune.cli import main
+
+main()
+endef
+export LAUNCHER
+
+put = install -D -m 644 -t $(DESTDIR)$(1)
+
+install:
+	cd fusetune && find . -name '*.py' -printf '%P\0' -o -name '*.fio' -printf '%P\0' | \
+		xargs -0 -I{} install -D -m 644 {} $(DESTDIR)$(MODULES)/fusetune/{}
+	install -d $(DESTDIR)$(PREFIX)/bin
+	printf '%s\n' "$$LAUNCHER" >$(DESTDIR)$(PREFIX)/bin/fusetune
+	chmod 755 $(DESTDIR)$(PREFIX)/bin/fusetune
+	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
+	$(call put,$(PREFIX)/share/man/man8) man/*.8
+	$(call put,$(PREFIX)/lib/systemd/system) systemd/*.service systemd/*.timer
+	$(call put,$(PREFIX)/lib/systemd/system-preset) systemd/*.preset
+	$(call put,$(PREFIX)/lib/sysctl.d) systemd/sysctl.d/*.conf
+	$(call put,$(PREFIX)/lib/tmpfiles.d) systemd/tmpfiles.d/*.conf
+	$(call put,$(PREFIX)/lib/udev/rules.d) udev/60-fusetune.rules
+	$(call put,$(PREFIX)/share/doc/fusetune/examples) udev/61-fusetune-max-ratio.rules
 
 clean:
 	rm -rf build

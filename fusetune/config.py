@@ -208,7 +208,7 @@ class _Reader:
             ) from error
         try:
             self._content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # also too many digits, too deeply nested
             what, line = _toml_problem(str(error), text)
             raise ConfigError(f"{path}:{line}: not valid TOML: {what}") from error
         self._lines = _lines(text)
@@ -254,7 +254,8 @@ class _Reader:
 
     def _items(self, where: _Where, content: object) -> list[tuple[str, object]]:
         if not isinstance(content, dict):
-            raise self._wrong(where, f"{where[0]} is a table: write [{where[0]}] and keys below it")
+            heading = "[[mount]]" if where[0] == "mount" else f"[{where[0]}]"
+            raise self._wrong(where, f"{where[0]} is a table: write {heading} and keys below it")
         return list(content.items())
 
     def sections(self) -> list[Section]:

@@ -33,7 +33,8 @@ class Servers:
         """Return the programs that have ``mount`` open as its server; none if it cannot be told."""
         if not self._looked:
             self._look()
-        found = self._by_connection.get(mount.device.partition(":")[2])
+        major, minor = (int(part) for part in mount.device.split(":"))
+        found = self._by_connection.get(str(major << 20 | minor))
         return found or self._by_argument.get(mount.path) or ()
 
     def _look(self) -> None:

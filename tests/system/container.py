@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A container with a systemd and udevd of its own, and fusetune installed in it.
+
+The kernel is the host's, and so are the bdi devices, FUSE connections and sysctls.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.native import raw
+from tests.native.mirror import unescape, wait_for
+from tests.system import tree
+
+_RIG = Path(__file__).with_name("rig.sh")
+_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
+#: Seconds; a boot takes one and a half.
+PATIENCE = 30.0
+
+Word = str | Path
+
+
+def _parents() -> dict[int, tuple[int, str]]:
+    """Return every process: pid -> its parent and its name (proc(5), /proc/PID/stat)."""
+    found = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            head, _, tail = Path(f"/proc/{entry}/stat").read_text().rpartition(")")
+        except OSError:
+            continue  # it ended meanwhile
+        found[int(entry)] = (int(tail.split()[1]), head.partition("(")[2])
+    return found
+
+
+class Inside(subprocess.Popen[str]):
+    """A process in a container. What it is sent goes to itself, not to nsenter, which follows."""
+
+    def __init__(self, leader: int, words: tuple[Word, ...], **how: Any) -> None:
+        enter = ["nsenter", f"--target={leader}", *("--mount", "--uts", "--ipc", "--net", "--pid")]
+        super().__init__([*enter, "--", *words], env=_ENVIRONMENT, text=True, **how)
+
+    def send_signal(self, sig: int) -> None:
+        """Send ``sig`` to the program, or to nsenter while that has not started it."""
+        if self.poll() is not None:
+            return
+        children = [pid for pid, (parent, _) in _parents().items() if parent == self.pid]
+        for pid in children or [self.pid]:
+            os.kill(pid, sig)
+
+
+class Container:
+    """A booted container, for as long as the context lasts; afterwards nothing is left of it.
+
+    Programs run as root. What is written there stays over ``restart``, but not the context.
+    ``suite`` is the Debian release it is made of.
+    """
+
+    def __init__(self, suite: str = "bookworm") -> None:
+        self._suite = suite
+        self._installed = Path()
+        self._started: list[Inside] = []
+        self._rig: subprocess.Popen[bytes] | None = None
+        self.leader = 0
+
+    def __enter__(self) -> Container:
+        try:
+            base = tree.tree(self._suite)
+            self._installed = Path(tempfile.mkdtemp(prefix="fusetune-installed-"))
+            tree.install(self._installed)
+            self._console = tempfile.TemporaryFile()
+            self._rig = subprocess.Popen(
+                [_RIG, "boot", base, self._installed],
+                stdin=subprocess.PIPE,
+                stdout=self._console,
+                stderr=self._console,
+                start_new_session=True,
+            )
+            self._wait_for_boot()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        if self._rig:
+            assert self._rig.stdin
+            self._rig.stdin.close()
+            self._rig.wait(PATIENCE)
+            self._console.close()
+        for process in self._started:
+            process.wait(PATIENCE)  # killed with the container
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream:
+                    stream.close()
+        if self._installed.name:
+            shutil.rmtree(self._installed, ignore_errors=True)  # where the rig did not start
+
+    def _console_text(self) -> str:
+        self._console.seek(0)
+        return self._console.read().decode(errors="replace")
+
+    def _find_leader(self) -> bool:
+        """Find the container's systemd: nspawn's child, among the rig's descendants."""
+        assert self._rig
+        if self._rig.poll() is not None:
+            raise RuntimeError(f"the container ended: {self._console_text()}")
+        processes = _parents()
+        for pid, (parent, name) in processes.items():
+            if name == "systemd" and processes.get(parent, (0, ""))[1] == "systemd-nspawn":
+                up = parent
+                while up and up != self._rig.pid:
+                    up = processes.get(up, (0, ""))[0]
+                if up:
+                    self.leader = pid
+                    return True
+        return False
+
+    def _is_up(self) -> bool:
+        if not self._find_leader():
+            return False
+        state = self.run("systemctl", "is-system-running", "--wait", check=False)
+        return state.stdout.strip() in ("running", "degraded")
+
+    def _wait_for_boot(self) -> None:
+        try:
+            wait_for(self._is_up, "the container to boot", PATIENCE)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; console: {self._console_text()}") from error
+
+    def start(self, *words: Word, **how: Any) -> Inside:
+        """Start a program without waiting for its end; at the latest it ends with the container.
+
+        ``how`` is for Popen, such as ``stdout=subprocess.PIPE``.
+        """
+        how = {"stdin": subprocess.DEVNULL, **how}
+        self._started.append(Inside(self.leader, words, **how))
+        return self._started[-1]
+
+    def run(
+        self,
+        *words: Word,
+        check: bool = True,
+        timeout: float = PATIENCE,
+        input: str | None = None,  # noqa: A002  (as subprocess.run names it)
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end.
+
+        Raises RuntimeError with its stderr if it fails and ``check``; TimeoutExpired after
+        ``timeout`` seconds.
+        """
+        pipe = subprocess.PIPE
+        stdin = subprocess.DEVNULL if input is None else pipe
+        with Inside(self.leader, words, stdin=stdin, stdout=pipe, stderr=pipe) as process:
+            try:
+                out, err = process.communicate(input, timeout)
+            except BaseException:
+                process.kill()
+                raise
+        if check and process.returncode:
+            raise RuntimeError(f"{' '.join(map(str, words))}: status {process.returncode}: {err}")
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def restart(self, *, crash: bool = False) -> None:
+        """Boot again on the same files: after a reboot, or as after a power failure."""
+        gone = os.pidfd_open(self.leader)
+        try:
+            if crash:
+                os.kill(self.leader, signal.SIGKILL)
+            else:
+                self.run("systemctl", "--no-block", "reboot", check=False)
+            if not select.select([gone], [], [], PATIENCE)[0]:
+                raise TimeoutError(f"the container does not go down: {self._console_text()}")
+        finally:
+            os.close(gone)
+        self._wait_for_boot()
+
+    def path(self, inside: str) -> Path:
+        """Return the host's path of a file in the running container; good until ``restart``.
+
+        No part of it may be an absolute symbolic link (as /var/run is): that is followed on the
+        host. A path in a FUSE mount is for ``run``, which can be given up.
+        """
+        return Path(f"/proc/{self.leader}/root") / inside.lstrip("/")
+
+    def journal(self, unit: str) -> list[str]:
+        """Return what the unit, and systemd about it, wrote since boot."""
+        self.run("journalctl", "--sync")
+        said = self.run("journalctl", "--boot", "--unit", unit, "--output=cat", "--no-pager")
+        return said.stdout.splitlines()
+
+    def mounted_at(self, point: str) -> str | None:
+        """Return the ``MAJOR:MINOR`` of what is mounted at exactly this path, or None."""
+        found = None
+        for line in Path(f"/proc/{self.leader}/mountinfo").read_text().splitlines():
+            fields = line.split(" ")
+            if unescape(fields[4]) == point:
+                found = fields[2]
+        return found
+
+    @contextmanager
+    def mirror(self, point: str, *options: str, uid: int = 0) -> Iterator[str]:
+        """Mount /srv at ``point``, made for it, by mirrorfs as user ``uid``; give its bdi.
+
+        INIT is agreed then. Afterwards it is unmounted, whatever became of the server.
+        """
+        self.run("install", "-d", f"--owner={uid}", point)
+        user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+        chosen = [word for option in options for word in ("-o", option)]
+        server = self.start(*user, "mirrorfs", "-f", *chosen, "/srv", point)
+        try:
+            self.wait(lambda: bool(self.mounted_at(point)), f"mount of {point}")
+            bdi = self.mounted_at(point) or ""
+            waiting = Path(f"/sys/fs/fuse/connections/{bdi.partition(':')[2]}/waiting")
+            self.wait(lambda: int(self.run("cat", waiting).stdout) == 0, "INIT's answer")
+            yield bdi
+        finally:
+            server.terminate()
+            server.wait(PATIENCE)
+            if self.mounted_at(point):
+                self.run("umount", "--lazy", point)
+
+    @contextmanager
+    def dead_mount(self, point: str) -> Iterator[str]:
+        """Mount at ``point``/0 what never answers, not even INIT; give its bdi."""
+        program = self.path("/opt/tests/native/raw.py")
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(Path(raw.__file__).read_text())
+        self.run("install", "-d", point)
+        pipe = subprocess.PIPE
+        words = ("python3", "/opt/tests/native/raw.py", "1", point)
+        server = self.start(*words, stdin=pipe, stdout=pipe)
+        try:
+            assert server.stdout
+            assert server.stdout.readline() == "mounted\n"
+            yield self.mounted_at(f"{point}/0") or ""
+        finally:
+            server.communicate(timeout=PATIENCE)  # its stdin ends
+
+    def wait(
+        self, condition: Callable[[], bool], what: str = "", timeout: float = PATIENCE
+    ) -> None:
+        """Poll until ``condition()`` holds; raises TimeoutError naming ``what``."""
+        wait_for(condition, what or condition.__name__, timeout)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Debian system that containers boot: made once, kept outside the checkout, never changed."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.native.mirror import CHECKOUT
+
+_PACKAGES = (
+    *("systemd-sysv", "udev", "dbus", "kmod", "procps", "util-linux"),
+    *("fuse3", "sshfs", "bindfs", "fio"),
+    *("openssh-client", "openssh-sftp-server"),
+    *("python3", "python3-click", "python3-prometheus-client", "python3-pyudev"),
+    *("python3-rich", "python3-systemd", "python3-tomlkit"),
+)
+_OPTIONS = (
+    "--variant=minbase",
+    f"--include={','.join(_PACKAGES)}",
+    "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
+    '--aptopt=Acquire::Check-Valid-Until "false"',
+    # Only what fusetune installs there shall change the kernel's values: they are the host's, too.
+    '--customize-hook=rm -f "$1"/usr/lib/sysctl.d/* "$1"/etc/sysctl.d/*',
+)
+_SOURCE = ("Created-By: Packages", "Origin: Debian", "Label: Debian")
+
+
+def _archive() -> str:
+    """Return the address of the Debian archive that this host's apt uses."""
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)", *_SOURCE],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if not listed.stdout:
+        raise RuntimeError("no Debian archive in apt's sources; run apt-get update")
+    return min(listed.stdout.split())
+
+
+def tree(suite: str) -> Path:
+    """Return the folder of a Debian ``suite``, made first (half a minute) if it is not there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache")) / "fusetune" / "trees"
+    cache.mkdir(parents=True, exist_ok=True)
+    made_from = hashlib.sha256("\n".join(_OPTIONS).encode()).hexdigest()[:12]
+    folder = cache / f"{suite}-system-{made_from}"
+    new = cache / f"{folder.name}.new"
+    with (cache / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            shutil.rmtree(new, ignore_errors=True)
+            command = ["mmdebstrap", "--quiet", *_OPTIONS, suite, str(new), _archive()]
+            subprocess.run(command, check=True, timeout=900)
+            new.rename(folder)
+    return folder
+
+
+def install(folder: Path) -> None:
+    """Put into ``folder`` what `make install` makes of the checkout, and the test server."""
+    for target in (CHECKOUT, CHECKOUT / "mirrorfs"):
+        subprocess.run(
+            ["make", "--silent", "-C", target, "install", f"DESTDIR={folder}", "PREFIX=/usr"],
+            check=True,
+            timeout=120,
+        )
+    folder.chmod(0o755)  # it becomes / of the container

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Configuration is taken whole or not at all, and what is wrong is told with file and line."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusetune.config import (
+    Config,
+    ConfigError,
+    Layer,
+    Origin,
+    Settings,
+    _lines,
+    _path_matches,
+    load,
+    signature,
+)
+from fusetune.kept import Keeper
+from fusetune.mounts import Mount
+from fusetune.saved import save
+from fusetune.servers import Servers
+from tests.unit.conftest import CHECKOUT, Tree
+
+VALID = """\
+# Ours.
+[policy]
+allow_users = [
+    "alice",  # she asked
+    1000,
+]
+max_dirty_percent = 250
+exclude = ["fuse.rclone*"]
+
+[watch]
+idle_seconds = 5
+
+[[mount]]
+path = "/srv/*"
+source = "backup:*"
+server = "sshfs"
+fstype = "fuse.sshfs"
+read_ahead_kb = "4M"
+max_background = 64
+strict_limit = 0
+
+[[mount]]
+leave_alone = true
+"""
+
+
+def configure(tree: Tree, text: str, name: str = "fusetune.toml", *, vendor: bool = False) -> Path:
+    """Write a configuration file."""
+    return tree.write(f"{'usr/lib' if vendor else 'etc'}/{name}", text)
+
+
+def wrong(tree: Tree) -> str:
+    """Return what is said of a wrong configuration."""
+    with pytest.raises(ConfigError) as raised:
+        load(tree.host)
+    return str(raised.value)
+
+
+# What is right
+
+
+def test_without_files_there_are_defaults(tree: Tree) -> None:
+    assert load(tree.host) == Config((), Settings())
+    configure(tree, "")
+    assert load(tree.host) == Config((), Settings())
+
+
+def test_everything_that_can_be_said(tree: Tree) -> None:
+    file = configure(tree, VALID)
+    config = load(tree.host)
+    assert config.settings == Settings(("alice", "1000"), 250, ("fuse.rclone*",), 5)
+    first, second = config.sections
+    assert first.matches == {
+        "path": "/srv/*",
+        "source": "backup:*",
+        "server": "sshfs",
+        "fstype": "fuse.sshfs",
+    }
+    assert first.values == {"read_ahead_kb": 4096, "max_background": 64, "strict_limit": 0}
+    assert first.origins == {
+        "read_ahead_kb": Origin(file, 18),
+        "max_background": Origin(file, 19),
+        "strict_limit": Origin(file, 20),
+    }
+    assert (first.layer, first.origin, first.leave_alone) == (Layer.ADMIN, Origin(file, 13), None)
+    assert (second.origin, second.leave_alone) == (Origin(file, 22), True)
+    assert str(second.origins["leave_alone"]) == f"{file}:23"
+
+
+def test_the_file_that_is_installed(tree: Tree) -> None:
+    """It says the defaults, and its example is right once it is no comment any more."""
+    text = (CHECKOUT / "fusetune" / "fusetune.toml").read_text()
+    configure(tree, text, vendor=True)
+    assert load(tree.host) == Config((), Settings())
+    head, _, example = text.partition("# [[mount]]\n")
+    lines = [line.removeprefix("# ") for line in example.splitlines()]
+    configure(tree, head + "[[mount]]\n" + "\n".join(lines), vendor=True)
+    (section,) = load(tree.host).sections
+    assert section.leave_alone
+    assert set(section.matches) == {"path", "source", "server", "fstype"}
+    assert set(section.values) == {"read_ahead_kb", "max_background", "max_ratio"}
+
+
+def test_a_file_of_the_same_name_is_replaced_whole(tree: Tree) -> None:
+    configure(tree, "[watch]\nidle_seconds = 5\n[[mount]]\nmax_ratio = 1\n", vendor=True)
+    configure(tree, "[[mount]]\nmax_ratio = 2\n", "mounts.d/a.toml", vendor=True)
+    configure(tree, "[[mount]]\nmax_ratio = 3\n", "mounts.d/b.toml", vendor=True)
+    mine = configure(tree, "[[mount]]\nmax_ratio = 4\n", "mounts.d/b.toml")
+    config = load(tree.host)
+    assert config.settings.idle_seconds == 5
+    assert [section.values["max_ratio"] for section in config.sections] == [1, 2, 4]
+    assert config.sections[2].origin == Origin(mine, 1)
+    assert [section.layer for section in config.sections] == [0, 0, 2]
+    mine.unlink()
+    mine.symlink_to("/dev/null")
+    configure(tree, "")
+    config = load(tree.host)
+    assert config.settings.idle_seconds == 60
+    assert [section.values["max_ratio"] for section in config.sections] == [2]
+
+
+def test_only_toml_files_count(tree: Tree) -> None:
+    for name in ("mounts.d/a.toml.bak", "mounts.d/.a.toml.new", "other.toml"):
+        configure(tree, "garbage", name)
+    assert load(tree.host) == Config((), Settings())
+
+
+def test_its_signature_changes_with_every_change(tree: Tree) -> None:
+    seen = [signature(tree.host)]
+    one = configure(tree, "")
+    seen.append(signature(tree.host))
+    configure(tree, "[[mount]]", "mounts.d/a.toml", vendor=True)
+    seen.append(signature(tree.host))
+    one.write_text("# longer")
+    seen.append(signature(tree.host))
+    configure(tree, "[[mount]]", "mounts.d/a.toml")
+    seen.append(signature(tree.host))
+    assert all(one not in seen[:number] for number, one in enumerate(seen))
+    assert signature(tree.host) == seen[-1]
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("[polcy]", 1, "unknown key 'polcy': did you mean policy?"),
+        ("xyz = 1", 1, "unknown key 'xyz': known are mount, policy, watch"),
+        ("\n[policy]\nallow_user = []", 3, "unknown key 'allow_user': did you mean allow_users?"),
+        ("[policy]\nidle_seconds = 1", 2, "unknown key 'idle_seconds'"),
+        ("[policy]\n\nallow_users = 'alice'", 3, "allow_users must be a list"),
+        ("[policy]\nallow_users = [true]", 2, "allow_users must be a list"),
+        ("[policy]\nallow_users = [\n'a',\n-1,\n]", 2, "allow_users must be a list"),
+        ("[policy]\nallow_users = ['']", 2, "allow_users must be a list"),
+        ("[policy]\nmax_dirty_percent = -1", 2, "max_dirty_percent must be a whole number from 0"),
+        ("[policy]\nmax_dirty_percent = true", 2, "max_dirty_percent must be a whole number"),
+        ("[policy]\nmax_dirty_percent = 1.0", 2, "max_dirty_percent must be a whole number"),
+        ("[policy]\nmax_dirty_percent = 100001", 2, "from 0 to 100000"),
+        ("[policy]\nexclude = [1]", 2, "exclude must be a list of strings"),
+        ("[watch]\nidle_seconds = '60s'", 2, "idle_seconds must be a whole number"),
+        ("policy = 1", 1, "policy is a table: write [policy]"),
+        ("[[policy]]", 1, "policy is a table: write [policy]"),
+        ("\n[mount]\nmax_ratio = 1", 2, "mount is a list of tables: write [[mount]]"),
+        ("\nmount = [\n1]", 2, "mount is a table: write [[mount]]"),
+        ("[[mount]]\n[[mount]]\nmax_ration = 1", 3, "unknown key 'max_ration': did you mean max_r"),
+        ("[[mount]]\nmax_ratio = 1\n\n'pa th' = 1", 4, "unknown key 'pa th': did you mean path?"),
+        ('[[mount]]\n"\\u001b" = 1', 2, r"unknown key '\x1b'"),
+        ("[[mount]]\nwriteback_cache = 1", 2, "writeback_cache is settled at mount time"),
+        ("[[mount]]\nmax_ratio = 101", 2, "max_ratio=101 is out of range: 0 to 100 percent"),
+        ("[[mount]]\nmax_ratio = -1", 2, "'-1' is not a whole number"),
+        ("[[mount]]\nmax_ratio = 1.5", 2, "max_ratio must be a whole number, or a string such as"),
+        ("[[mount]]\nstrict_limit = true", 2, "strict_limit must be a whole number"),
+        ("[[mount]]\nmax_ratio = [\n1\n]", 2, "max_ratio must be a whole number"),
+        ("[[mount]]\nmax_ratio = '1K'", 2, "max_ratio counts percent"),
+        ("[[mount]]\nread_ahead_kb = 3", 2, "the kernel takes multiples of 4"),
+        ("[[mount]]\nread_ahead_kb = 'much'", 2, "'much' is not a whole number"),
+        ("[[mount]]\n\npath = 1", 3, "path must be a string"),
+        ("[[mount]]\nfstype = ''", 2, "fstype must be a string"),
+        ("[[mount]]\nleave_alone = 'no'", 2, "leave_alone must be true or false"),
+        ("[[mount]]\nmax_ratio = 1\nmax_ratio = 2", 3, "not valid TOML: Cannot overwrite a value"),
+        ("[[mount]]\n\nmax_ratio =", 3, "not valid TOML: "),
+        ("[[mount]]\nmax_ratio = [", 2, "not valid TOML: "),
+        ("garbage", 1, "not valid TOML: "),
+        ("[[mount]]\nmax_ratio = " + "1" * 5000, 1, "not valid TOML: "),
+        ("a = " + "[" * 5000, 1, "not valid TOML: "),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_is_wrong_is_told_with_file_line_and_key(
+    tree: Tree, text: str, line: int, told: str
+) -> None:
+    for name in ("fusetune.toml", "mounts.d/zz.toml"):
+        if name != "fusetune.toml" and not text.lstrip(" [\n").startswith("mount"):
+            continue
+        for vendor in (False, True):
+            file = configure(tree, text, name, vendor=vendor)
+            configure(tree, "[[mount]]\nmax_ratio = 2\n", "mounts.d/a.toml")
+            said = wrong(tree)
+            assert said.startswith(f"{file}:{line}: ")
+            assert told in said
+            assert said.isprintable()
+            file.unlink()
+
+
+def test_settings_stand_in_the_main_file_alone(tree: Tree) -> None:
+    for name in ("mounts.d/a.toml", "mounts.d/fusetune.toml"):
+        file = configure(tree, "\n[watch]\nidle_seconds = 1\n", name)
+        assert wrong(tree) == f"{file}:2: [watch] belongs into fusetune.toml"
+        file.unlink()
+
+
+def test_what_is_no_text(tree: Tree) -> None:
+    file = configure(tree, "")
+    file.write_bytes(b"# ok\n\xff\xfe")
+    assert wrong(tree) == f"{file}: not UTF-8 text at byte 5; rewrite it"
+    file.unlink()
+    file.mkdir()
+    assert wrong(tree) == f"cannot read {file}: Is a directory"
+
+
+@given(st.one_of(st.binary(max_size=60), st.text("[]mount\n=\"'# 1,{}", max_size=40)))
+def test_any_garbage_is_taken_or_told(
+    tmp_path_factory: pytest.TempPathFactory, garbage: bytes | str
+) -> None:
+    tree = Tree(tmp_path_factory.mktemp("tree"))
+    file = configure(tree, "")
+    file.write_bytes(garbage.encode() if isinstance(garbage, str) else garbage)
+    try:
+        load(tree.host)
+    except ConfigError as error:
+        assert str(file) in str(error)  # noqa: PT017
+
+
+# Where keys stand
+
+_VALUES = st.sampled_from(
+    [
+        "1",
+        "'x'",
+        "[\n  1,\n\n  2, # ]\n]",
+        '"""\n[[mount]]\na = 1\n# """',
+        "'''\nb = [\n'''",
+        "{ inner = [1, { deep = 2 }] }",
+        "[[\n1], [2\n]]",
+        '"# no comment" # [mount]',
+        "1979-05-27T07:32:00Z",
+    ]
+)
+_BETWEEN = st.sampled_from(["", "\n", "# comment [\n", "  \n# a = 1\n\n"])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["[[mount]]", "[ 'table' ]", "  [[ mount ]] # [x]"]),
+            st.lists(st.tuples(_VALUES, _BETWEEN), max_size=4),
+            _BETWEEN,
+        ),
+        max_size=6,
+    )
+)
+def test_every_key_is_found_where_it_was_put(
+    tables: list[tuple[str, list[tuple[str, str]], str]],
+) -> None:
+    text = ""
+    wanted: dict[tuple[str | int, ...], int] = {}
+    mounts = 0
+    for number, (heading, values, between) in enumerate(tables):
+        line = text.count("\n") + 1
+        where: tuple[str | int, ...] = (f"table{number}",)
+        if "mount" in heading:
+            where = ("mount", mounts)
+            mounts += 1
+        text += heading.replace("'table'", f"table{number}") + "\n" + between
+        wanted[where] = line
+        for position, (value, after) in enumerate(values):
+            wanted[(*where, f"key{position}")] = text.count("\n") + 1
+            text += f"key{position} = {value}\n{after}"
+    found = _lines(text)
+    assert {place: found.get(place) for place in wanted} == wanted
+
+
+# Which mounts a section is about
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("/srv/a", "/srv/a", True),
+        ("/srv/a", "/srv/ab", False),
+        ("/srv/*", "/srv/a", True),
+        ("/srv/*", "/srv/a/b", False),
+        ("/srv/*", "/srv", False),
+        ("/srv/*/b", "/srv/a/b", True),
+        ("/srv/**", "/srv/a/b/c", True),
+        ("/srv/**", "/srv", True),
+        ("/srv/**", "/srvx/a", False),
+        ("/srv/**/c", "/srv/c", True),
+        ("/srv/**/c", "/srv/a/b/c", True),
+        ("/srv/**/c", "/srv/a/b/d", False),
+        ("**", "/any/thing", True),
+        ("/*", "/", True),
+        ("/mnt/[ab]?", "/mnt/bc", True),
+        ("/mnt/[[]x]", "/mnt/[x]", True),
+        ("/mnt/*", "/mnt/new\nline", True),
+        ("/MNT/*", "/mnt/a", False),
+    ],
+)
+def test_paths(pattern: str, path: str, matches: bool) -> None:
+    assert _path_matches(pattern, path) is matches
+
+
+@pytest.mark.parametrize(
+    ("matches", "count"),
+    [
+        ("", 1),
+        ("path = '/mnt/one'", 1),
+        ("path = '/srv/*'", 1),  # a bind mount of it
+        ("path = '/mnt'", 0),
+        ("fstype = 'fuse.*'", 1),
+        ("fstype = 'fuse'", 0),
+        ("source = 'host:/a*'", 1),  # a source is no path
+        ("source = 'host:'", 0),
+        ("server = 'mirrorfs'", 0),  # nobody serves it
+        ("path = '/mnt/*'\nfstype = 'fuse.mirrorfs'\nsource = '*'", 1),
+        ("path = '/mnt/*'\nfstype = 'fuse.other'", 0),
+    ],
+)
+def test_what_a_section_is_about(tree: Tree, mounted: Mount, matches: str, count: int) -> None:
+    mount = replace(mounted, source="host:/a/b", also_at=("/srv/x",))
+    configure(tree, f"[[mount]]\n{matches}\n")
+    assert len(list(load(tree.host).matching(mount, Servers(tree.host)))) == count
+
+
+def permutations(first: str, second: str) -> Iterator[str]:
+    for one, two in (((first, 1), (second, 2)), ((second, 2), (first, 1))):
+        yield "".join(f"[[mount]]\n{match}\nmax_ratio = {value}\n" for match, value in (one, two))
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ("", "fstype = '*'"),
+        ("fstype = '*'", "fstype = 'fuse.*'"),
+        ("fstype = 'fuse.mi*'", "fstype = 'fuse.mirrorfs'"),
+        ("fstype = 'fuse.m?????*'", "fstype = 'fuse.mi*'"),
+        ("fstype = 'fuse.[k-n]*[op]*s'", "fstype = 'fuse.mir*'"),
+        ("fstype = 'fuse.mirrorfs'", "source = '*'"),
+        ("source = 'source'", "path = '**'"),
+        ("fstype = 'fuse.mirrorfs'\nsource = 'source'", "path = '/mnt/*'"),
+        ("path = '/mnt/*'", "path = '/mnt/*'\nfstype = '*'"),
+        ("path = '/mnt/**'", "path = '/mnt/on*'"),
+        ("path = '/mnt/on*'\nsource = 'source'", "path = '/mnt/one'"),
+    ],
+)
+def test_the_more_specific_section_wins(tree: Tree, mounted: Mount, less: str, more: str) -> None:
+    for text in permutations(less, more):
+        configure(tree, text)
+        assert Keeper(tree.host, load(tree.host)).expected(mounted)["max_ratio"].value == 2
+
+
+def test_of_equals_the_later_one_wins(tree: Tree, mounted: Mount) -> None:
+    configure(tree, "[[mount]]\nmax_ratio = 1\n[[mount]]\nmax_ratio = 2\n")
+    assert Keeper(tree.host, load(tree.host)).expected(mounted)["max_ratio"].value == 2
+    configure(tree, "[[mount]]\nmax_ratio = 3\n", "mounts.d/a.toml")
+    assert Keeper(tree.host, load(tree.host)).expected(mounted)["max_ratio"].value == 3
+
+
+def test_layers_count_before_what_is_specific(tree: Tree, mounted: Mount) -> None:
+    """And each knob for itself: what the upper one does not say is the lower one's."""
+
+    def sources() -> dict[str, str]:
+        expected = Keeper(tree.host, load(tree.host)).expected(mounted)
+        return {name: f"{one.value} {one.origin.file.parent.name}" for name, one in expected.items()}
+
+    configure(
+        tree,
+        "[[mount]]\npath = '/mnt/one'\nmax_ratio = 2\nmax_background = 2\nread_ahead_kb = 4\n",
+        "mounts.d/a.toml",
+        vendor=True,
+    )
+    of_vendor = {"max_ratio": "2 mounts.d", "max_background": "2 mounts.d"}
+    assert sources() == {"read_ahead_kb": "4 mounts.d"} | of_vendor
+    save(tree.host, mounted, {"max_ratio": 3, "max_background": 3}, "save")
+    of_saved = {"max_ratio": "3 saved", "max_background": "3 saved"}
+    assert sources() == {"read_ahead_kb": "4 mounts.d"} | of_saved
+    configure(tree, "[[mount]]\nmax_ratio = 4\n")
+    of_admin = {"max_ratio": "4 etc", "max_background": "3 saved"}
+    assert sources() == {"read_ahead_kb": "4 mounts.d"} | of_admin
