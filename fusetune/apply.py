@@ -150,6 +150,10 @@ def set_knobs(
         changes = plan(host, mount, values)
         make(host, journal, changes, "set")
         settle(host, journal, mount)
+        if mount and changes and not journal.records:
+            # Back at what was found: the journal does not tell any more that it was asked for.
+            asked = {change.knob.name: change.new for change in changes}
+            leave_alone(host, mount, left_alone(host, mount) | asked)
     return changes
 
 

@@ -2,6 +2,7 @@
 """What is to be kept on which mount, from configuration and saved results, and setting it."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fusetune.apply import Change, make, plan, settle
@@ -20,7 +21,7 @@ from fusetune.policy import (
 from fusetune.saved import saved_for, saved_path
 from fusetune.servers import Servers
 from fusetune.status import values_now
-from fusetune.store import Journal, Lock, leave_alone, left_alone
+from fusetune.store import Journal, Lock, clear_left_behind, leave_alone, left_alone
 
 _KNOBS = {knob.name: knob for knob in LIVE}
 #: Why a value was written, as the journal has it, where it was to keep it.
@@ -175,6 +176,7 @@ class Keeper:
         if dry_run:
             return Kept(self._plan(mount, wanted), {}, refused)
         if not self._plan(mount, wanted):
+            clear_left_behind(self.host, mount)
             return Kept([], {}, refused)
         with Lock(self.host, mount) as lock:
             journal = Journal.to_change(self.host, mount)
@@ -195,8 +197,11 @@ class Keeper:
 
     def _plan(self, mount: Mount, values: Mapping[str, int]) -> list[Change]:
         """Return what differs; a knob that this kernel or mount lacks cannot."""
-        there = values_now(self.host, mount)
-        return plan(self.host, mount, {_KNOBS[n]: v for n, v in values.items() if n in there})
+        changes = []
+        for name, value in values.items():
+            with suppress(FusetuneError):
+                changes += plan(self.host, mount, {_KNOBS[name]: value})
+        return changes
 
     def _theirs(self, mount: Mount, journal: Journal, wanted: Mapping[str, int]) -> dict[str, int]:
         """Return the values that are not ours any more: set by hand, or on explicit request."""

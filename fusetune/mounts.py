@@ -157,7 +157,7 @@ def _super_blocks(host: Host, lines: Iterable[_Line]) -> list[Mount]:
         if not FUSE_TYPE.fullmatch(line.fstype):
             continue
         if known := found.get(line.device):
-            if line.path != known.path:
+            if line.path not in (known.path, *known.also_at):  # a sandbox may list one twice
                 found[line.device] = replace(known, also_at=(*known.also_at, line.path))
             continue
         found[line.device] = Mount(

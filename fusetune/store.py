@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
-from fusetune.mounts import Mount, printable
+from fusetune.mounts import Mount, printable, still_mounted
 
 
 def key_of(mount: Mount | None) -> str:
@@ -78,7 +78,13 @@ class Journal:
 
     @classmethod
     def to_change(cls, host: Host, mount: Mount | None) -> Self:
-        """Read the journal under the mount's lock; a damaged one is kept aside, and told once."""
+        """Read the journal under the mount's lock; a damaged one is kept aside, and told once.
+
+        Raises FusetuneError where the mount is gone: its device number may be another's by now,
+        whose journal has the same name.
+        """
+        if mount and not still_mounted(host, mount):
+            raise FusetuneError(f"{printable(mount.path)} is not mounted any more")
         try:
             return cls(host, mount)
         except Damaged as error:
@@ -223,8 +229,19 @@ def remove_stale(host: Host, key: str = "*") -> None:
         _remove_unless_alive(host, path, _read_left(path))
     for path in host.run_dir.glob(f"{key}.lock"):
         if path.stem != key_of(None) and not os.path.exists(_bdi_folder(host, path)):
-            with suppress(Busy), Lock(host, None, path.stem):
-                pass  # left behind by a killed one: releasing it removes it
+            _clear(host, path)
+
+
+def clear_left_behind(host: Host, mount: Mount) -> None:
+    """Remove the lock that a killed one left on ``mount``, for its work is done by now."""
+    path = host.run_dir / f"{key_of(mount)}.lock"
+    if path.exists():
+        _clear(host, path)
+
+
+def _clear(host: Host, path: Path) -> None:
+    with suppress(Busy), Lock(host, None, path.stem):
+        pass  # releasing it removes it
 
 
 def _bdi_folder(host: Host, path: Path) -> str:

@@ -8,7 +8,7 @@ from fusetune.cli.common import (
     dry_run_option,
     json_option,
     pass_host,
-    print_json,
+    present,
     refuse_host,
     warn,
 )
@@ -48,9 +48,4 @@ def command(
 
     changes = keep_all(keeper, mounts, dry_run=dry_run, tell=tell)
     document = changes_object("apply", changes, dry_run)
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_changes
-
-        print_changes(document)
+    present(document, as_json)

@@ -13,7 +13,7 @@ from fusetune.cli.common import (
     json_option,
     measuring_options,
     pass_host,
-    print_json,
+    present,
     refuse_host,
 )
 from fusetune.config import load
@@ -52,12 +52,7 @@ def command(
     keeper = Keeper(host, load(host))
     if dry_run:
         plan = preview_object(mount, workloads, preview(keeper, mount, workloads, allowed))
-        if as_json:
-            print_json(plan)
-        else:
-            from fusetune.report.text import print_preview
-
-            print_preview(plan)
+        present(plan, as_json)
         return ExitCode.DONE
     with ProgressLine(budget) as progress:
         outcome = auto(
@@ -71,10 +66,5 @@ def command(
             progress=progress,
         )
     document = auto_object(outcome)
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_auto
-
-        print_auto(document)
+    present(document, as_json)
     return ExitCode.DONE if outcome.choice.changed else ExitCode.NOTHING_BETTER

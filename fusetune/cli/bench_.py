@@ -10,7 +10,7 @@ from fusetune.cli.common import (
     json_option,
     measuring_options,
     pass_host,
-    print_json,
+    present,
     refuse_host,
 )
 from fusetune.errors import UsageError
@@ -59,9 +59,4 @@ def command(
                 host, {mount.path: mount}, workloads, limits, size=size, progress=progress
             )
     document = bench_object(series)
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_bench
-
-        print_bench(document)
+    present(document, as_json)

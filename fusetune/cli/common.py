@@ -107,10 +107,15 @@ def target(host: Host, name: str) -> Mount | None:
     return None if name == HOST_TARGET else find(host, name)
 
 
-def print_json(document: dict[str, Any]) -> None:
-    """Print the one object of a ``--json`` command."""
-    json.dump(document, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+def present(document: dict[str, Any], as_json: bool, **how: Any) -> None:
+    """Print a command's object: as JSON, or as the text for it, which may depend on ``how``."""
+    if as_json:
+        json.dump(document, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        from fusetune.report.text import PRINTERS
+
+        PRINTERS[document["schema"]](document, **how)
 
 
 def warn(text: str) -> None:

@@ -4,7 +4,7 @@
 import click
 
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import json_option, pass_host, print_json
+from fusetune.cli.common import json_option, pass_host, present
 from fusetune.doctor import diagnose
 from fusetune.errors import ExitCode
 from fusetune.host import Host
@@ -18,10 +18,5 @@ from fusetune.report.objects import doctor_object
 def command(host: Host, strict: bool, as_json: bool) -> int:
     diagnosis = diagnose(host)
     document = doctor_object(diagnosis)
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_doctor
-
-        print_doctor(document)
+    present(document, as_json)
     return ExitCode.DIFFERENCE if strict and diagnosis.findings else ExitCode.DONE

@@ -9,7 +9,7 @@ from fusetune.cli.common import (
     dry_run_option,
     json_option,
     pass_host,
-    print_json,
+    present,
     refuse_host,
 )
 from fusetune.host import Host
@@ -27,9 +27,4 @@ def command(host: Host, name: str, admin: bool, dry_run: bool, as_json: bool) ->
     refuse_host(name)
     forgotten = forget_kept(host, name, admin=admin, dry_run=dry_run)
     document = kept_object("forget", forgotten, dry_run)
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_kept
-
-        print_kept(document)
+    present(document, as_json)

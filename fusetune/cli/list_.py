@@ -4,7 +4,7 @@
 import click
 
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import json_option, pass_host, print_json
+from fusetune.cli.common import json_option, pass_host, present
 from fusetune.host import Host
 from fusetune.mounts import discover
 from fusetune.report.objects import list_object
@@ -16,9 +16,4 @@ from fusetune.status import values_now
 @pass_host
 def command(host: Host, as_json: bool) -> None:
     document = list_object([(mount, values_now(host, mount)) for mount in discover(host)])
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_list
-
-        print_list(document)
+    present(document, as_json)

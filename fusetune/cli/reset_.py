@@ -5,7 +5,7 @@ import click
 
 from fusetune.apply import reset, reset_all
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import dry_run_option, json_option, pass_host, print_json, target
+from fusetune.cli.common import dry_run_option, json_option, pass_host, present, target
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.report.objects import changes_object
@@ -29,9 +29,4 @@ def command(host: Host, name: str | None, everything: bool, dry_run: bool, as_js
     else:
         changes = reset_all(host, dry_run=dry_run)
     document = changes_object("reset", changes, dry_run)
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_changes
-
-        print_changes(document)
+    present(document, as_json)

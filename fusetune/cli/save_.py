@@ -9,7 +9,7 @@ from fusetune.cli.common import (
     dry_run_option,
     json_option,
     pass_host,
-    print_json,
+    present,
     refuse_host,
     warn,
 )
@@ -32,12 +32,7 @@ def command(host: Host, name: str, admin: bool, dry_run: bool, as_json: bool) ->
     mount = find(host, name)
     written = save_now(host, mount, admin=admin, dry_run=dry_run)
     document = kept_object("save", [written], dry_run)
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_kept
-
-        print_kept(document)
+    present(document, as_json)
     if not dry_run:
         keeper = Keeper(host, load(host))
         for why in keeper.caveats(mount, written.after or {}):

@@ -10,7 +10,7 @@ from fusetune.cli.common import (
     dry_run_option,
     json_option,
     pass_host,
-    print_json,
+    present,
     target,
 )
 from fusetune.host import Host
@@ -44,9 +44,4 @@ def command(
         allowed |= Keeper(host, load(host)).owners
     changes = set_knobs(host, mount, values, allowed, dry_run=dry_run)
     document = changes_object("set", changes, dry_run)
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_changes
-
-        print_changes(document)
+    present(document, as_json)

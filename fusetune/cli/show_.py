@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import click
 
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import json_option, pass_host, print_json, target, warn
+from fusetune.cli.common import json_option, pass_host, present, target, warn
 from fusetune.config import load
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -37,9 +37,4 @@ def command(host: Host, name: str, long: bool, as_json: bool) -> None:
     except FusetuneError as error:
         warn(str(error))
     document = show_object(mount, knob_states(host, mount, journal), saved, expected)
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_show
-
-        print_show(document, long)
+    present(document, as_json, long=long)

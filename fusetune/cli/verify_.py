@@ -4,7 +4,7 @@
 import click
 
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import json_option, pass_host, print_json, refuse_host, warn
+from fusetune.cli.common import json_option, pass_host, present, refuse_host, warn
 from fusetune.config import load
 from fusetune.errors import ExitCode
 from fusetune.host import Host
@@ -23,12 +23,7 @@ def command(host: Host, name: str | None, as_json: bool) -> int:
     keeper = Keeper(host, load(host))
     verified = verify(host, keeper, [find(host, name)] if name else discover(host))
     document = verify_object(verified)
-    if as_json:
-        print_json(document)
-    else:
-        from fusetune.report.text import print_verify
-
-        print_verify(document)
+    present(document, as_json)
     for problem in document["problems"]:
         warn(problem)
     if document["differences"]:

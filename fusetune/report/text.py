@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The text that administrators read, made from the same objects as the JSON."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -334,3 +334,21 @@ def _print_surveyed(mount: Object) -> None:
     ]
     _table(("  knob", "value", "stock", "kept", "set by", ""), rows, right="value stock")
     _say()
+
+
+#: How the object of each schema is printed.
+PRINTERS: Mapping[str, Callable[..., None]] = {
+    "fusetune.list/1": print_list,
+    "fusetune.show/1": print_show,
+    "fusetune.set/1": print_changes,
+    "fusetune.reset/1": print_changes,
+    "fusetune.apply/1": print_changes,
+    "fusetune.save/1": print_kept,
+    "fusetune.forget/1": print_kept,
+    "fusetune.verify/1": print_verify,
+    "fusetune.auto/1": print_auto,
+    "fusetune.auto-preview/1": print_preview,
+    "fusetune.bench/1": print_bench,
+    "fusetune.doctor/1": print_doctor,
+    "fusetune.report/1": print_report,
+}
