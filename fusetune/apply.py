@@ -13,6 +13,7 @@ from fusetune.mounts import Mount, discover, printable
 from fusetune.policy import refusal
 from fusetune.saved import forget, forget_all
 from fusetune.store import (
+    KEEPING,
     Journal,
     Lock,
     Record,
@@ -148,13 +149,19 @@ def set_knobs(
     with Lock(host, mount):
         journal = Journal.to_change(host, mount)
         changes = plan(host, mount, values)
+        kept = _was_kept(journal)
         make(host, journal, changes, "set")
         settle(host, journal, mount)
-        if mount and changes and not journal.records:
+        if mount and kept and not journal.records:
             # Back at what was found: the journal does not tell any more that it was asked for.
             asked = {change.knob.name: change.new for change in changes}
             leave_alone(host, mount, left_alone(host, mount) | asked)
     return changes
+
+
+def _was_kept(journal: Journal) -> bool:
+    """Whether something that is to be kept was set, so that it may be set again."""
+    return any(record.why == KEEPING for record in journal.records)
 
 
 def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Change]:
@@ -168,9 +175,11 @@ def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Cha
         journal = Journal.to_change(host, mount)
         originals = {knob.name: v for knob, v in to_undo(host, journal, mount).items()}
         changes = enforce(host, mount, originals)
+        kept = _was_kept(journal)
         journal.remove()
         if mount:
             forget(host, mount)
+        if mount and kept:
             back = {change.knob.name: change.new for change in changes}
             leave_alone(host, mount, left_alone(host, mount) | back)
     return changes

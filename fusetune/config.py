@@ -336,7 +336,7 @@ def _toml_problem(message: str, text: str) -> tuple[str, int]:
     return match[1], int(match[2]) if match[2] else max(1, len(text.splitlines()))
 
 
-def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield line, text and meaning of each expression of a valid TOML document.
 
     Each stands on lines of its own and is a valid document by itself (TOML 1.0, toml.abnf).
@@ -370,7 +370,7 @@ def _lines(text: str) -> dict[_Where, int]:
     found: dict[_Where, int] = {}
     counts: dict[_Where, int] = {}
     table: _Where = ()
-    for line, chunk, parsed in _statements(text):
+    for line, chunk, parsed in statements(text):
         header = chunk.lstrip().startswith("[")
         places = list(_leaves(parsed))
         if header:

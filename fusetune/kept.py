@@ -21,11 +21,9 @@ from fusetune.policy import (
 from fusetune.saved import saved_for, saved_path
 from fusetune.servers import Servers
 from fusetune.status import values_now
-from fusetune.store import Journal, Lock, clear_left_behind, leave_alone, left_alone
+from fusetune.store import KEEPING, Journal, Lock, clear_left_behind, leave_alone, left_alone
 
 _KNOBS = {knob.name: knob for knob in LIVE}
-#: Why a value was written, as the journal has it, where it was to keep it.
-WHY = "apply"
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,7 @@ class Keeper:
             if since_init:
                 theirs = {name: value for name, value in theirs.items() if name in known}
             changes = self._plan(mount, {n: v for n, v in wanted.items() if n not in theirs})
-            make(self.host, journal, changes, WHY)
+            make(self.host, journal, changes, KEEPING)
             settle(self.host, journal, mount)
             if theirs != known:
                 leave_alone(self.host, mount, theirs)
@@ -210,7 +208,7 @@ class Keeper:
         theirs = {}
         for name, value in now.items():
             last = journal.last(name)
-            ours = last.why == WHY and last.new == value if last else name not in noted
+            ours = last.why == KEEPING and last.new == value if last else name not in noted
             if name in wanted and value != wanted[name] and not ours:
                 theirs[name] = value
         return theirs

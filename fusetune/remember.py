@@ -7,15 +7,16 @@ Those keep their comments and all that is not changed.
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import tomlkit
 from tomlkit.items import AoT, Table
 
-from fusetune.config import load
+from fusetune.config import load, statements
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.knobs import LIVE
@@ -118,7 +119,13 @@ def _section_edit(host: Host, mount: Mount, values: Mapping[str, int]) -> _Edit:
     mounts.d named after the path.
     """
     for file, document in _documents(host):
-        for section in _about(document, mount.path):
+        for section in _about(document, mount.path).values():
+            if not all(
+                fnmatchcase(getattr(mount, key), section[key])
+                for key in ("fstype", "source")
+                if key in section
+            ):
+                continue  # about another file system at this path
             before = _values(section)
             for name, value in values.items():
                 section[name] = value
@@ -126,13 +133,26 @@ def _section_edit(host: Host, mount: Mount, values: Mapping[str, int]) -> _Edit:
     name = re.sub(r"[^A-Za-z0-9._-]", "_", mount.path.strip("/").replace("/", "-")) or "root"
     file = host.admin_dir / "mounts.d" / f"{name}.toml"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    return _Edit(file, text + _new_section(mount, values), None)
+    if text and not text.endswith("\n"):
+        text += "\n"
+    text += _new_section(mount, values)
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FusetuneError(f"cannot add a section to {file}: {error}; edit it by hand") from error
+    return _Edit(file, text, None)
 
 
 def _new_section(mount: Mount, values: Mapping[str, int]) -> str:
     section = tomlkit.table()
     for key in ("path", "fstype", "source"):
-        section[key] = glob.escape(getattr(mount, key))
+        word = getattr(mount, key)
+        if any("\udc80" <= char <= "\udcff" for char in word):
+            raise FusetuneError(
+                f"{printable(word)} is not UTF-8, which a configuration file must be; "
+                "'fusetune save' without --admin takes it"
+            )
+        section[key] = glob.escape(word)
     for name, value in values.items():
         section[name] = value
     sections = tomlkit.aot()
@@ -148,21 +168,29 @@ def _removal_edits(host: Host, path: str) -> list[_Edit]:
     for file, document in _documents(host):
         before: dict[str, int] = {}
         ours = _about(document, path)
-        for section in ours:
+        for section in ours.values():
             before |= _values(section)
         if ours:
-            _remove(document, ours)
-            edits.append(_Edit(file, tomlkit.dumps(document), before))
+            edits.append(_Edit(file, _without(file.read_text(encoding="utf-8"), ours), before))
     return edits
 
 
-def _remove(document: tomlkit.TOMLDocument, ours: list[Table]) -> None:
-    sections: Any = document["mount"]
-    for number in reversed(range(len(sections))):
-        if any(sections[number] is section for section in ours):
-            del sections[number]
-    if not sections:
-        del document["mount"]
+def _without(text: str, numbers: Collection[int]) -> str:
+    """Return ``text`` without the ``[[mount]]`` sections of these numbers.
+
+    Comments before and after them stay, which tomlkit drops or takes elsewhere.
+    """
+    gone: set[int] = set()
+    begin, count = 0, -1
+    for line, chunk, parsed in statements(text):
+        if chunk.lstrip().startswith("["):
+            mount = "mount" in parsed
+            count += mount
+            begin = line if mount and count in numbers else 0
+        if begin:
+            gone.update(range(begin, line + chunk.count("\n")))
+    lines = enumerate(text.split("\n"), 1)
+    return "\n".join(line for number, line in lines if number not in gone)
 
 
 def _documents(host: Host) -> Iterator[tuple[Path, tomlkit.TOMLDocument]]:
@@ -172,14 +200,14 @@ def _documents(host: Host) -> Iterator[tuple[Path, tomlkit.TOMLDocument]]:
             yield file, tomlkit.parse(file.read_text(encoding="utf-8"))
 
 
-def _about(document: tomlkit.TOMLDocument, path: str) -> list[Table]:
-    """Return the sections that are about ``path`` and no other."""
+def _about(document: tomlkit.TOMLDocument, path: str) -> dict[int, Table]:
+    """Return the sections that are about ``path`` and no other, by number."""
     sections = document.get("mount", [])
-    return [
-        section
-        for section in (sections if isinstance(sections, AoT) else ())
+    return {
+        number: section
+        for number, section in enumerate(sections if isinstance(sections, AoT) else ())
         if section.get("path") == glob.escape(path)
-    ]
+    }
 
 
 def _values(section: Table) -> dict[str, int]:

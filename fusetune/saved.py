@@ -122,6 +122,8 @@ def _read(path: Path) -> Saved | None:
         saved = Saved(**fields)
         for name, value in saved.values.items():
             _KNOBS[name].parse(f"{value:d}")
+        low, high = saved.ci95 or (0, 0)
+        f"{saved.time:f} {saved.gain or 0:f} {low:f} {high:f}"  # ValueError if one is no number
     except (UsageError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise Unusable(
             f"the saved result {path} is damaged: {error!r}; 'fusetune auto' or 'save' sets it "

@@ -31,6 +31,10 @@ def journal_path(host: Host, mount: Mount | None) -> Path:
     return host.state_dir / "undo" / f"{key_of(mount)}.journal"
 
 
+#: Why a value was written, where it was to keep it (`Record.why`).
+KEEPING = "apply"
+
+
 @dataclass(frozen=True)
 class Record:
     """One write: ``old`` and ``new`` in the knob's unit, ``time`` in seconds since the epoch."""

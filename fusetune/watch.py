@@ -130,6 +130,7 @@ class Watch:
         self._keeper = Keeper(host, load(host))
         self._known: dict[tuple[str, int], Mount] = {}
         self._due: dict[tuple[str, int], _Due] = {}
+        self._leaving: list[Mount] = []
         self._told: dict[tuple[str, int], str] = {}
         self._active = time.monotonic()
         self._looked = self._summed = -_SUM_BELIEVED
@@ -189,18 +190,33 @@ class Watch:
         self._looked = now = time.monotonic()
         found = {(m.device, m.instance): m for m in discover(self._host) if m.instance is not None}
         for key in self._known.keys() - found.keys():
-            gone = self._known.pop(key)
+            gone = self._known[key]
             self._due.pop(key, None)
             self._told.pop(key, None)
             self._keeper.gone(gone)
-            remove_stale(self._host, key_of(gone))
+            self._leaving.append(gone)
             self._active = now
+        self._clear_away()
         if found.keys() - self._known.keys():
             self._keeper.forget_servers()
         for key in found.keys() - self._known.keys():
-            self._known[key] = found[key]
             self._due[key] = _Due(found[key], now, now)
             self._active = now
+        self._known = found  # a mount point's folder may have been renamed
+        for key, due in self._due.items():
+            due.mount = found[key]
+
+    def _clear_away(self) -> None:
+        """Remove what is remembered of mounts that left mountinfo.
+
+        Their bdi goes later, with an event of its own: much later if the mount was busy.
+        """
+        leaving, self._leaving = self._leaving, []
+        for mount in leaving:
+            if still_mounted(self._host, mount):
+                self._leaving.append(mount)
+            else:
+                remove_stale(self._host, key_of(mount))
 
     def _reload(self) -> None:
         """Take the configuration anew, if it is right; every mount is looked at again."""
@@ -212,8 +228,8 @@ class Watch:
             return
         finally:
             daemon.notify("READY=1")
-        now = time.monotonic()
-        self._active = now
+        self._look()
+        self._active = now = time.monotonic()
         self._say("configuration read")
         for key, mount in self._known.items():
             self._due.setdefault(key, _Due(mount, now, now))
@@ -221,16 +237,16 @@ class Watch:
     def _work(self) -> None:
         """Set every mount whose time has come."""
         now = time.monotonic()
-        ready = [key for key, due in self._due.items() if due.at <= now]
-        if not ready:
+        if not any(due.at <= now for due in self._due.values()):
             return
         if signature(self._host) != self._signature:
             self._reload()
         if now - self._summed > _SUM_BELIEVED:
             self._keeper.forget_sum()
             self._summed = now
-        for key in ready:
-            self._serve(key, self._due[key], now)
+        for key, due in list(self._due.items()):
+            if due.at <= now:
+                self._serve(key, due, now)
 
     def _serve(self, key: tuple[str, int], due: _Due, now: float) -> None:
         requests = waiting(self._host, due.mount)

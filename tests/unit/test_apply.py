@@ -281,7 +281,7 @@ def test_a_way_back_that_a_crash_cut_short_is_not_forgotten(tree: Tree, mounted:
 
 
 def test_reset_forgets_what_is_saved(tree: Tree, mounted: Mount) -> None:
-    save(tree.host, mounted, {"max_ratio": 5}, 1.5)
+    save(tree.host, mounted, {"max_ratio": 5}, "auto", 1.5)
     reset(tree.host, mounted, dry_run=True)
     assert saved_for(tree.host, mounted)
     reset(tree.host, mounted)
@@ -322,8 +322,8 @@ def test_reset_all(tree: Tree) -> None:
     set_knobs(tree.host, one, knobs(max_ratio=5))
     set_knobs(tree.host, two, knobs(max_ratio=6))
     set_knobs(tree.host, None, {KNOBS["fs.pipe-max-size"]: 1 << 21})
-    save(tree.host, two, {"max_ratio": 6}, 1.5)
-    save(tree.host, replace(two, path="/mnt/unmounted"), {"max_ratio": 6}, 1.5)
+    save(tree.host, two, {"max_ratio": 6}, "auto", 1.5)
+    save(tree.host, replace(two, path="/mnt/unmounted"), {"max_ratio": 6}, "auto", 1.5)
     gone = replace(two, bdi="0:99", device="0:99")
     Journal(tree.host, gone).append([])
     assert len(reset_all(tree.host, dry_run=True)) == 3

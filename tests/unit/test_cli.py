@@ -51,7 +51,9 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def own_folders(folder: Path) -> list[str]:
     """Return options that keep a run off the folders of an installed fusetune."""
     return [
-        word for name in ("state", "run", "config") for word in (f"--{name}-dir", f"{folder}/{name}")
+        word
+        for name in ("state", "run", "config")
+        for word in (f"--{name}-dir", f"{folder}/{name}")
     ]
 
 

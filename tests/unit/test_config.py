@@ -381,7 +381,9 @@ def test_layers_count_before_what_is_specific(tree: Tree, mounted: Mount) -> Non
 
     def sources() -> dict[str, str]:
         expected = Keeper(tree.host, load(tree.host)).expected(mounted)
-        return {name: f"{one.value} {one.origin.file.parent.name}" for name, one in expected.items()}
+        return {
+            name: f"{one.value} {one.origin.file.parent.name}" for name, one in expected.items()
+        }
 
     configure(
         tree,

@@ -102,3 +102,48 @@ def test_a_knob_that_cannot_be_read_does_not_stop_it(tree: Tree, mounted: Mount)
     features = {feature.knob.name: feature for feature in diagnose(tree.host).features}
     assert features["max_ratio"].value is None
     assert "garbage" in (features["max_ratio"].absent or "")
+
+
+def test_a_wrong_configuration_is_told(tree: Tree) -> None:
+    file = tree.write("etc/mounts.d/a.toml", "[[mount]]\nmax_ration = 1\n")
+    diagnosis = diagnose(tree.host)
+    (finding,) = (f for f in diagnosis.findings if f.name == "configuration")
+    assert finding.what.startswith(f"{file}:2: unknown key 'max_ration'")
+    assert diagnosis.max_dirty_percent is None
+    file.unlink()
+    assert "configuration" not in named(tree)
+
+
+def test_what_is_saved_and_cannot_be_used(tree: Tree) -> None:
+    assert "saved" not in named(tree)
+    tree.write("var/lib/saved/1.json", "garbage")
+    tree.write("var/lib/saved/2.json.set-aside-1", "garbage")
+    said = [finding.what for finding in diagnose(tree.host).findings if finding.name == "saved"]
+    assert len(said) == 2
+    assert "1.json is damaged" in said[0]
+    assert "2.json.set-aside-1" in said[1]
+
+
+def test_the_sum_of_dirty_memory(tree: Tree, mounted: Mount) -> None:
+    tree.mount("/mnt/two", device="0:41")
+    tree.live(values={"max_ratio": 20})
+    tree.live(bdi="0:41", connection="41", values={"strict_limit": 0})
+    diagnosis = diagnose(tree.host)
+    assert (diagnosis.dirty_percent, diagnosis.max_dirty_percent) == (120, 100)
+    (finding,) = (f for f in diagnosis.findings if f.name == "dirty-memory")
+    assert "120 %" in finding.what
+    tree.write("etc/fusetune.toml", "[policy]\nmax_dirty_percent = 120\n")
+    assert "dirty-memory" not in named(tree)
+
+
+def test_a_user_allowed_who_does_not_exist(tree: Tree) -> None:
+    tree.write("etc/fusetune.toml", "[policy]\nallow_users = ['root', 'no-such-user', 4242]\n")
+    said = [f.what for f in diagnose(tree.host).findings if f.name == "allow-users"]
+    assert said == ["allow_users names no-such-user, and there is no such user"]
+
+
+def test_mounts_of_other_mount_namespaces_are_counted(tree: Tree, mounted: Mount) -> None:
+    assert diagnose(tree.host).elsewhere == 0
+    for connection in ("77", "78"):
+        tree.live(bdi=None, connection=connection)
+    assert diagnose(tree.host).elsewhere == 2

@@ -5,11 +5,13 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fusetune.apply import make, plan
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.knobs import (
     LIVE,
@@ -25,7 +27,8 @@ from fusetune.knobs import (
 )
 from fusetune.knobs.remount import SPELLINGS, dirtied_bytes, remount_hint
 from fusetune.mounts import Mount
-from tests.unit.conftest import Tree
+from fusetune.store import Journal
+from tests.unit.conftest import STOCK, Tree
 
 KNOBS = (*LIVE, *SYSTEM)
 READ_AHEAD = next(knob for knob in LIVE if knob.name == "read_ahead_kb")
@@ -266,6 +269,38 @@ def test_without_bdi_or_connection_a_knob_is_absent(tree: Tree, mounted: Mount) 
             knob.read(tree.host, bare)
     with pytest.raises(Absent, match="no connection under /sys/fs/fuse/connections"):
         next(k for k in LIVE if k.name == "max_background").location(bare)
+
+
+def test_a_mount_whose_number_is_reused_at_once_is_not_written_to(
+    tree: Tree, mounted: Mount
+) -> None:
+    """The files are there, but of another mount: neither bdi nor connection gets our values."""
+    planned = plan(tree.host, mounted, {knob: knob.candidates[1] for knob in LIVE[:2]})
+    (tree.root / "sys/class/bdi/0:40").rename(tree.root / "sys/class/bdi/gone")
+    tree.live()
+    for knob in LIVE:
+        with pytest.raises(Absent, match="it was unmounted"):
+            knob.write(tree.host, mounted, knob.low)
+    with pytest.raises(FusetuneError, match="/mnt/one went away meanwhile: it was unmounted"):
+        make(tree.host, Journal(tree.host, mounted), planned, "set")
+    assert tree.values() == STOCK
+
+
+def test_a_mount_that_goes_between_open_and_write(tree: Tree, mounted: Mount) -> None:
+    """Identity is checked once the file is open: before, it would say nothing about it."""
+    real = os.open
+
+    def late(path: str, flags: int) -> int:
+        fd = real(path, flags)
+        if flags & os.O_WRONLY:
+            (tree.root / "sys/class/bdi/0:40").rename(tree.root / "sys/class/bdi/gone")
+            tree.live()
+        return fd
+
+    with mock.patch("os.open", late), pytest.raises(Absent, match="it was unmounted"):
+        MAX_RATIO.write(tree.host, mounted, 5)
+    assert tree.values() == STOCK
+    assert tree.read("sys/class/bdi/gone/max_ratio") == "1\n"
 
 
 def test_garbage_in_a_file(tree: Tree, mounted: Mount) -> None:

@@ -332,3 +332,29 @@ def test_a_path_as_a_shell_word(path: str) -> None:
         ["bash", "-c", f"printf %s {shell_word(path)}"], capture_output=True, check=True
     )
     assert os.fsdecode(done.stdout) == path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"50",
+        b"50 22 0:40 / /mnt rw",
+        b"50 22 0:40 / /mnt rw -",
+        b"50 22 0:40 / /mnt rw - fuse.x",
+        b"50 22 0:40 / - fuse.x source rw",
+        b"\xff\xfe",
+    ],
+)
+def test_a_line_of_another_form_is_passed_over(tree: Tree, line: bytes) -> None:
+    tree.line(line)
+    tree.mount("/mnt/one")
+    assert [mount.path for mount in discover(tree.host)] == ["/mnt/one"]
+
+
+def test_a_line_without_optional_fields(tree: Tree) -> None:
+    """proc_pid_mountinfo(5): there may be none, or several, before the separator."""
+    tree.line(b"50 22 0:40 / /mnt/none rw - fuse.x source rw,user_id=7,group_id=8")
+    tree.line(b"51 22 0:41 / /mnt/two rw shared:1 master:2 - fuse.x source rw,user_id=9,group_id=0")
+    found = [(mount.path, mount.owner_uid, mount.source) for mount in discover(tree.host)]
+    assert found == [("/mnt/none", 7, "source"), ("/mnt/two", 9, "source")]

@@ -26,6 +26,7 @@ from fusetune.saved import Saved
 from fusetune.search import Choice, Interval, Trial
 from fusetune.status import KnobState, knob_states
 from fusetune.store import Journal, Record
+from fusetune.survey import Module, MountSurvey, Survey
 from fusetune.verify import Check, Verified
 from fusetune.workloads import WORKLOADS
 from tests import schemas
@@ -51,6 +52,7 @@ COMMANDS = [
     "doctor",
     "forget",
     "list",
+    "report",
     "reset",
     "save",
     "set",
@@ -101,6 +103,7 @@ def documents(mount: Mount) -> list[dict[str, Any]]:
         objects.changes_object("apply", [], dry_run=True),
         *kept_documents(mount),
         *verify_documents(mount),
+        *report_documents(mount),
         objects.auto_object(
             Outcome(
                 mount,
@@ -142,8 +145,8 @@ def documents(mount: Mount) -> list[dict[str, Any]]:
 
 def saved_by(mount: Mount, by: str) -> Saved:
     """What ``auto`` or ``save`` keeps."""
-    gain = (1.5, (1.2, 1.9)) if by == "auto" else ()
-    return Saved(mount.path, mount.fstype, mount.source, {"max_ratio": 5}, by, 9.0, *gain)  # type: ignore[arg-type]
+    saved = Saved(mount.path, mount.fstype, mount.source, {"max_ratio": 5}, by, 9.0)
+    return replace(saved, gain=1.5, ci95=(1.2, 1.9)) if by == "auto" else saved
 
 
 def expected(mount: Mount, refused: str | None = None) -> dict[str, Expected]:
@@ -190,6 +193,24 @@ def verify_documents(mount: Mount) -> list[dict[str, Any]]:
                 Verified(replace(mount, bdi=None), problem=f"no journal of {mount.path}"),
             ]
         ),
+    ]
+
+
+def report_documents(mount: Mount) -> list[dict[str, Any]]:
+    """What ``report`` says of one mount, and of a host without any."""
+    wanted = expected(mount, f"policy of {mount.path}")
+    states = [KnobState(knob, 1, "other", None) for knob in LIVE]
+    one = MountSurvey(mount, states, wanted, None, saved_by(mount, "auto"), 3, frozenset(wanted))
+    gone = [KnobState(knob, None, None, "it is not there") for knob in LIVE]
+    why = f"the file of {mount.path} says so"
+    bare = MountSurvey(replace(mount, bdi=None), gone, {}, why, None, 0, frozenset())
+    diagnosis = Diagnosis([], [_finding(mount)], 40, 100, 2)
+    problem = f"no journal of {mount.path}"
+    modules = [Module("fuse", True, None), Module("fusetuned", False, "0.1.0")]
+    host = Survey("6.12", "x86_64", 2, 1 << 30, modules, ["3.14.0"], [], diagnosis, [])
+    return [
+        objects.report_object(host),
+        objects.report_object(replace(host, mounts=[one, bare], problems=[problem])),
     ]
 
 
@@ -347,7 +368,7 @@ def test_verify_tells_each_difference_and_who_made_it(capsys: pytest.CaptureFixt
     assert document["problems"] == ["no journal of /mnt"]
     text.print_verify(document)
     heading, row, refused, count = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["mount", "knob", *"expected actual changed by expected from".split()]
+    assert " ".join(heading.split()) == "mount knob expected actual changed by expected from"
     assert row.split()[:3] == ["/mnt", "strict_limit", "0"]
     assert "it is not there" in row
     assert row.endswith("/etc/mnt/saved.json")

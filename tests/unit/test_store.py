@@ -45,6 +45,7 @@ RECORDS = [
 ]
 ORIGINALS = {"max_ratio": 1, "read_ahead_kb": 128}
 
+
 def journal_with(host: Host, mount: Mount | None, records: list[Record]) -> Path:
     journal = Journal(host, mount)
     journal.append(records)
@@ -451,9 +452,7 @@ def test_what_is_left_alone_is_known_for_as_long_as_the_mount_lives(
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "7", "{}", '{"instance": 1}', '{"instance": 1, "values": 7}']
 )
-def test_a_note_that_a_crash_cut_short_says_nothing(
-    tree: Tree, mounted: Mount, text: str
-) -> None:
+def test_a_note_that_a_crash_cut_short_says_nothing(tree: Tree, mounted: Mount, text: str) -> None:
     tree.write("run/0:40.left", text)
     assert left_alone(tree.host, mounted) == {}
     remove_stale(tree.host)
