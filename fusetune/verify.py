@@ -22,8 +22,15 @@ class Check:
 
     @property
     def differs(self) -> bool:
-        """Whether it has another value than it should; what policy forbids is no difference."""
-        return self.expected.refused is None and self.state.value != self.expected.value
+        """Whether it has another value than it should.
+
+        What policy forbids, and what this kernel or mount lacks, is no difference.
+        """
+        return (
+            self.expected.refused is None
+            and self.state.value is not None
+            and self.state.value != self.expected.value
+        )
 
 
 @dataclass(frozen=True)

@@ -280,13 +280,14 @@ class Watch:
             self._tell(key, mount, str(error))
             return False
         except FusetuneError as error:
-            if still_mounted(self._host, mount):
+            # An unmount takes it out of mountinfo first, then the connection, the bdi last.
+            if any((m.device, m.instance) == key for m in discover(self._host)):
                 self._tell(key, mount, str(error))
             return True
         if kept.changes:
             self._say(f"{_name(mount)}: {_words(kept.changes, expected)}")
         for name, value in kept.left.items():
-            self._say(f"{_name(mount)}: {name}={value} was set by somebody else, and is left alone")
+            self._say(f"{_name(mount)}: {name}={value} was set since, and is left alone")
         for why in kept.refused:
             self._tell(key, mount, why)
         return True

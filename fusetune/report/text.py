@@ -142,7 +142,7 @@ def print_verify(document: Object) -> None:
                     mount["path"],
                     knob["name"],
                     str(knob["expected"]),
-                    knob["absent_reason"] or _value(knob["actual"]),
+                    str(knob["actual"]),
                     _changed_by(knob),
                     _origin(knob),
                 )
@@ -152,8 +152,8 @@ def print_verify(document: Object) -> None:
         )
     for mount in document["mounts"]:
         for knob in mount["knobs"]:
-            if knob["refused_reason"]:
-                _say(f"{mount['path']}: {knob['refused_reason']}")
+            if why := knob["refused_reason"] or knob["absent_reason"]:
+                _say(f"{mount['path']}: {knob['name']} is not set: {why}")
     count = sum(not knob["differs"] for mount in document["mounts"] for knob in mount["knobs"])
     _say(f"{count} as kept, {len(differing)} different")
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from fusetune.host import RUN_DIR, STATE_DIR, Host
+from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
 from fusetune.mounts import Mount, find
 from tests import schemas
 from tests.native.means import requires
@@ -82,18 +82,19 @@ def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
 
 
 class Fusetune:
-    """The command line, run as users run it, with its own folders for state and locks."""
+    """The command line, run as users run it, with its own folders for all that it keeps."""
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
         self.run = folder / "run"
+        self.config = folder / "config"
         self._started: list[subprocess.Popen[str]] = []
 
     def command(self, *words: Word) -> list[Word]:
         """Return the whole command line of ``fusetune WORDS``."""
         return [
             *("/usr/bin/python3", "-m", "fusetune"),
-            *("--state-dir", self.state, "--run-dir", self.run),
+            *("--state-dir", self.state, "--run-dir", self.run, "--config-dir", self.config),
             *words,
         ]
 
@@ -166,7 +167,14 @@ class Fusetune:
     @property
     def host(self) -> Host:
         """Return the host as the program sees it, for use of the library."""
-        return Host(state_dir=self.state, run_dir=self.run)
+        return Host(state_dir=self.state, run_dir=self.run, admin_dir=self.config)
+
+    def configure(self, text: str, name: str = "fusetune.toml") -> Path:
+        """Write a configuration file of the administrator's."""
+        file = self.config / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
 
     def find(self, name: str | Path) -> Mount:
         """Return the mount, by the library."""
@@ -219,7 +227,7 @@ def _host_values() -> dict[Path, str]:
 def _own_files() -> set[Path]:
     return {
         file
-        for folder in (RUN_DIR, STATE_DIR)
+        for folder in (RUN_DIR, STATE_DIR, ADMIN_DIR)
         if folder.exists()
         for file in (folder, *folder.rglob("*"))
     }
@@ -243,7 +251,7 @@ def own_namespace() -> None:
         fields, _, tail = line.partition(" - ")
         if tail.startswith("fuse") and not tail.startswith("fusectl"):
             _run("umount", "--lazy", unescape(fields.split(" ")[4]))
-    for folder in (RUN_DIR, STATE_DIR):
+    for folder in (RUN_DIR, STATE_DIR, ADMIN_DIR):
         if folder.exists():
             _run("mount", "-t", "tmpfs", "fusetune-test", folder)
     _open_device_to_all()

@@ -11,13 +11,18 @@ import ctypes
 import os
 import resource
 import select
+import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+
+from tests.native.servers import mounts_at
 
 FSTYPE = "fuse.raw"
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MS_NOSUID, _MS_NODEV, _MNT_DETACH = 2, 4, 2
+_INIT = 26
 _CHECKOUT = Path(__file__).resolve().parents[2]
 #: Seconds that mounting, and unmounting, may take; some milliseconds a mount on a busy host.
 _PATIENCE = 60.0
@@ -76,6 +81,46 @@ def mount(fd: int, point: Path, owner: int = 0, fstype: bytes = FSTYPE.encode())
 def _unmount(points: list[Path]) -> None:
     for point in reversed(points):
         _LIBC.umount2(os.fsencode(point), _MNT_DETACH)
+
+
+class RawServer:
+    """One mount whose INIT is answered when the test says so, and nothing else ever.
+
+    ``fstype`` begins with "fuse". Unmounted at the end of the context, or by `unmount`.
+    """
+
+    def __init__(self, point: Path, fstype: str = FSTYPE) -> None:
+        self.point = point.parent.resolve() / point.name
+        with suppress(FileExistsError):
+            os.mkdir(self.point)  # it may be a mount point, and then nobody answers
+        self._fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        mount(self._fd, self.point, fstype=fstype.encode())
+        self.device = mounts_at(self.point)[-1]
+
+    def answer(self, max_readahead: int = 1 << 30, max_background: int = 0) -> None:
+        """Answer INIT as a server that asks for these (bytes; 0: the kernel's default)."""
+        request = os.read(self._fd, 1 << 16)
+        _, opcode, unique = struct.unpack_from("=IIQ", request)
+        assert opcode == _INIT
+        # struct fuse_init_out of include/uapi/linux/fuse.h, version 7.31
+        congestion = max_background * 3 // 4
+        body = struct.pack(
+            "=IIIIHHIIHHI28x", 7, 31, max_readahead, 0, max_background, congestion, 4096, 1, 0, 0, 0
+        )
+        os.write(self._fd, struct.pack("=IiQ", 16 + len(body), 0, unique) + body)
+
+    def unmount(self) -> None:
+        """Unmount and end the server."""
+        if self._fd >= 0:
+            _LIBC.umount2(os.fsencode(self.point), _MNT_DETACH)
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> RawServer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.unmount()
 
 
 def _serve(count: int, folder: Path) -> None:

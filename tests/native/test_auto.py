@@ -137,7 +137,7 @@ def test_bench_metadata_counts_operations(
 ) -> None:
     """Every operation that fio reports as done was asked of the server."""
     with Mirror(tmpfs_dir, tmp_path / "mnt", "timeout=0") as mirror:
-        document = fusetune.json("bench", mirror.mountpoint, "-w", "metadata", "--budget", "6")
+        document = fusetune.json("bench", mirror.mountpoint, "-w", "metadata", "--budget", "15")
         assert document["series"][0]["workloads"][0]["unit"] == "operations_per_second"
         counted = mirror.counters()["ops"]
         assert counted["CREATE"]["count"] == counted["UNLINK"]["count"] >= 20

@@ -520,7 +520,7 @@ def test_an_unprivileged_users_mount_gets_no_more_dirty_memory(
     assert entry["owner_uid"] == NOBODY
     for words in (["max_ratio=2"], ["strict_limit=0"], ["read_ahead_kb=1M", "max_ratio=20"]):
         line = fusetune.fails("set", user_mirror.mountpoint, *words)
-        assert f"allow it with --allow-owner {NOBODY}" in line
+        assert f"with --allow-owner {NOBODY}" in line
         fusetune.fails("set", bdi, *words, "--dry-run")
         fusetune.fails("set", bdi, *words, "--allow-owner", "root")
     assert sysfs_values(bdi) == found

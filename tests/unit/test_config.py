@@ -327,6 +327,7 @@ def test_paths(pattern: str, path: str, matches: bool) -> None:
         ("path = '/mnt/one'", 1),
         ("path = '/srv/*'", 1),  # a bind mount of it
         ("path = '/mnt'", 0),
+        ("path = '/*'", 0),
         ("fstype = 'fuse.*'", 1),
         ("fstype = 'fuse'", 0),
         ("source = 'host:/a*'", 1),  # a source is no path
@@ -353,6 +354,7 @@ def permutations(first: str, second: str) -> Iterator[str]:
         ("", "fstype = '*'"),
         ("fstype = '*'", "fstype = 'fuse.*'"),
         ("fstype = 'fuse.mi*'", "fstype = 'fuse.mirrorfs'"),
+        ("fstype = 'fuse.mirrorfs*'", "fstype = 'fuse.mirrorfs'"),
         ("fstype = 'fuse.m?????*'", "fstype = 'fuse.mi*'"),
         ("fstype = 'fuse.[k-n]*[op]*s'", "fstype = 'fuse.mir*'"),
         ("fstype = 'fuse.mirrorfs'", "source = '*'"),

@@ -87,10 +87,11 @@ def test_what_is_left_alone_is_not_compared(tree: Tree, mounted: Mount) -> None:
     assert list(one.checks) == []
 
 
-def test_an_absent_knob_differs(tree: Tree, mounted: Mount) -> None:
+def test_an_absent_knob_is_told_but_no_difference(tree: Tree, mounted: Mount) -> None:
     (tree.root / "sys/class/bdi/0:40/max_ratio").unlink()
     (check,) = look(tree)[0].checks
-    assert (check.differs, check.state.value) == (True, None)
+    assert (check.differs, check.state.value) == (False, None)
+    assert check.state.absent
 
 
 def test_a_damaged_journal_is_a_problem_and_values_are_compared_all_the_same(
