@@ -150,11 +150,13 @@ def print_verify(document: Object) -> None:
             ),
             right="expected actual",
         )
+    count = 0
     for mount in document["mounts"]:
         for knob in mount["knobs"]:
             if why := knob["refused_reason"] or knob["absent_reason"]:
                 _say(f"{mount['path']}: {knob['name']} is not set: {why}")
-    count = sum(not knob["differs"] for mount in document["mounts"] for knob in mount["knobs"])
+            else:
+                count += not knob["differs"]
     _say(f"{count} as kept, {len(differing)} different")
 
 

@@ -156,6 +156,7 @@ def expected(mount: Mount, refused: str | None = None) -> dict[str, Expected]:
         "max_ratio": Expected(7, Origin(folder / "fusetune.toml", 3), refused),
         "read_ahead_kb": Expected(1, Origin(folder / "saved.json")),
         "strict_limit": Expected(0, Origin(folder / "saved.json")),
+        "congestion_threshold": Expected(8, Origin(folder / "saved.json")),
     }
 
 
@@ -178,6 +179,7 @@ def verify_documents(mount: Mount) -> list[dict[str, Any]]:
         KnobState(knobs["max_ratio"], 1, "stock", None),
         KnobState(knobs["read_ahead_kb"], 1, "fusetune", None),
         KnobState(knobs["strict_limit"], None, None, "it is not there"),
+        KnobState(knobs["congestion_threshold"], 9, "stock", None),
     ]
     last = Record("read_ahead_kb", 128, 1, f"apply {mount.path}", 9.0)
     checks = [
@@ -364,16 +366,16 @@ def test_absent_values_are_dashes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_verify_tells_each_difference_and_who_made_it(capsys: pytest.CaptureFixture[str]) -> None:
     document = verify_documents(SERVED)[1]
-    assert document["differences"] == 1  # absent; what policy forbids is none
+    assert document["differences"] == 1  # what policy forbids, or is absent, is none
     assert document["problems"] == ["no journal of /mnt"]
     text.print_verify(document)
-    heading, row, refused, count = capsys.readouterr().out.splitlines()
+    heading, row, refused, absent, count = capsys.readouterr().out.splitlines()
     assert " ".join(heading.split()) == "mount knob expected actual changed by expected from"
-    assert row.split()[:3] == ["/mnt", "strict_limit", "0"]
-    assert "it is not there" in row
+    assert row.split()[:5] == ["/mnt", "congestion_threshold", "8", "9", "nobody"]
     assert row.endswith("/etc/mnt/saved.json")
-    assert refused == "/mnt: policy of /mnt"
-    assert count == "2 as kept, 1 different"
+    assert refused == "/mnt: max_ratio is not set: policy of /mnt"
+    assert absent == "/mnt: strict_limit is not set: it is not there"
+    assert count == "1 as kept, 1 different"
 
 
 @pytest.mark.parametrize(
