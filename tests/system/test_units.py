@@ -2,13 +2,13 @@
 """What `make install` puts in place, as systemd and udevd take it."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.native.means import requires
 from tests.system.container import Container
+from tests.system.watched import serving, show, state
 
 pytestmark = requires("systemd-nspawn", "mmdebstrap")
 
@@ -16,23 +16,6 @@ SERVICES = ("fusetune.service", "fusetune-verify.service", "fusetune-report.serv
 TIMERS = ("fusetune-verify.timer", "fusetune-report.timer")
 EXAMPLE = "/usr/share/doc/fusetune/examples/61-fusetune-max-ratio.rules"
 METRICS = "/var/lib/prometheus/node-exporter"
-
-
-def _state(container: Container, unit: str = "fusetune.service") -> str:
-    return container.run("systemctl", "is-active", unit, check=False).stdout.strip()
-
-
-def _show(container: Container, unit: str, name: str) -> str:
-    return container.run("systemctl", "show", f"--property={name}", "--value", unit).stdout.strip()
-
-
-@pytest.fixture
-def stopped(container: Container) -> Iterator[Container]:
-    """The container, with the service not running and able to start."""
-    container.run("systemctl", "stop", "fusetune.service")
-    container.run("systemctl", "reset-failed")
-    yield container
-    container.run("systemctl", "stop", "fusetune.service")
 
 
 # As installed
@@ -85,7 +68,7 @@ def test_sysctls_are_raised_and_a_later_file_wins(container: Container) -> None:
 
 def test_a_fuse_mount_starts_the_service(stopped: Container) -> None:
     with stopped.mirror("/mnt/a") as bdi:
-        stopped.wait(lambda: _state(stopped) == "active", "the service")
+        stopped.wait(lambda: state(stopped) == "active", "the service")
         told = stopped.run("udevadm", "info", "--query=property", f"/sys/class/bdi/{bdi}").stdout
     assert "SYSTEMD_WANTS=fusetune.service" in told.splitlines()
 
@@ -120,18 +103,19 @@ def test_the_example_rule_raises_only_mounts_of_root(stopped: Container) -> None
 
 
 def test_it_starts_and_stops_beside_a_mount_that_never_answers(stopped: Container) -> None:
-    with stopped.dead_mount("/mnt/dead"):
+    with serving(stopped) as server:
+        server.mount("/mnt/dead", init={"delay": None})
         for action in ("restart", "reload", "stop", "start"):
             began = time.monotonic()
             stopped.run("systemctl", action, "fusetune.service", timeout=10)
             assert time.monotonic() - began < 3
-        assert _state(stopped) == "active"
+        assert state(stopped) == "active"
 
 
 def test_mounts_everywhere_come_into_its_sight(stopped: Container) -> None:
     points = ("/tmp/a", "/home/b", "/root/c", "/run/user/d", "/dev/shm/e", "/media/f")  # noqa: S108
     stopped.run("systemctl", "start", "fusetune.service")
-    pid = _show(stopped, "fusetune.service", "MainPID")
+    pid = show(stopped, "MainPID")
     for point in points:
         with stopped.mirror(point):
             seen = stopped.run("cat", f"/proc/{pid}/mountinfo").stdout
@@ -142,12 +126,12 @@ def test_mounts_everywhere_come_into_its_sight(stopped: Container) -> None:
 
 def test_verify_sees_no_difference_where_nothing_is_kept(container: Container) -> None:
     container.run("systemctl", "start", "fusetune-verify.service")
-    assert _show(container, "fusetune-verify.service", "ExecMainStatus") == "0"
+    assert show(container, "ExecMainStatus", "fusetune-verify.service") == "0"
 
 
 def test_report_writes_where_the_exporter_reads(container: Container) -> None:
     container.run("systemctl", "start", "fusetune-report.service")
-    assert _show(container, "fusetune-report.service", "ConditionResult") == "no"
+    assert show(container, "ConditionResult", "fusetune-report.service") == "no"
     # As the exporter's package makes it.
     container.run("install", "-d", "--owner=daemon", METRICS)
     with container.mirror("/mnt/b"):

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is kept lasts over boots, failures and versions, and a difference is seen."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.native.means import requires
+from tests.system.container import Container
+from tests.system.watched import (
+    SERVICE,
+    Answering,
+    configure,
+    devices,
+    files,
+    has,
+    keep,
+    settle,
+    show,
+    state,
+    values,
+)
+
+pytestmark = requires("systemd-nspawn", "mmdebstrap")
+
+KEPT = {"read_ahead_kb": 2048, "max_background": 40, "max_ratio": 5}
+METRICS = "/var/lib/prometheus/node-exporter"
+
+
+def _verify(container: Container) -> tuple[int, dict[str, Any]]:
+    """Return the exit status of `fusetune verify`, and its object."""
+    done = container.run("fusetune", "verify", "--json", check=False)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, document
+
+
+def _write(container: Container, bdi: str, **wanted: int) -> None:
+    """Write values by hand."""
+    for name, value in wanted.items():
+        container.run("tee", _inside(container, bdi, name), input=f"{value}\n")
+
+
+def _inside(container: Container, bdi: str, name: str) -> str:
+    root = container.path("/")
+    return f"/{files(container, bdi)[name].relative_to(root)}"
+
+
+# Reboot
+
+_UNIT = """\
+[Unit]
+Description=A file system mounted at boot
+[Service]
+ExecStart=mirrorfs -f /srv /mnt/unit
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def test_values_return_at_boot() -> None:
+    """By a unit and by fstab, after a reboot and after a power failure, without a command."""
+    with Container() as container:
+        container.run("install", "-d", "/mnt/unit", "/mnt/fstab")
+        container.path("/etc/systemd/system/mounted.service").write_text(_UNIT)
+        container.path("/etc/fstab").write_text("mirrorfs#/srv /mnt/fstab fuse defaults 0 0\n")
+        container.run("systemctl", "daemon-reload")
+        container.run("systemctl", "enable", "--now", "mounted.service")
+        container.run("mount", "/mnt/fstab")
+        points = ("/mnt/unit", "/mnt/fstab")
+        for point in points:
+            container.wait(lambda point=point: point in devices(container), "mount")  # type: ignore[misc]
+            container.run("ls", point)  # INIT is answered then
+            container.run("fusetune", "set", point, *(f"{n}={v}" for n, v in KEPT.items()))
+            container.run("fusetune", "save", point)
+        for crash in (False, True):
+            container.restart(crash=crash)
+            for point in points:
+                container.wait(lambda point=point: point in devices(container), "mount")  # type: ignore[misc]
+                (bdi,) = devices(container)[point]
+                container.wait(partial(has, container, bdi, KEPT), f"values of {point}")
+            assert _verify(container)[0] == 0
+        assert show(container, "NRestarts") == "0"
+
+
+# A change by hand
+
+
+def test_verify_tells_who_changed_what(quiet: Container, server: Answering) -> None:
+    keep(quiet, "/mnt/hand", KEPT)
+    (bdi,) = server.mount("/mnt/hand")
+    quiet.wait(lambda: has(quiet, bdi, KEPT), "values")
+    status, document = _verify(quiet)
+    assert (status, document["differences"]) == (0, 0)
+    _write(quiet, bdi, max_background=99)
+    status, document = _verify(quiet)
+    assert (status, document["differences"]) == (3, 1)
+    (mount,) = [one for one in document["mounts"] if one["path"] == "/mnt/hand"]
+    (knob,) = [one for one in mount["knobs"] if one["differs"]]
+    assert (knob["name"], knob["expected"], knob["actual"]) == ("max_background", 40, 99)
+    assert knob["set_by"] == "other"
+    assert (knob["last_write"]["value"], knob["last_write"]["why"]) == (40, "apply")
+    settle(quiet, server)  # it is the administrator's, and the service leaves it
+    assert values(quiet, bdi)["max_background"] == 99
+    quiet.run("systemctl", "reload", SERVICE)
+    quiet.wait(
+        lambda: "max_background=99 was set since" in "\n".join(quiet.journal(SERVICE)),
+        "a word on it",
+    )
+    assert has(quiet, bdi, KEPT | {"max_background": 99})
+    quiet.run("fusetune", "apply", "/mnt/hand")
+    assert has(quiet, bdi, KEPT)
+    assert _verify(quiet)[0] == 0
+
+
+def test_the_verify_unit_fails_on_a_difference(quiet: Container, server: Answering) -> None:
+    unit = "fusetune-verify.service"
+    keep(quiet, "/mnt/unit", KEPT)
+    (bdi,) = server.mount("/mnt/unit")
+    quiet.wait(lambda: has(quiet, bdi, KEPT), "values")
+    quiet.run("systemctl", "start", unit)
+    assert show(quiet, "ExecMainStatus", unit) == "0"
+    _write(quiet, bdi, max_ratio=50)
+    assert quiet.run("systemctl", "start", unit, check=False).returncode != 0
+    assert (state(quiet, unit), show(quiet, "ExecMainStatus", unit)) == ("failed", "3")
+    said = "\n".join(quiet.journal(unit))
+    assert "/mnt/unit" in said
+    assert "max_ratio" in said
+    quiet.run("systemctl", "reset-failed", unit)
+
+
+def test_the_report_unit_writes_what_prometheus_takes(quiet: Container, server: Answering) -> None:
+    quiet.run("install", "-d", METRICS)
+    keep(quiet, "/mnt/report", KEPT)
+    (bdi,) = server.mount("/mnt/report")
+    quiet.wait(lambda: has(quiet, bdi, KEPT), "values")
+    quiet.run("systemctl", "start", "fusetune-report.service")
+    assert os.listdir(quiet.path(METRICS)) == ["fusetune.prom"]
+    text = quiet.path(f"{METRICS}/fusetune.prom").read_text()
+    families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+    samples = [s for family in families for s in family.samples]
+    assert "/mnt/report" in {s.labels.get("mount") for s in samples}
+    assert all(s.name.startswith("fusetune_") for s in samples)
+    assert any(s.value == KEPT["read_ahead_kb"] for s in samples)
+
+
+# What cannot be written or read
+
+
+@contextmanager
+def _read_only(container: Container, folder: str) -> Iterator[None]:
+    """Make ``folder`` read-only for whatever starts from now on."""
+    container.run("mount", "--bind", folder, folder)
+    container.run("mount", "-o", "remount,bind,ro", folder)
+    try:
+        yield
+    finally:
+        container.run("umount", folder)
+
+
+@pytest.mark.parametrize("folder", ["/var", "/var/lib/fusetune"])
+def test_nothing_is_changed_that_could_not_be_undone(
+    quiet: Container, server: Answering, folder: str
+) -> None:
+    keep(quiet, "/mnt/readonly", KEPT)
+    before = len(quiet.journal(SERVICE))
+    with _read_only(quiet, folder):
+        (bdi,) = server.mount("/mnt/readonly")
+        quiet.wait(lambda: "Read-only" in "\n".join(quiet.journal(SERVICE)[before:]), "a word")
+        assert has(quiet, bdi, {})
+        status, document = _verify(quiet)
+        assert (status, document["differences"]) == (3, len(KEPT))
+        said = quiet.journal(SERVICE)[before:]
+        assert sum("Read-only" in line for line in said) == 1, said
+        assert show(quiet, "NRestarts") == "0"
+        server.unmount("/mnt/readonly")
+        quiet.run("systemctl", "stop", SERVICE)
+    quiet.run("systemctl", "reset-failed")
+    (bdi,) = server.mount("/mnt/readonly")
+    quiet.wait(lambda: has(quiet, bdi, KEPT), "values")
+
+
+def _saved_file(container: Container, point: str) -> Path:
+    keep(container, point, KEPT)
+    (path,) = container.path("/var/lib/fusetune/saved").glob("*.json")
+    return path
+
+
+def test_what_version_1_saved_is_obeyed(quiet: Container, server: Answering) -> None:
+    path = _saved_file(quiet, "/mnt/old")
+    fields = json.loads(path.read_text())
+    old = {key: fields[key] for key in ("path", "fstype", "source", "values", "time")}
+    path.write_text(json.dumps(old | {"gain": 1.5}))
+    (bdi,) = server.mount("/mnt/old")
+    quiet.wait(lambda: has(quiet, bdi, KEPT), "values")
+    assert _verify(quiet)[0] == 0
+
+
+def test_what_a_later_version_saved_is_told_and_not_lost(
+    quiet: Container, server: Answering
+) -> None:
+    path = _saved_file(quiet, "/mnt/later")
+    text = json.dumps(json.loads(path.read_text()) | {"schema": 99, "more": 1})
+    path.write_text(text)
+    (bdi,) = server.mount("/mnt/later")
+    quiet.wait(lambda: "schema 99" in "\n".join(quiet.journal(SERVICE)), "a word on it")
+    settle(quiet, server)
+    assert has(quiet, bdi, {})
+    assert state(quiet) == "active"
+    status, document = _verify(quiet)
+    assert status != 0
+    assert "schema 99" in json.dumps(document)
+    assert "schema 99" in quiet.run("fusetune", "doctor").stdout
+    assert path.read_text() == text
+    quiet.run("fusetune", "set", "/mnt/later", "max_ratio=7")
+    quiet.run("fusetune", "save", "/mnt/later")
+    (aside,) = path.parent.glob("*.set-aside-*")
+    assert aside.read_text() == text
+
+
+def test_a_wrong_configuration_at_the_start(quiet: Container, server: Answering) -> None:
+    """Nothing to go back to: it ends, says why, and the next mount tries again."""
+    keep(quiet, "/mnt/wrong", KEPT)
+    configure(quiet, "[policy]\nmax_dirty_precent = 5\n")
+    (bdi,) = server.mount("/mnt/wrong")
+    quiet.wait(lambda: state(quiet) == "failed", "its end")
+    said = "\n".join(quiet.journal(SERVICE))
+    assert "fusetune.toml:2" in said
+    assert "max_dirty_percent" in said
+    assert show(quiet, "NRestarts") == "0"
+    assert has(quiet, bdi, {})
+    configure(quiet, "[policy]\nmax_dirty_percent = 5\n")
+    (other,) = server.mount("/mnt/other")
+    quiet.wait(lambda: has(quiet, bdi, KEPT), "values")
+    assert has(quiet, other, {})

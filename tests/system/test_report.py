@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`report` beside mounts that do not answer."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.native.means import requires
+from tests.system.container import PATIENCE, Container
+from tests.system.watched import serving
+
+pytestmark = requires("systemd-nspawn", "mmdebstrap")
+
+COUNT = 1000
+#: Seconds for a report; the best of three counts, as the host has other work.
+LIMIT = 1.0
+FORMATS = ("text", "json", "prometheus")
+
+
+def _fastest(container: Container, form: str, *wanted: str) -> float:
+    """Return the least of three times in seconds; ``wanted``: what stands in each."""
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        said = container.run("fusetune", "report", "--format", form).stdout
+        took.append(time.monotonic() - began)
+        assert all(word in said for word in wanted)
+    return min(took)
+
+
+@pytest.fixture(scope="module")
+def crowded(container: Container) -> Iterator[Container]:
+    with serving(container) as server:
+        server.mount(*(f"/mnt/dead/{number}" for number in range(COUNT)), init={"delay": None})
+        yield container
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_many_mounts_that_never_answer(
+    crowded: Container, form: str, figure: Callable[[str], None]
+) -> None:
+    """While the service waits for the same mounts' INIT, or has given them up."""
+    took = _fastest(crowded, form, *(f"/mnt/dead/{number}" for number in range(COUNT)))
+    figure(f"{COUNT} mounts in {took:.2f} s")
+    assert took <= LIMIT
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_stopped_server(container: Container, form: str, figure: Callable[[str], None]) -> None:
+    container.run("install", "-d", "/mnt/stopped")
+    server = container.start("mirrorfs", "-f", "/srv", "/mnt/stopped")
+    try:
+        container.wait(lambda: bool(container.mounted_at("/mnt/stopped")), "the mount")
+        server.send_signal(signal.SIGSTOP)
+        took = _fastest(container, form, "/mnt/stopped")
+    finally:
+        server.send_signal(signal.SIGCONT)
+        os.kill(server.pid, signal.SIGCONT)  # nsenter stops with its program
+        server.terminate()
+        server.wait(PATIENCE)
+        container.run("umount", "--lazy", "/mnt/stopped", check=False)
+    figure(f"{took:.2f} s")
+    assert took <= LIMIT

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Many mounts at once."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import pytest
+
+from tests.native.means import requires
+from tests.system.container import Container
+from tests.system.watched import (
+    SERVICE,
+    Answering,
+    has,
+    keep,
+    left,
+    peak_memory,
+    settle,
+    show,
+    state,
+)
+
+pytestmark = requires("systemd-nspawn", "mmdebstrap")
+
+COUNT = 500
+#: Bytes of resident memory at most, and seconds of CPU a mount.
+MEMORY, CPU = 64 << 20, 0.010
+
+#: What each mount is to have, by its mount point: no two the same.
+KEPT: Mapping[str, Mapping[str, int]] = {
+    f"/mnt/storm/{number}": {"max_background": 20 + number, "read_ahead_kb": 256}
+    for number in range(COUNT)
+}
+
+
+@pytest.fixture
+def kept(quiet: Container) -> Iterable[str]:
+    """The mount points, with values saved for each."""
+    for point, values in KEPT.items():
+        keep(quiet, point, values)
+    return KEPT
+
+
+def _wait_for_values(container: Container, bdis: Mapping[str, str]) -> None:
+    missing = dict(bdis)
+
+    def all_there() -> bool:
+        for point in list(missing):
+            if not has(container, missing[point], KEPT[point]):
+                return False
+            del missing[point]
+        return True
+
+    container.wait(all_there, "values of every mount")
+
+
+def _starts(container: Container) -> int:
+    return sum(line.startswith("Starting ") for line in container.journal(SERVICE))
+
+
+def test_a_storm(
+    quiet: Container, kept: Iterable[str], server: Answering, figure: Callable[[str], None]
+) -> None:
+    starts = _starts(quiet)
+    began = time.monotonic()
+    bdis = dict(zip(kept, server.mount(*kept), strict=True))
+    mounted = time.monotonic() - began
+    _wait_for_values(quiet, bdis)
+    took = time.monotonic() - began
+    assert all(has(quiet, bdis[point], KEPT[point]) for point in kept)
+    pid = show(quiet, "MainPID")
+    server.unmount(*kept)
+    quiet.wait(lambda: left(quiet) == [], "the end of what is remembered")
+    cpu = int(show(quiet, "CPUUsageNSec")) / 1e9
+    memory = peak_memory(quiet, pid)
+    figure(
+        f"{COUNT} mounts made in {mounted:.2f} s, all set after {took:.2f} s; "
+        f"{1000 * cpu / COUNT:.2f} ms of CPU a mount, {memory >> 20} MiB, one process"
+    )
+    assert (state(quiet), show(quiet, "MainPID"), show(quiet, "NRestarts")) == ("active", pid, "0")
+    group = show(quiet, "ControlGroup")
+    processes = quiet.run("cat", f"/sys/fs/cgroup{group}/cgroup.procs").stdout.split()
+    assert processes == [pid]
+    assert _starts(quiet) == starts + 1
+    assert memory <= MEMORY
+    assert cpu <= CPU * COUNT
+
+
+def test_killed_in_a_storm_the_next_start_finishes(
+    quiet: Container, kept: Iterable[str], server: Answering
+) -> None:
+    """Of the mount at which it was killed, the lock that it left tells."""
+    bdis = dict(zip(kept, server.mount(*kept), strict=True))
+    journals = quiet.path("/var/lib/fusetune/undo")
+    quiet.wait(lambda: journals.exists() and len(os.listdir(journals)) > 50, "its work")
+    quiet.run("systemctl", "kill", "--signal=KILL", SERVICE)
+    done = sum(has(quiet, bdis[point], KEPT[point]) for point in kept)
+    assert 50 <= done < COUNT
+    _wait_for_values(quiet, bdis)
+    assert show(quiet, "NRestarts") == "1"
+    assert all(has(quiet, bdis[point], KEPT[point]) for point in kept)
+    said = "\n".join(quiet.journal(SERVICE))
+    assert "left alone" not in said
+    # What was found before is known of each, also of the one that was half-changed.
+    quiet.run("systemctl", "stop", SERVICE)
+    quiet.run("fusetune", "reset", "--all")
+    assert all(has(quiet, bdis[point], {}) for point in kept)
+    server.unmount(*kept)
+    settle(quiet, server)  # and a later start clears away what no mount is left of

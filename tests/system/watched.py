@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Mounts of our own making in a container, what is kept for them, and what they got."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fusetune.host import Host
+from fusetune.mounts import Mount
+from fusetune.saved import save
+from tests.native.mirror import unescape
+from tests.system import answering
+from tests.system.container import PATIENCE, Container
+
+SERVICE = "fusetune.service"
+#: Of a mount whose server asks for nothing.
+STOCK = {"read_ahead_kb": 128, "max_background": 12, "congestion_threshold": 9, "max_ratio": 1}
+FSTYPE, SOURCE = "fuse.answering", "answering"
+ANSWERED: Mapping[str, Any] = {"delay": 0}
+_PROGRAM = "/opt/tests/answering.py"
+
+
+class Answering:
+    """A running `tests.system.answering`, to be told what to mount."""
+
+    def __init__(self, container: Container) -> None:
+        program = container.path(_PROGRAM)
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(Path(answering.__file__).read_text())
+        self._container = container
+        pipe = subprocess.PIPE
+        self._process = container.start("python3", _PROGRAM, stdin=pipe, stdout=pipe)
+
+    def _order(self, do: str, **words: Any) -> float:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps({"do": do} | words) + "\n")
+        self._process.stdin.flush()
+        seconds: float = json.loads(self._process.stdout.readline())
+        return seconds
+
+    def mount(
+        self,
+        *points: str,
+        fstype: str = FSTYPE,
+        source: str = SOURCE,
+        owner: int = 0,
+        init: Mapping[str, Any] = ANSWERED,
+    ) -> list[str]:
+        """Mount each of ``points``, made for it; give their bdis. See `answering.Server.mount`."""
+        make_folders(self._container, points)
+        words = {"fstype": fstype, "source": source, "owner": owner, "init": dict(init)}
+        self._order("mount", points=points, **words)
+        mounted = devices(self._container)
+        return [mounted[point][-1] for point in points]
+
+    def unmount(self, *points: str) -> None:
+        """Unmount each of ``points``."""
+        self._order("unmount", points=points)
+
+    def cycle(self, point: str, pauses: Sequence[float]) -> None:
+        """Mount and unmount ``point`` once for each of ``pauses``, mounted for so many seconds."""
+        make_folders(self._container, [point])
+        self._order("cycle", point=point, pauses=pauses, fstype=FSTYPE, source=SOURCE)
+
+    def stop(self) -> None:
+        """Unmount everything."""
+        self._process.communicate(timeout=PATIENCE)
+
+
+@contextmanager
+def serving(container: Container) -> Iterator[Answering]:
+    """Run such a server while the context lasts."""
+    server = Answering(container)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def make_folders(container: Container, points: Iterable[str]) -> None:
+    """Make folders to mount on, without looking at those that are there: they may hang."""
+    for point in points:
+        folder = container.path(os.path.dirname(point))
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.path.basename(point) not in os.listdir(folder):
+            container.path(point).mkdir()
+
+
+def devices(container: Container) -> dict[str, list[str]]:
+    """Return the devices at each mount point, the topmost last."""
+    found: dict[str, list[str]] = {}
+    text = Path(f"/proc/{container.leader}/mountinfo").read_text()
+    for line in text.split("\n")[:-1]:
+        fields = line.split(" ")
+        found.setdefault(unescape(fields[4]), []).append(fields[2])
+    return found
+
+
+def files(container: Container, bdi: str) -> dict[str, Path]:
+    """Return the file of each live knob of the mount with this bdi."""
+    folder = container.path(f"/sys/class/bdi/{bdi}")
+    connection = container.path(f"/sys/fs/fuse/connections/{bdi.partition(':')[2]}")
+    return {
+        "read_ahead_kb": folder / "read_ahead_kb",
+        "max_background": connection / "max_background",
+        "congestion_threshold": connection / "congestion_threshold",
+        "max_ratio": folder / "max_ratio",
+    }
+
+
+def values(container: Container, bdi: str) -> dict[str, int]:
+    """Read what a mount has, past all code under test."""
+    return {name: int(file.read_text()) for name, file in files(container, bdi).items()}
+
+
+def has(container: Container, bdi: str, wanted: Mapping[str, int]) -> bool:
+    """Whether a mount has these values, and of the others what is stock."""
+    return values(container, bdi) == {**STOCK, **wanted}
+
+
+def keep(
+    container: Container,
+    point: str,
+    wanted: Mapping[str, int],
+    *,
+    fstype: str = FSTYPE,
+    source: str = SOURCE,
+) -> None:
+    """Put values under /var/lib/fusetune/saved as `fusetune save` does."""
+    host = Host(state_dir=container.path("/var/lib/fusetune"))
+    save(host, Mount(point, fstype, source, "0:0"), wanted, "save")
+
+
+def configure(container: Container, text: str, name: str = "fusetune.toml") -> None:
+    """Write a file of the administrator's."""
+    path = container.path(f"/etc/fusetune/{name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def show(container: Container, name: str, unit: str = SERVICE) -> str:
+    """Return a property of a unit."""
+    return container.run("systemctl", "show", f"--property={name}", "--value", unit).stdout.strip()
+
+
+def state(container: Container, unit: str = SERVICE) -> str:
+    """Return what systemd calls the unit's state."""
+    return container.run("systemctl", "is-active", unit, check=False).stdout.strip()
+
+
+def settle(container: Container, server: Answering) -> None:
+    """Wait until the service has seen to all that was mounted before, and answered.
+
+    A mount that comes later gets its values no earlier than the next look at mountinfo, and the
+    second of them in a pass of its own.
+    """
+    for point in ("/mnt/settled/1", "/mnt/settled/2"):
+        keep(container, point, {"max_background": 77})
+        (bdi,) = server.mount(point)
+        container.wait(lambda bdi=bdi: has(container, bdi, {"max_background": 77}), "marker")  # type: ignore[misc]
+    server.unmount("/mnt/settled/1", "/mnt/settled/2")
+
+
+def left(container: Container) -> list[str]:
+    """Return what is remembered of mounts."""
+    folders = map(container.path, ("/run/fusetune", "/var/lib/fusetune/undo"))
+    return [f"{folder.name}/{file.name}" for folder in folders for file in folder.glob("*")]
+
+
+def peak_memory(container: Container, pid: str) -> int:
+    """Return the most resident memory, in bytes, that a process had."""
+    status = container.run("cat", f"/proc/{pid}/status").stdout
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
