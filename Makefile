@@ -71,6 +71,7 @@ test-system: test-deps $(MIRRORFS)
 	$(PYTHON) -m pytest tests/system
 
 bench: $(MIRRORFS) test-deps
+	$(call install,$(SYSTEM_PACKAGES))
 	$(PYTHON) -m tests.bench
 
 bench-search: test-deps

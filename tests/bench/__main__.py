@@ -22,6 +22,7 @@ from pathlib import Path
 from fusetune.calibrate import NATIVE
 from fusetune.estimate import Interval
 from tests.bench.contest import SERVERS, contest, paired
+from tests.bench.storm import storms
 from tests.native.raw import RawMounts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
@@ -167,9 +168,29 @@ def calibration() -> str:
     )
 
 
+def storm() -> str:
+    """The service with many mounts at once."""
+    found, (alone, least, most) = storms()
+    rows = []
+    for one in found:
+        each = one.cpu_seconds / one.count
+        spread = Interval(each / alone, each / most, each / least)
+        memory = f"{one.memory / (1 << 20):.0f} MiB"
+        rows.append((str(one.count), ratio(spread), memory, str(one.starts)))
+    return "\n\n".join(
+        (
+            "Mounts made at once and unmounted again in a container with its own systemd and udev: "
+            "CPU time of fusetune.service for each mount, its start included, as a ratio to that "
+            "of one `fusetune apply M` (median, least and most of 15).",
+            table(("mounts", "CPU a mount", "peak memory", "starts of the service"), rows),
+        )
+    )
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "contests": ("auto, the grid and the static rules", contests),
     "list": ("Listing many mounts", speed_of_list),
+    "storm": ("Many mounts at once", storm),
     "start": ("Start-up", speed_of_start),
     "calibration": ("What FUSE can do on this host", calibration),
 }

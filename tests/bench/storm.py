@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Many mounts at once, set by the service; beside a start of the program for each."""
+
+import resource
+import statistics
+from dataclasses import dataclass
+
+from tests.system.container import Container
+from tests.system.watched import SERVICE, Answering, has, keep, left, peak_memory, serving, show
+
+COUNTS = (50, 200, 500)
+_ALONE = 15
+
+
+@dataclass(frozen=True)
+class Storm:
+    """One storm: CPU seconds of the service, its peak memory in bytes, and starts of it."""
+
+    count: int
+    cpu_seconds: float
+    memory: int
+    starts: int
+
+
+def storms() -> tuple[list[Storm], list[float]]:
+    """Return storms of `COUNTS` mounts, and the CPU seconds of single ``fusetune apply M``."""
+    with Container() as container, serving(container) as server:
+        return [_storm(container, server, count) for count in COUNTS], _alone(container, server)
+
+
+def _storm(container: Container, server: Answering, count: int) -> Storm:
+    container.run("systemctl", "stop", SERVICE)
+    points = [f"/mnt/storm/{number}" for number in range(count)]
+    for point in points:
+        keep(container, point, {"max_background": 64, "read_ahead_kb": 4096})
+    bdis = server.mount(*points)
+    wanted = {"max_background": 64, "read_ahead_kb": 4096}
+    container.wait(lambda: all(has(container, bdi, wanted) for bdi in bdis), "values")
+    pid = show(container, "MainPID")
+    server.unmount(*points)
+    container.wait(lambda: left(container) == [], "the end of what is remembered")
+    cpu = int(show(container, "CPUUsageNSec")) / 1e9
+    restarts = int(show(container, "NRestarts"))
+    return Storm(count, cpu, peak_memory(container, pid), 1 + restarts)
+
+
+def _alone(container: Container, server: Answering) -> list[float]:
+    container.run("systemctl", "mask", "--runtime", "--now", SERVICE)
+    point = "/mnt/storm/0"
+    server.mount(point)
+    spent = []
+    for _ in range(_ALONE):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        container.run("fusetune", "apply", point)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        container.run("fusetune", "set", point, "max_background=12", "read_ahead_kb=128")
+    server.unmount(point)
+    return [statistics.median(spent), min(spent), max(spent)]
