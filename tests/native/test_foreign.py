@@ -50,7 +50,7 @@ def test_auto_and_reset(fusetune: Fusetune, served: tuple[Path, str]) -> None:
     point, bdi = served
     found = sysfs_values(bdi)
     entries = sorted(point.iterdir())
-    done = fusetune("auto", point, "-w", "seq-read", "--budget", "8", "--json", timeout=40)
+    done = fusetune("auto", point, "-w", "seq-read", "--budget", "15", "--json", timeout=60)
     assert done.returncode in (0, 4), done.stderr
     document = schemas.check(json.loads(done.stdout))
     assert document["after"] == sysfs_values(bdi)
