@@ -106,11 +106,13 @@ def _hook(folder: Path, rule: Rules, series: str) -> None:
         raise Refused(f"{series} {rule['call']!r} is in {dict(landed)}, not {dict(expected)}")
 
 
-def _patch(folder: Path, script: Path) -> None:
-    """Apply one semantic patch to every C file. spatch succeeds even where nothing matches."""
-    files = sorted(folder.glob("*.c"))
+def _patch(path: Path, script: Path) -> None:
+    """Apply one semantic patch to one C file.
+
+    spatch succeeds even where nothing matches; given several files, 1.1.1 misses some matches.
+    """
     command: list[str | Path] = ["spatch", "--very-quiet", "--no-includes", "--in-place"]
-    command += ["--sp-file", script, *files]
+    command += ["--sp-file", script, path]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     if ran.returncode:
         raise Refused(f"{script.name}: {ran.stderr.strip()}")
@@ -128,8 +130,10 @@ def _import(tree: Path, folder: Path, series: str, rules: Rules) -> None:
     shutil.copy(tree / "include" / "uapi" / "linux" / "fuse.h", header)
     for rule in rules["text"]:
         _replace(folder, rule, series)
-    for script in sorted((_HERE / "rules").glob("*.cocci")):
-        _patch(folder, script)
+    for script, files in rules["patches"].items():
+        for name in files:
+            if (folder / name).exists():
+                _patch(folder / name, _HERE / "rules" / script)
     for rule in rules["hook"]:
         _hook(folder, rule, series)
     for token in rules["forbidden"]:
