@@ -385,6 +385,38 @@ def check_max_pages_changes_under_load() -> None:
             assert (SOURCE / "file").read_bytes() == data
 
 
+def check_no_file_caps() -> None:
+    """No write asks for capabilities; there are none to be had on such a mount."""
+    load()
+    asked = []
+    for mounting, options in ((stock, ()), (tuned, ())):
+        fresh_source()
+        with mounting(*options) as mirror:
+            asked.append(_getxattrs_of_100_writes(mirror))
+    assert min(asked) >= 100, asked
+    fresh_source()
+    with tuned(mount="no_file_caps") as mirror:
+        assert ",no_file_caps" in Path("/proc/self/mountinfo").read_text()
+        assert _getxattrs_of_100_writes(mirror) == 0
+        path, caps = mirror.mountpoint / "file", "security.capability"
+        value = bytes.fromhex("0100000200200000000000000000000000000000")
+        os.setxattr(SOURCE / "file", caps, value)
+        expect_errno(errno.ENODATA, lambda: os.getxattr(path, caps))
+        expect_errno(errno.EOPNOTSUPP, lambda: os.setxattr(path, caps, value))
+        os.removexattr(path, caps)
+        assert caps not in os.listxattr(SOURCE / "file")
+        os.setxattr(path, "trusted.other", b"1")
+        assert os.getxattr(path, "trusted.other") == b"1"
+
+
+def _getxattrs_of_100_writes(mirror: Mirror) -> int:
+    with (mirror.mountpoint / "file").open("wb", buffering=0) as file:
+        before = count(mirror, "GETXATTR")
+        for _ in range(100):
+            file.write(b"x" * 100)
+    return count(mirror, "GETXATTR") - before
+
+
 def _splats(log: int) -> list[str]:
     """Return the complaints among what the kernel said since last asked."""
     lines = []

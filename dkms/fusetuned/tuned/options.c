@@ -11,6 +11,7 @@
 #include <linux/magic.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
+#include <linux/xattr.h>
 
 /* INIT carries it in 16 bits. */
 #define MOST_PAGES U16_MAX
@@ -85,10 +86,12 @@ MODULE_PARM_DESC(max_pages_per_req,
 
 enum {
 	OPT_MAX_PAGES,
+	OPT_NO_FILE_CAPS,
 };
 
 static const struct fs_parameter_spec tuned_parameters[] = {
 	fsparam_u32("max_pages", OPT_MAX_PAGES),
+	fsparam_flag("no_file_caps", OPT_NO_FILE_CAPS),
 	{}
 };
 
@@ -126,8 +129,12 @@ int tuned_parse_param(struct fs_context *fsc, struct fs_parameter *param,
 	switch (opt) {
 	case OPT_MAX_PAGES:
 		return parse_max_pages(fsc, result.uint_32, options);
+	case OPT_NO_FILE_CAPS:
+		options->no_file_caps = true;
+		return 0;
+	default:
+		return opt;
 	}
-	return opt;
 }
 
 void tuned_show_options(struct seq_file *m, struct fuse_conn *fc)
@@ -136,6 +143,8 @@ void tuned_show_options(struct seq_file *m, struct fuse_conn *fc)
 
 	if (options->max_pages)
 		seq_printf(m, ",max_pages=%u", options->max_pages);
+	if (options->no_file_caps)
+		seq_puts(m, ",no_file_caps");
 }
 
 void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options)
@@ -154,4 +163,14 @@ void tuned_settle(struct fuse_conn *fc, const struct fuse_init_out *arg)
 	WRITE_ONCE(fc->tuned.max_pages, fc->max_pages);
 	/* Pairs with settled_conn(): who sees it sees what is above. */
 	smp_store_release(&fc->tuned.settled, true);
+}
+
+/*
+ * Before each write the kernel asks for a file's capabilities, to take them
+ * away. Where there are none, there is nothing to ask for.
+ */
+bool tuned_hides_xattr(struct inode *inode, const char *name)
+{
+	return get_fuse_conn(inode)->tuned.options.no_file_caps &&
+	       !strcmp(name, XATTR_NAME_CAPS);
 }

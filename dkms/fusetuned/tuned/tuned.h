@@ -18,6 +18,7 @@ struct seq_file;
 /* Mount options; zero where not given. */
 struct tuned_options {
 	unsigned int max_pages;
+	bool no_file_caps;
 };
 
 /* In each connection. */
@@ -44,6 +45,9 @@ void tuned_show_options(struct seq_file *m, struct fuse_conn *fc);
 void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options);
 /* Before the first request that is not INIT. */
 void tuned_settle(struct fuse_conn *fc, const struct fuse_init_out *arg);
+
+/* Whether a mount without file capabilities has this attribute hidden. */
+bool tuned_hides_xattr(struct inode *inode, const char *name);
 
 /* control.c */
 
