@@ -87,11 +87,13 @@ MODULE_PARM_DESC(max_pages_per_req,
 enum {
 	OPT_MAX_PAGES,
 	OPT_NO_FILE_CAPS,
+	OPT_PARALLEL_DIRECT_WRITES,
 };
 
 static const struct fs_parameter_spec tuned_parameters[] = {
 	fsparam_u32("max_pages", OPT_MAX_PAGES),
 	fsparam_flag("no_file_caps", OPT_NO_FILE_CAPS),
+	fsparam_flag("parallel_direct_writes", OPT_PARALLEL_DIRECT_WRITES),
 	{}
 };
 
@@ -132,6 +134,9 @@ int tuned_parse_param(struct fs_context *fsc, struct fs_parameter *param,
 	case OPT_NO_FILE_CAPS:
 		options->no_file_caps = true;
 		return 0;
+	case OPT_PARALLEL_DIRECT_WRITES:
+		options->parallel_direct_writes = true;
+		return 0;
 	default:
 		return opt;
 	}
@@ -145,6 +150,8 @@ void tuned_show_options(struct seq_file *m, struct fuse_conn *fc)
 		seq_printf(m, ",max_pages=%u", options->max_pages);
 	if (options->no_file_caps)
 		seq_puts(m, ",no_file_caps");
+	if (options->parallel_direct_writes)
+		seq_puts(m, ",parallel_direct_writes");
 }
 
 void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options)
@@ -173,4 +180,10 @@ bool tuned_hides_xattr(struct inode *inode, const char *name)
 {
 	return get_fuse_conn(inode)->tuned.options.no_file_caps &&
 	       !strcmp(name, XATTR_NAME_CAPS);
+}
+
+void tuned_open_flags(struct fuse_file *ff)
+{
+	if (ff->fm->fc->tuned.options.parallel_direct_writes)
+		ff->open_flags |= FOPEN_PARALLEL_DIRECT_WRITES;
 }

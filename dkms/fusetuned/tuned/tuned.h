@@ -19,6 +19,7 @@ struct seq_file;
 struct tuned_options {
 	unsigned int max_pages;
 	bool no_file_caps;
+	bool parallel_direct_writes;
 };
 
 /* In each connection. */
@@ -48,6 +49,9 @@ void tuned_settle(struct fuse_conn *fc, const struct fuse_init_out *arg);
 
 /* Whether a mount without file capabilities has this attribute hidden. */
 bool tuned_hides_xattr(struct inode *inode, const char *name);
+
+/* As if the server had answered to OPEN or CREATE what the mount option says. */
+void tuned_open_flags(struct fuse_file *ff);
 
 /* control.c */
 
