@@ -387,6 +387,28 @@ def check_max_pages_changes_under_load() -> None:
             assert (SOURCE / "file").read_bytes() == data
 
 
+def check_what_init_settled_on() -> None:
+    """The connection's `init` says what the server's own counters say."""
+    load()
+    fresh_source()
+    for options, flagged in ((("max_write=256K",), False), (("writeback",), True)):
+        with tuned(*options, "max_readahead=64K", mount="max_pages=200+max_read=131072") as mirror:
+            file = CONTROL / mirror.bdi.partition(":")[2] / "init"
+            said = dict(line.split(" ", 1) for line in file.read_text().splitlines())
+            server = mirror.counters()["init"]
+            expected = 64 if not flagged else 200
+            assert said["max_pages"] == str(expected), said
+            assert said["max_write"] == str(server["max_write"]), said
+            assert said["max_read"] == "131072", said
+            assert said["max_readahead"] == "65536", said
+            assert 38 <= int(said["minor"]) <= server["proto_minor"] or KERNEL < (6, 12), said
+            flags = said["flags"].split()
+            assert ("writeback_cache" in flags) == flagged, flags
+            assert {"async_read", "max_pages", "parallel_dirops", "init_ext"} <= set(flags)
+            assert not [flag for flag in flags if flag.startswith("bit")]
+            expect_errno(errno.EINVAL, partial(file.write_text, "x"))
+
+
 def check_no_file_caps() -> None:
     """No write asks for capabilities; there are none to be had on such a mount."""
     load()

@@ -168,6 +168,10 @@ void tuned_settle(struct fuse_conn *fc, const struct fuse_init_out *arg)
 	/* A server that does not know of max_pages never met the limit. */
 	fc->max_pages = min(fc->max_pages, fc->max_pages_limit);
 	WRITE_ONCE(fc->tuned.max_pages, fc->max_pages);
+	fc->tuned.max_readahead = arg->max_readahead;
+	fc->tuned.flags = arg->flags;
+	if (arg->flags & FUSE_INIT_EXT)
+		fc->tuned.flags |= (u64)arg->flags2 << 32;
 	/* Pairs with settled_conn(): who sees it sees what is above. */
 	smp_store_release(&fc->tuned.settled, true);
 }

@@ -27,6 +27,9 @@ struct tuned_conn {
 	struct tuned_options options;
 	/* Pages a request now, at most fuse_conn.max_pages, for which there is room. */
 	unsigned int max_pages;
+	/* What the server answered to INIT, where the connection does not keep it. */
+	u64 flags;
+	unsigned int max_readahead;
 	/* INIT has been answered: what it settled on may be read. */
 	bool settled;
 };
@@ -61,7 +64,7 @@ struct tuned_ctl_file {
 	const struct file_operations *fops;
 };
 
-#define TUNED_CTL_FILES 1
+#define TUNED_CTL_FILES 2
 extern const struct tuned_ctl_file tuned_ctl_files[TUNED_CTL_FILES];
 
 /*
