@@ -9,13 +9,15 @@ TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-ven
 	attr bindfs e2fsprogs kmod openssh-client openssh-server procps shellcheck sshfs strace \
 	libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
+KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap qemu-system-x86 tar util-linux xz-utils
 BENCH_PACKAGES = python3-optuna
 
 PREFIX = /usr
 MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps demo check lint install test test-versions test-system bench bench-search clean
+.PHONY: all deps test-deps demo check lint install test test-versions test-system test-kernel \
+	bench bench-search clean
 
 all: $(MIRRORFS)
 
@@ -69,6 +71,12 @@ test-versions:
 test-system: test-deps $(MIRRORFS)
 	$(call install,$(SYSTEM_PACKAGES))
 	$(PYTHON) -m pytest tests/system
+
+# The module fusetuned: made from the sources of three Debian suites, built there, and run on their
+# kernels in virtual machines.
+test-kernel: test-deps
+	$(call install,$(KERNEL_PACKAGES))
+	nice $(PYTHON) -m pytest tests/kernel
 
 bench: $(MIRRORFS) test-deps
 	$(call install,$(SYSTEM_PACKAGES))

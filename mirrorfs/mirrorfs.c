@@ -268,14 +268,26 @@ out:
 
 static int mount_and_serve(struct mirror *mirror)
 {
-	int status = EXIT_RUNTIME;
+	const struct options *opts = &mirror->opts;
+	char device[32];
+	int fd = -1, status = EXIT_RUNTIME;
 
-	if (fuse_session_mount(mirror->session, mirror->opts.mountpoint) != 0) {
+	if (opts->tuned) {
+		fd = tuned_mount(opts);
+		if (fd == -1)
+			return status;
+		snprintf(device, sizeof(device), "/dev/fd/%d", fd);
+	}
+	if (fuse_session_mount(mirror->session, opts->tuned ? device : opts->mountpoint) != 0) {
 		fprintf(stderr, "mirrorfs: %s: cannot mount; see the line above\n",
-			mirror->opts.mountpoint);
+			opts->mountpoint);
+		if (opts->tuned)
+			tuned_unmount(opts, fd);
 		return status;
 	}
 	status = serve(mirror);
+	if (opts->tuned)
+		tuned_unmount(opts, fd);
 	fuse_session_unmount(mirror->session);
 	counters_write(true);
 	return status;

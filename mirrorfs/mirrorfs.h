@@ -52,6 +52,8 @@ struct options {
 	char *source;		/* resolved */
 	char *mountpoint;	/* resolved */
 	char *counters;		/* resolved */
+	char *tuned_options;	/* joined by + */
+	char *not_tuned;	/* an option that only libfuse's own mount has */
 	bool foreground;
 	bool debug;
 	bool singlethread;
@@ -63,6 +65,7 @@ struct options {
 	bool no_xattr;
 	bool clone_fd;
 	bool fsname_given;
+	bool tuned;
 	bool help;
 	bool version;
 	unsigned int splice;
@@ -86,6 +89,16 @@ struct options {
 int options_parse(struct options *opts, struct fuse_args *args);
 void options_free(struct options *opts);
 void options_help(const char *program);
+
+/* tuned.c */
+
+/*
+ * Mounts by the module fusetuned. Returns the open device, or -1 after one
+ * line on stderr.
+ */
+int tuned_mount(const struct options *opts);
+/* Unmounts what tuned_mount() mounted, if it still is. */
+void tuned_unmount(const struct options *opts, int fd);
 
 /* throttle.c */
 

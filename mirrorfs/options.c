@@ -25,7 +25,7 @@
 #define MAX_WRITE_RANGE "4K to 1M with this libfuse"
 #endif
 
-enum kind { FLAG, SIZE, NUMBER, DURATION, SECONDS, PATHNAME, SPLICE };
+enum kind { FLAG, SIZE, NUMBER, DURATION, SECONDS, PATHNAME, LIST, SPLICE };
 
 struct option {
 	const char *name;
@@ -76,6 +76,10 @@ static const struct option table[] = {
 	  "delayed requests served at once, the others queue\n(default: as many as there are threads)" },
 	{ "bandwidth", SIZE, AT(bandwidth), 4 * KIB, TIB, "4K to 1024G bytes a second",
 	  "READ and WRITE data together stay below this" },
+	{ "tuned", FLAG, AT(tuned), 0, 0, "",
+	  "mount by the module fusetuned, as root; what is the\nmount's own goes into tuned_options then" },
+	{ "tuned_options", LIST, AT(tuned_options), 0, 0, "names and name=value joined by +",
+	  "mount options for the module fusetuned" },
 	{ "counters", PATHNAME, AT(counters), 0, 0, "file outside the mount",
 	  "request counts as JSON: at start, at SIGUSR1, after\nSIGUSR2 (which zeroes them) and at exit" },
 };
@@ -248,6 +252,7 @@ static int take_option(struct options *opts, const struct option *option, const 
 		*(bool *)field = true;
 		return 0;
 	case PATHNAME:
+	case LIST:
 		if (!*text)
 			return value_error(arg, option);
 		return set_text(field, text);
@@ -293,7 +298,7 @@ static int take_plain(struct options *opts, int key, const char *arg)
 		return 0;
 	case KEY_FSNAME:
 		opts->fsname_given = true;
-		return 1;
+		break;
 	case FUSE_OPT_KEY_NONOPT:
 		if (!opts->source)
 			return set_text(&opts->source, arg);
@@ -302,7 +307,7 @@ static int take_plain(struct options *opts, int key, const char *arg)
 		usage_error(arg, "one argument too many", "give SOURCE and MOUNTPOINT only");
 		return -1;
 	}
-	return 1;
+	return set_text(&opts->not_tuned, arg) == 0 ? 1 : -1;
 }
 
 /* fuse_opt's callback: 1 keeps the argument for libfuse, -1 is an error. */
@@ -447,6 +452,15 @@ static int check_combinations(const struct options *opts)
 	if (opts->writeback && opts->direct_io)
 		return usage_error("-o writeback,direct_io", "direct I/O leaves nothing to write back",
 				   "leave one out");
+	if (opts->tuned && opts->not_tuned)
+		return usage_error(opts->not_tuned, "is for libfuse's own mount",
+				   "leave it out, or give it in tuned_options=");
+	if (opts->tuned && opts->clone_fd)
+		return usage_error("-o tuned,clone_fd", "libfuse clones /dev/fuse only",
+				   "leave one out");
+	if (opts->tuned_options && !opts->tuned)
+		return usage_error("-o tuned_options", "only the module fusetuned knows them",
+				   "give tuned too");
 	if (opts->served && !opts->delay_ns && !opts->read_delay_ns && !opts->write_delay_ns)
 		return usage_error("-o served", "no request takes time that others could wait for",
 				   "give delay=, read_delay= or write_delay= too");
@@ -486,6 +500,8 @@ void options_free(struct options *opts)
 	free(opts->source);
 	free(opts->mountpoint);
 	free(opts->counters);
+	free(opts->tuned_options);
+	free(opts->not_tuned);
 }
 
 static void help_lines(const char *text)
@@ -502,7 +518,8 @@ void options_help(const char *program)
 {
 	static const char *const values[] = {
 		[SIZE] = "=SIZE", [NUMBER] = "=N", [DURATION] = "=TIME",
-		[SECONDS] = "=SECONDS", [PATHNAME] = "=FILE", [SPLICE] = "=LIST",
+		[SECONDS] = "=SECONDS", [PATHNAME] = "=FILE", [LIST] = "=LIST",
+		[SPLICE] = "=LIST",
 	};
 	size_t i;
 

@@ -861,6 +861,10 @@ def refused(status: int, reason: str, *arguments: str | Path) -> None:
         ("writeback,direct_io", "leave one out"),
         ("passthrough,writeback", "leave one out"),
         ("counters=", "counters="),
+        ("tuned,allow_other", "give it in tuned_options="),
+        ("tuned,clone_fd", "leave one out"),
+        ("tuned_options=max_pages=64", "give tuned too"),
+        ("tuned,tuned_options=", "joined by +"),
     ],
 )
 def test_bad_options_are_refused(source: Path, mountpoint: Path, option: str, reason: str) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.native.mirror import CHECKOUT
@@ -25,13 +26,16 @@ _OPTIONS = (
     # Only what fusetune installs there shall change the kernel's values: they are the host's, too.
     '--customize-hook=rm -f "$1"/usr/lib/sysctl.d/* "$1"/etc/sysctl.d/*',
 )
-_SOURCE = ("Created-By: Packages", "Origin: Debian", "Label: Debian")
 
 
-def _archive() -> str:
-    """Return the address of the Debian archive that this host's apt uses."""
+def archive(label: str = "Debian") -> str:
+    """Return the address of the Debian archive that this host's apt uses.
+
+    ``label`` is that of its Release file: security updates have ``Debian-Security``.
+    """
+    source = ("Created-By: Packages", "Origin: Debian", f"Label: {label}")
     listed = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI)", *_SOURCE],
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)", *source],
         check=True,
         capture_output=True,
         text=True,
@@ -42,21 +46,30 @@ def _archive() -> str:
     return min(listed.stdout.split())
 
 
-def tree(suite: str) -> Path:
-    """Return the folder of a Debian ``suite``, made first (half a minute) if it is not there."""
+def made(suite: str, kind: str, options: Sequence[str], *sources: str) -> Path:
+    """Return the folder of a Debian ``suite``, made first (minutes) if it is not there.
+
+    ``options`` and ``sources`` (addresses or lines for apt) are mmdebstrap's; ``kind`` tells in the
+    folder's name what it is for. Options that changed make another folder.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache")) / "fusetune" / "trees"
     cache.mkdir(parents=True, exist_ok=True)
-    made_from = hashlib.sha256("\n".join(_OPTIONS).encode()).hexdigest()[:12]
-    folder = cache / f"{suite}-system-{made_from}"
+    made_from = hashlib.sha256("\n".join(options).encode()).hexdigest()[:12]
+    folder = cache / f"{suite}-{kind}-{made_from}"
     new = cache / f"{folder.name}.new"
     with (cache / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             shutil.rmtree(new, ignore_errors=True)
-            command = ["mmdebstrap", "--quiet", *_OPTIONS, suite, str(new), _archive()]
-            subprocess.run(command, check=True, timeout=900)
+            command = ["mmdebstrap", "--quiet", *options, suite, str(new), *sources]
+            subprocess.run(command, check=True, timeout=1800)
             new.rename(folder)
     return folder
+
+
+def tree(suite: str) -> Path:
+    """Return the folder that containers boot, made first (half a minute) if it is not there."""
+    return made(suite, "system", _OPTIONS, archive())
 
 
 def install(folder: Path) -> None:

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// Kernels of one series differ in whether the user's file or its path is wanted: tuned.h knows.
+@@
+expression file, flags, path, cred;
+@@
+- backing_file_open(\( &file->f_path \| file \), flags, path, cred)
++ tuned_backing_file_open(file, flags, path, cred)

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Our files in a connection's folder of the control filesystem.
+ */
+#include "fuse_i.h"
+/* Where a series has the references to a connection declared apart. */
+#if __has_include("dev.h")
+#include "dev.h"
+#endif
+
+#include <linux/fs.h>
+#include <linux/kstrtox.h>
+#include <linux/slab.h>
+#include <linux/stat.h>
+#include <linux/uaccess.h>
+
+/* The file's connection once INIT has been answered, or an error. */
+static struct fuse_conn *settled_conn(struct file *file)
+{
+	struct fuse_conn *fc;
+
+	mutex_lock(&fuse_mutex);
+	fc = file_inode(file)->i_private;
+	if (!fc)
+		fc = ERR_PTR(-ENODEV);
+	/* Pairs with tuned_settle(). */
+	else if (!smp_load_acquire(&fc->tuned.settled))
+		fc = ERR_PTR(-EAGAIN);
+	else
+		fc = fuse_conn_get(fc);
+	mutex_unlock(&fuse_mutex);
+	return fc;
+}
+
+static ssize_t max_pages_read(struct file *file, char __user *buf, size_t len, loff_t *ppos)
+{
+	struct fuse_conn *fc = settled_conn(file);
+	char text[16];
+	int size;
+
+	if (IS_ERR(fc))
+		return PTR_ERR(fc);
+	size = scnprintf(text, sizeof(text), "%u\n", tuned_max_pages(fc));
+	fuse_conn_put(fc);
+	return simple_read_from_buffer(buf, len, ppos, text, size);
+}
+
+static ssize_t max_pages_write(struct file *file, const char __user *buf, size_t len,
+			       loff_t *ppos)
+{
+	struct fuse_conn *fc;
+	unsigned int pages;
+	ssize_t res = len;
+
+	if (*ppos || kstrtouint_from_user(buf, len, 0, &pages))
+		return -EINVAL;
+	fc = settled_conn(file);
+	if (IS_ERR(fc))
+		return PTR_ERR(fc);
+	if (pages >= 1 && pages <= fc->max_pages)
+		WRITE_ONCE(fc->tuned.max_pages, pages);
+	else
+		res = -EINVAL;
+	fuse_conn_put(fc);
+	return res;
+}
+
+static const struct file_operations max_pages_ops = {
+	.owner = THIS_MODULE,
+	.open = nonseekable_open,
+	.read = max_pages_read,
+	.write = max_pages_write,
+};
+
+/* The protocol's flags by their bits; which there are grows, what they mean stays. */
+static const char *const init_flags[] = {
+	"async_read", "posix_locks", "file_ops", "atomic_o_trunc",
+	"export_support", "big_writes", "dont_mask", "splice_write",
+	"splice_move", "splice_read", "flock_locks", "has_ioctl_dir",
+	"auto_inval_data", "do_readdirplus", "readdirplus_auto", "async_dio",
+	"writeback_cache", "no_open_support", "parallel_dirops", "handle_killpriv",
+	"posix_acl", "abort_error", "max_pages", "cache_symlinks",
+	"no_opendir_support", "explicit_inval_data", "map_alignment", "submounts",
+	"handle_killpriv_v2", "setxattr_ext", "init_ext", "init_reserved",
+	"security_ctx", "has_inode_dax", "create_supp_group", "has_expire_only",
+	"direct_io_allow_mmap", "passthrough", "no_export_support", "has_resend",
+	"allow_idmap", "over_io_uring", "request_timeout",
+};
+static_assert(FUSE_WRITEBACK_CACHE == 1 << 16);
+static_assert(FUSE_INIT_EXT == 1 << 30);
+static_assert(FUSE_HAS_INODE_DAX == 1ULL << 33);
+
+static int format_init(const struct fuse_conn *fc, char *text, int room)
+{
+	unsigned int bit;
+	int used;
+
+	used = scnprintf(text, room,
+			 "minor %u\nmax_write %u\nmax_read %u\nmax_readahead %u\nmax_pages %u\nflags",
+			 fc->minor, fc->max_write, fc->max_read, fc->tuned.max_readahead,
+			 fc->max_pages);
+	for (bit = 0; bit < 64; bit++) {
+		if (!(fc->tuned.flags & BIT_ULL(bit)))
+			continue;
+		if (bit < ARRAY_SIZE(init_flags))
+			used += scnprintf(text + used, room - used, " %s", init_flags[bit]);
+		else
+			used += scnprintf(text + used, room - used, " bit%u", bit);
+	}
+	return used + scnprintf(text + used, room - used, "\n");
+}
+
+static ssize_t init_read(struct file *file, char __user *buf, size_t len, loff_t *ppos)
+{
+	struct fuse_conn *fc;
+	ssize_t res = -ENOMEM;
+	char *text;
+
+	fc = settled_conn(file);
+	if (IS_ERR(fc))
+		return PTR_ERR(fc);
+	text = kmalloc(PAGE_SIZE, GFP_KERNEL);
+	if (text)
+		res = simple_read_from_buffer(buf, len, ppos, text,
+					      format_init(fc, text, PAGE_SIZE));
+	kfree(text);
+	fuse_conn_put(fc);
+	return res;
+}
+
+static const struct file_operations init_ops = {
+	.owner = THIS_MODULE,
+	.open = nonseekable_open,
+	.read = init_read,
+};
+
+const struct tuned_ctl_file tuned_ctl_files[TUNED_CTL_FILES] = {
+	{ "init", S_IFREG | 0400, &init_ops },
+	{ "max_pages", S_IFREG | 0600, &max_pages_ops },
+};

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The module's parameter and the mount options.
+ */
+#include "fuse_i.h"
+
+#include <linux/capability.h>
+#include <linux/file.h>
+#include <linux/fs_context.h>
+#include <linux/fs_parser.h>
+#include <linux/magic.h>
+#include <linux/module.h>
+#include <linux/seq_file.h>
+#include <linux/xattr.h>
+
+/* INIT carries it in 16 bits. */
+#define MOST_PAGES U16_MAX
+#define LEAST_PAGES_PER_REQ FUSE_DEFAULT_MAX_PAGES_PER_REQ
+
+/* What a series allows by itself: a constant, later a sysctl. */
+#ifdef FUSE_MAX_MAX_PAGES
+#define STOCK_PAGES FUSE_MAX_MAX_PAGES
+#else
+#define STOCK_PAGES READ_ONCE(fuse_max_pages_limit)
+#endif
+
+#define PIPE_LIMIT "/proc/sys/fs/pipe-max-size"
+
+/*
+ * Pages that a pipe may hold: what a request needs to be moved by splice(2). The
+ * variable is fs/pipe.c's own; a file of another name or file system is not it.
+ */
+static int pipe_pages(unsigned int *pages)
+{
+	struct file *file = filp_open(PIPE_LIMIT, O_RDONLY, 0);
+	char text[16] = "";
+	unsigned int bytes;
+	loff_t pos = 0;
+	ssize_t length;
+
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	length = -EINVAL;
+	if (file_inode(file)->i_sb->s_magic == PROC_SUPER_MAGIC)
+		length = kernel_read(file, text, sizeof(text) - 1, &pos);
+	fput(file);
+	if (length < 0)
+		return length;
+	if (kstrtouint(strim(text), 10, &bytes))
+		return -EINVAL;
+	*pages = min_t(unsigned int, bytes >> PAGE_SHIFT, MOST_PAGES);
+	return 0;
+}
+
+/* 0: as the kernel's own FUSE. */
+static unsigned int max_pages_per_req;
+
+static int set_max_pages_per_req(const char *text, const struct kernel_param *param)
+{
+	unsigned int pages, most;
+	int err;
+
+	err = kstrtouint(text, 0, &pages);
+	if (err)
+		return -EINVAL;
+	if (pages) {
+		err = pipe_pages(&most);
+		if (err)
+			return err;
+		if (pages < LEAST_PAGES_PER_REQ || pages > most)
+			return -EINVAL;
+	}
+	WRITE_ONCE(max_pages_per_req, pages);
+	return 0;
+}
+
+static const struct kernel_param_ops max_pages_per_req_ops = {
+	.set = set_max_pages_per_req,
+	.get = param_get_uint,
+};
+
+module_param_cb(max_pages_per_req, &max_pages_per_req_ops, &max_pages_per_req, 0644);
+__MODULE_PARM_TYPE(max_pages_per_req, "uint");
+MODULE_PARM_DESC(max_pages_per_req,
+		 "Pages a request of new mounts: 32 to what fs.pipe-max-size holds; 0: as stock");
+
+enum {
+	OPT_MAX_PAGES,
+	OPT_NO_FILE_CAPS,
+	OPT_PARALLEL_DIRECT_WRITES,
+};
+
+static const struct fs_parameter_spec tuned_parameters[] = {
+	fsparam_u32("max_pages", OPT_MAX_PAGES),
+	fsparam_flag("no_file_caps", OPT_NO_FILE_CAPS),
+	fsparam_flag("parallel_direct_writes", OPT_PARALLEL_DIRECT_WRITES),
+	{}
+};
+
+/*
+ * Who mounts in a user namespace of his own may ask for less than the
+ * administrator's limit, not for more.
+ */
+static int parse_max_pages(struct fs_context *fsc, unsigned int pages,
+			   struct tuned_options *options)
+{
+	unsigned int most = READ_ONCE(max_pages_per_req);
+	int err;
+
+	if (options->max_pages)
+		return invalfc(fsc, "max_pages is there twice");
+	if (!most)
+		most = STOCK_PAGES;
+	if (capable(CAP_SYS_ADMIN)) {
+		err = pipe_pages(&most);
+		if (err)
+			return err;
+	}
+	if (!pages || pages > most)
+		return invalfc(fsc, "max_pages may be 1 to %u", most);
+	options->max_pages = pages;
+	return 0;
+}
+
+int tuned_parse_param(struct fs_context *fsc, struct fs_parameter *param,
+		      struct tuned_options *options)
+{
+	struct fs_parse_result result;
+	int opt = fs_parse(fsc, tuned_parameters, param, &result);
+
+	switch (opt) {
+	case OPT_MAX_PAGES:
+		return parse_max_pages(fsc, result.uint_32, options);
+	case OPT_NO_FILE_CAPS:
+		options->no_file_caps = true;
+		return 0;
+	case OPT_PARALLEL_DIRECT_WRITES:
+		options->parallel_direct_writes = true;
+		return 0;
+	default:
+		return opt;
+	}
+}
+
+void tuned_show_options(struct seq_file *m, struct fuse_conn *fc)
+{
+	const struct tuned_options *options = &fc->tuned.options;
+
+	if (options->max_pages)
+		seq_printf(m, ",max_pages=%u", options->max_pages);
+	if (options->no_file_caps)
+		seq_puts(m, ",no_file_caps");
+	if (options->parallel_direct_writes)
+		seq_puts(m, ",parallel_direct_writes");
+}
+
+void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options)
+{
+	unsigned int pages = options->max_pages ?: READ_ONCE(max_pages_per_req);
+
+	fc->tuned.options = *options;
+	if (pages)
+		fc->max_pages_limit = pages;
+}
+
+void tuned_settle(struct fuse_conn *fc, const struct fuse_init_out *arg)
+{
+	/* A server that does not know of max_pages never met the limit. */
+	fc->max_pages = min(fc->max_pages, fc->max_pages_limit);
+	WRITE_ONCE(fc->tuned.max_pages, fc->max_pages);
+	fc->tuned.max_readahead = arg->max_readahead;
+	fc->tuned.flags = arg->flags;
+	if (arg->flags & FUSE_INIT_EXT)
+		fc->tuned.flags |= (u64)arg->flags2 << 32;
+	/* Pairs with settled_conn(): who sees it sees what is above. */
+	smp_store_release(&fc->tuned.settled, true);
+}
+
+/*
+ * Before each write the kernel asks for a file's capabilities, to take them
+ * away. Where there are none, there is nothing to ask for.
+ */
+bool tuned_hides_xattr(struct inode *inode, const char *name)
+{
+	return get_fuse_conn(inode)->tuned.options.no_file_caps &&
+	       !strcmp(name, XATTR_NAME_CAPS);
+}
+
+void tuned_open_flags(struct fuse_file *ff)
+{
+	if (ff->fm->fc->tuned.options.parallel_direct_writes)
+		ff->open_flags |= FOPEN_PARALLEL_DIRECT_WRITES;
+}

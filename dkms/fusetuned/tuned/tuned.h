@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the kernel's FUSE code, changed by rules.toml and rules/, knows of ours.
+ */
+#ifndef TUNED_H
+#define TUNED_H
+
+#include <linux/fs.h>
+#include <linux/types.h>
+
+struct fs_context;
+struct fs_parameter;
+struct fuse_conn;
+struct fuse_file;
+struct fuse_init_out;
+struct seq_file;
+
+/* Mount options; zero where not given. */
+struct tuned_options {
+	unsigned int max_pages;
+	bool no_file_caps;
+	bool parallel_direct_writes;
+};
+
+/* In each connection. */
+struct tuned_conn {
+	struct tuned_options options;
+	/* Pages a request now, at most fuse_conn.max_pages, for which there is room. */
+	unsigned int max_pages;
+	/* What the server answered to INIT, where the connection does not keep it. */
+	u64 flags;
+	unsigned int max_readahead;
+	/* INIT has been answered: what it settled on may be read. */
+	bool settled;
+};
+
+/*
+ * For what decides when a request is full. What makes room for it goes on using
+ * fuse_conn.max_pages, for this one may change between the two.
+ */
+#define tuned_max_pages(fc) READ_ONCE((fc)->tuned.max_pages)
+
+/* options.c */
+
+/* Returns -ENOPARAM for what is not ours. */
+int tuned_parse_param(struct fs_context *fsc, struct fs_parameter *param,
+		      struct tuned_options *options);
+void tuned_show_options(struct seq_file *m, struct fuse_conn *fc);
+void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options);
+/* Before the first request that is not INIT. */
+void tuned_settle(struct fuse_conn *fc, const struct fuse_init_out *arg);
+
+/* Whether a mount without file capabilities has this attribute hidden. */
+bool tuned_hides_xattr(struct inode *inode, const char *name);
+
+/* As if the server had answered to OPEN or CREATE what the mount option says. */
+void tuned_open_flags(struct fuse_file *ff);
+
+/* control.c */
+
+struct tuned_ctl_file {
+	const char *name;
+	umode_t mode;
+	const struct file_operations *fops;
+};
+
+#define TUNED_CTL_FILES 2
+extern const struct tuned_ctl_file tuned_ctl_files[TUNED_CTL_FILES];
+
+/*
+ * Adds our files to a connection's folder; whether that worked. For the one
+ * function of fs/fuse that knows fuse_ctl_add_dentry(), whose parameters
+ * between mode and operations differ from series to series.
+ */
+#define tuned_ctl_add(parent, fc, ...)						\
+({										\
+	const struct tuned_ctl_file *__file = tuned_ctl_files;			\
+										\
+	while (__file < tuned_ctl_files + TUNED_CTL_FILES &&			\
+	       fuse_ctl_add_dentry(parent, fc, __file->name, __file->mode,	\
+				   __VA_ARGS__, __file->fops))			\
+		__file++;							\
+	__file == tuned_ctl_files + TUNED_CTL_FILES;				\
+})
+
+/* Kbuild looks up which of the two a kernel's headers have. */
+#ifdef TUNED_BACKING_BY_PATH
+#define tuned_backing_file_open(file, flags, path, cred) \
+	backing_file_open(&(file)->f_path, flags, path, cred)
+#else
+#define tuned_backing_file_open(file, flags, path, cred) \
+	backing_file_open(file, flags, path, cred)
+#endif
+
+#endif

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Virtual machines that run the checks of guest.py on a Debian kernel with fusetuned."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.kernel.suites import RIG, USERLAND, Suite
+from tests.native.mirror import CHECKOUT
+
+#: Seconds: emulated machines are some ten times slower than the host.
+PATIENCE = 420.0
+_START = """\
+# SPDX-License-Identifier: GPL-2.0-or-later
+cd /rig/checkout
+exec python3 -B -m tests.kernel.guest >/dev/ttyS1 2>&1
+"""
+#: Runs in the tree of a suite, /usr/src/fusetuned-* being what import.py made.
+_BUILD = """
+kernel=$(ls /lib/modules)
+module=fusetuned/$(sed -n 's/^PACKAGE_VERSION="\\(.*\\)"/\\1/p' /usr/src/fusetuned-*/dkms.conf)
+dkms add "$module"
+dkms install "$module" -k "$kernel" || { cat /var/lib/dkms/"$module"/build/make.log; exit 1; }
+dkms status | grep -F "$kernel" | grep -F installed
+cat "$(find -L /var/lib/dkms/fusetuned -name make.log | head -n 1)"
+mkdir -p "/out/lib/modules/$kernel/kernel/fs"
+cd "/lib/modules/$kernel"
+cp -r updates modules.order modules.builtin modules.builtin.modinfo "/out/lib/modules/$kernel"
+cp -r kernel/fs/fuse "/out/lib/modules/$kernel/kernel/fs"
+depmod -b /out "$kernel"
+"""
+
+
+@dataclass
+class Results:
+    """What a machine said: an entry a check, in order, and its console."""
+
+    checks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    complete: bool = False
+    console: str = ""
+
+
+def build(suite: Suite, module: Path, out: Path) -> str:
+    """Build by dkms, in the suite's tree, what import.py put into ``module``; return what it said.
+
+    ``out``/lib/modules is then what a machine needs. Raises RuntimeError with dkms's output.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    done = suite.inside(out, {module: "/usr/src/fusetuned-" + version(module)}, _BUILD)
+    if done.returncode:
+        raise RuntimeError(f"{suite.name}: {done.stdout}")
+    return done.stdout
+
+
+def version(module: Path) -> str:
+    """Return the version in a module's dkms.conf."""
+    line = next(
+        line
+        for line in (module / "dkms.conf").read_text().splitlines()
+        if line.startswith("PACKAGE_VERSION=")
+    )
+    return line.partition("=")[2].strip('"')
+
+
+def build_mirrorfs(out: Path) -> None:
+    """Build mirrorfs for the machines' userland as ``out``/mirrorfs."""
+    folders = {CHECKOUT / "mirrorfs": "/checkout/mirrorfs"}
+    done = USERLAND.inside(
+        out,
+        folders,
+        "make -s -C /checkout/mirrorfs BUILD=/tmp/build && cp /tmp/build/mirrorfs /out",
+    )
+    if done.returncode:
+        raise RuntimeError(done.stdout)
+
+
+def _base_image() -> Path:
+    """Return the image every machine starts from, made first if it is not there."""
+    tree = USERLAND.tree()
+    made_by = hashlib.sha256(RIG.read_bytes()).hexdigest()[:12]
+    image = tree.with_name(f"{tree.name}-{made_by}.ext4")
+    if not image.exists():
+        for old in tree.parent.glob(f"{tree.name}-*.ext4"):
+            old.unlink()
+        subprocess.run([RIG, "image", tree, image], check=True, timeout=600)
+    return image
+
+
+def _stage(scratch: Path, built: Path) -> Path:
+    """Return the image of the machine's second disk: modules, mirrorfs and the checks."""
+    stage = scratch / "stage"
+    shutil.copytree(built / "lib", stage / "lib")
+    checkout = stage / "checkout"
+    for name in (
+        "__init__.py",
+        "native/__init__.py",
+        "native/mirror.py",
+        "kernel/__init__.py",
+        "kernel/guest.py",
+    ):
+        copy = checkout / "tests" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / "tests" / name, copy)
+    (checkout / "build").mkdir()
+    build_mirrorfs(checkout / "build")
+    (stage / "start").write_text(_START)
+    image = scratch / "stage.ext4"
+    make: list[str | Path] = [
+        "mke2fs",
+        "-q",
+        "-t",
+        "ext4",
+        "-O",
+        "^has_journal",
+        "-d",
+        stage,
+        image,
+        "64M",
+    ]
+    subprocess.run(make, check=True, timeout=60)
+    return image
+
+
+def _qemu(suite: Suite, scratch: Path, disks: tuple[Path, ...]) -> list[str | Path]:
+    boot = suite.tree() / "boot"
+    kernel = suite.kernel()
+    append = "root=/dev/vda ro console=ttyS0 panic=-1 mitigations=off quiet init=/rig-init"
+    command: list[str | Path] = ["setpriv", "--pdeathsig=KILL", "qemu-system-x86_64"]
+    command += ["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1G"]
+    command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    command += ["-kernel", boot / f"vmlinuz-{kernel}", "-initrd", boot / f"initrd.img-{kernel}"]
+    command += ["-append", append]
+    for disk in disks:
+        command += ["-drive", f"file={disk},format=raw,if=virtio,readonly=on"]
+    for name in ("console", "results"):
+        command += ["-serial", f"file:{scratch / name}"]
+    return command
+
+
+def _read(scratch: Path) -> Results:
+    results = Results()
+    for name in ("console", "results"):
+        path = scratch / name
+        results.console += path.read_text(errors="replace") if path.exists() else ""
+    for line in results.console.splitlines():
+        if not line.startswith('{"check"'):
+            continue
+        entry = json.loads(line)
+        results.checks[entry["check"]] = entry
+        results.complete |= entry["check"] == "end"
+    return results
+
+
+def run(suite: Suite, built: Path) -> Results:
+    """Boot the suite's kernel with the modules in ``built``, and return what the checks said."""
+    with tempfile.TemporaryDirectory(prefix="fusetune-machine-") as folder:
+        scratch = Path(folder)
+        disks = (_base_image(), _stage(scratch, built))
+        with subprocess.Popen(_qemu(suite, scratch, disks), stdin=subprocess.DEVNULL) as machine:
+            try:
+                machine.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                pass  # what it said so far tells where it stands
+            finally:
+                machine.kill()
+        return _read(scratch)

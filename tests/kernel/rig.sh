@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# The parts of the kernel tests that need mounts, each in namespaces of its own
+# that end with this script, however it ends.
+#
+#   rig.sh inside TREE OUT [FOLDER=PATH...] -- COMMAND...
+#       Runs a command in a tree, which stays as it is. OUT is /out there, and
+#       each FOLDER is seen, unchangeable, at PATH.
+#   rig.sh image TREE FILE
+#       Makes a file system image of what a virtual machine needs of a tree.
+set -euo pipefail
+
+if [[ ${RIG_INSIDE-} != yes ]]; then
+	[[ $(id -u) == 0 ]] || { echo "rig: run as root" >&2; exit 1; }
+	RIG_INSIDE=yes exec unshare --mount --propagation private --pid --fork --kill-child \
+		--net -- "$0" "$@"
+fi
+
+merged=/run/fusetune-rig
+mkdir -p "$merged"
+mount -t tmpfs tmpfs "$merged"
+
+# The tree at $merged/root, its changes in memory.
+overlay() {
+	mkdir "$merged/upper" "$merged/work" "$merged/root"
+	mount -t overlay -o "lowerdir=$1,upperdir=$merged/upper,workdir=$merged/work" \
+		overlay "$merged/root"
+}
+
+inside() {
+	local out=$2 root=$merged/root bound
+	overlay "$1"
+	shift 2
+	mount --rbind /dev "$root/dev"
+	mount -t proc proc "$root/proc"
+	mkdir -p "$root/out"
+	mount --bind "$out" "$root/out"
+	while [[ $1 != -- ]]; do
+		bound=$root${1#*=}
+		mkdir -p "$bound"
+		mount --bind -o ro "${1%%=*}" "$bound"
+		shift
+	done
+	shift
+	chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C "$@"
+}
+
+# Compilers, sources and kernels are left out: the machine gets its modules on
+# a disk of its own, and starts what is there.
+image() {
+	local root=$merged/root folder
+	overlay "$1"
+	for folder in usr/src usr/lib/gcc usr/lib/modules usr/share/doc usr/share/locale boot \
+		var/cache/apt var/lib/apt/lists; do
+		mkdir -p "$root/$folder"
+		mount -t tmpfs tmpfs "$root/$folder"
+	done
+	mkdir -p "$root/rig"
+	cat >"$root/rig-init" <<'INIT'
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mountpoint -q /dev || mount -t devtmpfs devtmpfs /dev
+for folder in /run /tmp /mnt /srv /var/tmp; do mount -t tmpfs tmpfs "$folder"; done
+mount -o ro /dev/vdb /rig
+mount --bind /rig/lib/modules /usr/lib/modules
+sh /rig/start </dev/null
+echo b >/proc/sysrq-trigger
+INIT
+	chmod 755 "$root/rig-init"
+	rm -f "$2.new"
+	mke2fs -q -t ext4 -O ^has_journal -d "$root" "$2.new" 2500M
+	mv "$2.new" "$2"
+}
+
+"$@"

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Debian suites whose kernels fusetuned supports, each as a tree with its own compiler."""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.native.mirror import CHECKOUT
+from tests.system import tree
+
+RIG = Path(__file__).with_name("rig.sh")
+IMPORT = CHECKOUT / "dkms" / "fusetuned" / "import.py"
+_PACKAGES = (
+    *("linux-image-amd64", "linux-headers-amd64", "initramfs-tools", "kmod"),
+    *("dkms", "gcc", "make", "libc6-dev", "xz-utils"),
+    *("fuse3", "libfuse3-dev", "pkg-config", "procps", "python3"),
+)
+#: What a copy of the kernel's source is cut down to, as tar's patterns.
+_SOURCE = ("*/Makefile", "*/fs/fuse/*", "*/include/uapi/linux/fuse.h")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A Debian suite and the kernel series it ships."""
+
+    name: str
+    series: str
+
+    def _sources(self) -> tuple[str, ...]:
+        lines = [f"deb {tree.archive()} {self.name} main"]
+        if self.name != "sid":  # what is uploaded there is its security update
+            security = tree.archive("Debian-Security")
+            lines.append(f"deb {security} {self.name}-security main")
+        return tuple(lines)
+
+    def tree(self) -> Path:
+        """Return the folder of this suite, made first (some minutes) if it is not there."""
+        options = (
+            "--variant=minbase",
+            f"--include={','.join((*_PACKAGES, f'linux-source-{self.series}'))}",
+            "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
+            '--aptopt=Acquire::Check-Valid-Until "false"',
+        )
+        return tree.made(self.name, "kernel", options, *self._sources())
+
+    def archive(self) -> Path:
+        """Return the archive of the kernel's source, in the tree."""
+        return self.tree() / "usr" / "src" / f"linux-source-{self.series}.tar.xz"
+
+    def source(self) -> Path:
+        """Return what import.py needs of the kernel's source, kept beside the tree."""
+        folder = self.tree().with_name(f"{self.tree().name}.source")
+        if not folder.exists():
+            new = folder.with_suffix(".new")
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
+            subprocess.run(["tar", "-C", new, "-xf", self.archive(), *how, *_SOURCE], check=True)
+            new.rename(folder)
+        return folder
+
+    def kernel(self) -> str:
+        """Return the release of the suite's kernel, as uname -r says it."""
+        return next(path.name for path in (self.tree() / "usr" / "lib" / "modules").iterdir())
+
+    def inside(
+        self, out: Path, folders: dict[Path, str], script: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a shell script as root in the tree, which stays as it is, and return its end.
+
+        ``out`` is /out there; each of ``folders`` is seen at its value, unchangeable.
+        """
+        binds = [f"{path}={there}" for path, there in folders.items()]
+        return subprocess.run(
+            [RIG, "inside", self.tree(), out, *binds, "--", "sh", "-ec", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
+
+SUITES = (Suite("bookworm", "6.1"), Suite("trixie", "6.12"), Suite("sid", "7.2"))
+#: Whose programs every virtual machine runs: one libfuse, whatever the kernel.
+USERLAND = SUITES[1]
+
+
+def import_module(output: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
+    """Run import.py and return its end."""
+    return subprocess.run(
+        [sys.executable, IMPORT, output, *sources],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )

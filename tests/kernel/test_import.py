@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""import.py takes the kernel's FUSE only as the rules expect it, or not at all."""
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusetune import __version__
+from tests.kernel.machine import version
+from tests.kernel.suites import IMPORT, SUITES, Suite
+
+_RULES: dict[str, Any] = tomllib.loads((IMPORT.parent / "rules.toml").read_text())
+_EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
+
+
+def import_with(ours: Path, output: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
+    """Run the import.py of another folder of ours."""
+    return subprocess.run(
+        [sys.executable, ours / "import.py", output, *sources],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    """A copy of dkms/fusetuned, to be broken."""
+    return shutil.copytree(IMPORT.parent, tmp_path / "ours")
+
+
+def refused(ours: Path, tmp_path: Path, source: Path) -> str:
+    """Import, which must fail and leave nothing; return what it says."""
+    output = tmp_path / "output"
+    done = import_with(ours, output, source)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
+    assert done.stderr.startswith("import.py: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_every_series_is_imported(module: Path) -> None:
+    assert {path.name for path in module.iterdir()} >= {*_RULES["series"], "Kbuild", "dkms.conf"}
+    assert version(module) == __version__
+
+
+def test_private_header_is_the_imported_kernels(module: Path) -> None:
+    for suite in SUITES:
+        taken = module / suite.series / "include" / "linux" / "fuse.h"
+        assert taken.read_bytes() == (suite.source() / "include/uapi/linux/fuse.h").read_bytes()
+
+
+def test_an_archive_gives_what_its_tree_gives(module: Path, tmp_path: Path) -> None:
+    """As linux-source-* packages hold it: one folder in a compressed tar."""
+    suite = SUITES[0]
+    archive = tmp_path / "linux-source.tar.xz"
+    with tarfile.open(archive, "w:xz", preset=0) as tar:
+        tar.add(suite.source(), "linux-source")
+    output = tmp_path / "output"
+    done = import_with(IMPORT.parent, output, archive)
+    assert done.returncode == 0, done.stderr
+    folder = suite.series
+    compared = subprocess.run(
+        ["diff", "-r", output / folder, module / folder], check=False, capture_output=True
+    )
+    assert compared.returncode == 0, compared.stdout
+
+
+@_EVERY
+@pytest.mark.parametrize("number", range(len(_RULES["text"])))
+def test_a_name_found_too_often_is_refused(
+    suite: Suite, number: int, ours: Path, tmp_path: Path
+) -> None:
+    """One time less is expected than there is, or one where there is none."""
+    rule = _RULES["text"][number]
+    times = rule["times"] if isinstance(rule["times"], int) else rule["times"][suite.series]
+    rules = ours / "rules.toml"
+    parts = rules.read_text().split("\n[[text]]")
+    parts[number + 1] = re.sub(
+        r"^times = .*$", f"times = {times + 1}", parts[number + 1], flags=re.M
+    )
+    rules.write_text("\n[[text]]".join(parts))
+    assert f"{rule['find']!r} {times} times, not {times + 1}" in refused(
+        ours, tmp_path, suite.source()
+    )
+
+
+@_EVERY
+@pytest.mark.parametrize("hook", _RULES["hook"], ids=lambda hook: hook["call"])
+def test_a_hook_that_did_not_land_is_refused(
+    suite: Suite, hook: dict[str, Any], ours: Path, tmp_path: Path
+) -> None:
+    sites = hook["sites"]
+    if not (sites if isinstance(sites, list) else sites[suite.series]):
+        return  # the kernel has no place for it
+    if (suite.series, hook["call"]) == ("7.2", ">= tuned_max_pages("):
+        return  # the kernel compares so by itself
+    call = hook["call"]
+    other = call.replace(">=", "!=") if ">=" in call else call.replace("tuned_", "other_")
+    broken = 0
+    for script in (ours / "rules").glob("*.cocci"):
+        lines = script.read_text().splitlines()
+        # What the rule adds is not what it should be; spatch does not mind.
+        changed = [line.replace(call, other) if line.startswith("+") else line for line in lines]
+        script.write_text("\n".join([*changed, ""]))
+        broken += changed != lines
+    assert broken == 1
+    assert f"{hook['call']!r} is in {{" in refused(ours, tmp_path, suite.source())
+
+
+def test_a_hook_in_another_place_is_refused(ours: Path, tmp_path: Path) -> None:
+    rules = ours / "rules.toml"
+    text = rules.read_text()
+    rules.write_text(text.replace("passthrough.c fuse_passthrough_open", "passthrough.c other"))
+    said = refused(ours, tmp_path, SUITES[1].source())
+    assert "passthrough.c fuse_passthrough_open" in said
+
+
+def test_a_name_left_over_is_refused(ours: Path, tmp_path: Path) -> None:
+    """As a later kernel may bring: a string nobody has a rule for."""
+    source = shutil.copytree(SUITES[0].source(), tmp_path / "ours" / "source")
+    file = source / "fs" / "fuse" / "xattr.c"
+    file.write_text(file.read_text() + 'static const char *left = "fuseblk";\n')
+    assert '"fuseblk" is still in xattr.c -' in refused(ours, tmp_path, source)
+
+
+@pytest.mark.parametrize(
+    ("makefile", "why"),
+    [("VERSION = 6\nPATCHLEVEL = 5\n", "Linux 6.5 is not supported"), ("all:\n", "not that of a")],
+)
+def test_another_kernel_is_refused(makefile: str, why: str, ours: Path, tmp_path: Path) -> None:
+    source = ours / "source"
+    source.mkdir()
+    (source / "Makefile").write_text(makefile)
+    assert why in refused(ours, tmp_path, source)
+
+
+def test_one_series_twice_is_refused(tmp_path: Path) -> None:
+    done = import_with(IMPORT.parent, tmp_path / "output", *(SUITES[0].source(),) * 2)
+    assert done.returncode == 1
+    assert "there twice" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_archive_is_refused_and_the_old_output_stays(tmp_path: Path) -> None:
+    archive = tmp_path / "linux.tar"
+    with tarfile.open(archive, "w") as tar:
+        entry = tarfile.TarInfo("linux/README")
+        tar.addfile(entry, io.BytesIO())
+    output = tmp_path / "output"
+    output.mkdir()
+    (output / "kept").touch()
+    assert import_with(IMPORT.parent, output, archive).returncode == 1
+    assert [path.name for path in output.iterdir()] == ["kept"]
