@@ -4,7 +4,7 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusetune.config import ConfigError, Settings, load
@@ -58,13 +58,17 @@ class Diagnosis:
     elsewhere: int
 
 
-def diagnose(host: Host, mounts: list[Mount] | None = None) -> Diagnosis:
+def diagnose(
+    host: Host, known: Sequence[tuple[Mount, Mapping[str, int]]] | None = None
+) -> Diagnosis:
     """Look at the host and at every FUSE mount; touches no path in a mount.
 
-    ``mounts``: all there are, where they are known already.
+    ``known``: all mounts and their values by knob, where they were looked at already.
     """
-    mounts = discover(host) if mounts is None else mounts
-    values = {mount.device: values_now(host, mount) for mount in mounts}
+    if known is None:
+        known = [(mount, values_now(host, mount)) for mount in discover(host)]
+    mounts = [mount for mount, _ in known]
+    values = {mount.device: one for mount, one in known}
     features = [_feature(host, knob, None) for knob in SYSTEM]
     if mounts:
         features += [_feature(host, knob, mounts[0]) for knob in LIVE]

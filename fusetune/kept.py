@@ -63,46 +63,40 @@ class Keeper:
 
     def left_alone_reason(self, mount: Mount) -> str | None:
         """Return why nothing is to be set on ``mount``, None if it is not left alone."""
+        return self._left_alone_reason(mount, list(self.config.matching(mount, self._servers)))
+
+    def _left_alone_reason(self, mount: Mount, sections: list[Section]) -> str | None:
         if why := excluded_reason(mount, self.config.settings.exclude):
             return why
-        for section in self._ranked(mount):
+        for section in _ranked(sections):
             if section.leave_alone is not None:
                 origin = section.origins["leave_alone"]
                 return f"{origin} says leave_alone" if section.leave_alone else None
         return None
 
-    def _ranked(self, mount: Mount) -> list[Section]:
-        """Return the sections about ``mount``, whose word counts most first."""
+    def look(self, mount: Mount) -> tuple[str | None, dict[str, Expected]]:
+        """Return why ``mount`` is left alone, or None and what it should have, by knob.
+
+        Raises FusetuneError where the saved result cannot be used.
+        """
         sections = list(self.config.matching(mount, self._servers))
+        if why := self._left_alone_reason(mount, sections):
+            return why, {}
         if saved := saved_for(self.host, mount):
             origin = Origin(saved_path(self.host, mount))
             origins = dict.fromkeys(saved.values, origin)
             sections.append(Section(Layer.SAVED, origin, {}, saved.values, origins))
-        sections.reverse()  # the sort is stable: of equals the later one counts
-        sections.sort(key=lambda section: section.rank, reverse=True)
-        return sections
+        found: dict[str, Expected] = {}
+        for section in _ranked(sections):
+            for name in section.values.keys() - found.keys():
+                value = section.values[name]
+                refused = self.refusal(mount, name, value)
+                found[name] = Expected(value, section.origins[name], refused)
+        return None, {knob.name: found[knob.name] for knob in LIVE if knob.name in found}
 
     def expected(self, mount: Mount) -> dict[str, Expected]:
-        """Return what ``mount`` should have, by knob; empty where it is left alone.
-
-        Raises FusetuneError where the saved result cannot be used.
-        """
-        if self.left_alone_reason(mount):
-            return {}
-        values: dict[str, int] = {}
-        origins: dict[str, Origin] = {}
-        for section in self._ranked(mount):
-            for name in section.values.keys() - values.keys():
-                values[name], origins[name] = section.values[name], section.origins[name]
-        return {
-            knob.name: Expected(
-                values[knob.name],
-                origins[knob.name],
-                self.refusal(mount, knob.name, values[knob.name]),
-            )
-            for knob in LIVE
-            if knob.name in values
-        }
+        """Return the second of what `look` does."""
+        return self.look(mount)[1]
 
     def refusal(
         self, mount: Mount, name: str, value: int, allowed_owners: Collection[int] = ()
@@ -212,6 +206,12 @@ class Keeper:
             if name in wanted and value != wanted[name] and not ours:
                 theirs[name] = value
         return theirs
+
+
+def _ranked(sections: list[Section]) -> list[Section]:
+    """Return the sections, whose word counts most first; of equals the later one."""
+    order = sorted(range(len(sections)), key=lambda n: (sections[n].rank, n), reverse=True)
+    return [sections[number] for number in order]
 
 
 def _identity(mount: Mount) -> tuple[str, int | None]:

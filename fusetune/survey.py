@@ -85,9 +85,13 @@ def survey(host: Host, name: str | None = None) -> Survey:
         modules=list(_modules(host)),
         libfuse=_libfuse(host),
         mounts=surveys,
-        diagnosis=diagnose(host, None if name else mounts),
+        diagnosis=diagnose(host, None if name else [(one.mount, _values(one)) for one in surveys]),
         problems=problems,
     )
+
+
+def _values(one: MountSurvey) -> dict[str, int]:
+    return {state.knob.name: state.value for state in one.states if state.value is not None}
 
 
 def _mount(host: Host, keeper: Keeper | None, mount: Mount, problems: list[str]) -> MountSurvey:
@@ -100,8 +104,7 @@ def _mount(host: Host, keeper: Keeper | None, mount: Mount, problems: list[str])
     try:
         saved = saved_for(host, mount)
         if keeper:
-            left_alone = keeper.left_alone_reason(mount)
-            expected = keeper.expected(mount)
+            left_alone, expected = keeper.look(mount)
     except FusetuneError as error:
         problems.append(str(error))
     states = knob_states(host, mount, journal)

@@ -55,8 +55,7 @@ def _verify(host: Host, keeper: Keeper, mount: Mount) -> Verified:
     except FusetuneError as error:
         journal, problem = None, str(error)
     try:
-        left_alone = keeper.left_alone_reason(mount)
-        expected = keeper.expected(mount)
+        left_alone, expected = keeper.look(mount)
     except FusetuneError as error:
         return Verified(mount, problem=f"{printable(mount.path)}: {error}")
     checks = [

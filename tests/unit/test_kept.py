@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fusetune.apply import reset, set_knobs
+from fusetune.auto import preview
 from fusetune.config import load
 from fusetune.errors import FusetuneError
 from fusetune.kept import Keeper, Kept, keep_all
@@ -15,6 +16,7 @@ from fusetune.knobs import LIVE
 from fusetune.mounts import Mount, discover
 from fusetune.saved import Unusable, save, saved_path
 from fusetune.store import KEEPING, Busy, Journal, Lock, Record, left_alone
+from fusetune.workloads import WORKLOADS
 from tests.unit.conftest import STOCK, Tree
 
 KNOBS = {knob.name: knob for knob in LIVE}
@@ -94,6 +96,15 @@ def test_a_saved_result_that_cannot_be_read_stops_the_mount(tree: Tree, mounted:
     with pytest.raises(Unusable):
         keeper(tree, BOTH).keep(mounted)
     assert tree.values() == STOCK
+
+
+def test_a_saved_result_that_cannot_be_read_does_not_hinder_a_new_one(
+    tree: Tree, mounted: Mount
+) -> None:
+    saved_path(tree.host, mounted).parent.mkdir(parents=True)
+    saved_path(tree.host, mounted).write_text("garbage")
+    assert preview(keeper(tree, BOTH), mounted, [WORKLOADS["mixed"]])
+    assert keeper(tree, BOTH).left_alone_reason(mounted) is None
 
 
 def test_all_are_tried_before_the_first_failure_is_told(tree: Tree, mounted: Mount) -> None:
