@@ -20,7 +20,7 @@ from fusetune.mounts import Mount, printable, still_mounted
 from fusetune.saved import forget, save
 from fusetune.scratch import failure
 from fusetune.search import Choice, Dimension, Interval, Search, Trial
-from fusetune.status import values_now
+from fusetune.status import not_stock, values_now
 from fusetune.store import Journal, Lock
 from fusetune.workloads import Workload
 
@@ -139,7 +139,7 @@ class _Run:
         """Set ``after`` for good and save it; if that fails, everything is as before."""
         try:
             self.set(after, f"auto: gain {gain.ratio:.3f}")
-            kept = {name: v for name, v in after.items() if v != _KNOBS[name].stock}
+            kept = not_stock(after)
             if kept:
                 save(self.host, self.mount, kept, "auto", gain.ratio, (gain.low, gain.high))
             else:
@@ -218,9 +218,8 @@ def auto(
         if choice.changed:
             run.keep(after, choice.gain)
             reasons += keeper.caveats(mount, after)
-        reasons.extend(
-            (*choice.reasons, *_without_writeback(host, mount, workloads, before, after))
-        )
+        reasons += choice.reasons
+        reasons += _without_writeback(host, mount, workloads, before, after)
         return Outcome(
             mount,
             list(workloads),

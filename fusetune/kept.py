@@ -43,12 +43,13 @@ class Kept:
     """What setting the expected values came to.
 
     ``changes`` as made; ``left``: values now that are somebody else's, by knob, told for the first
-    time; ``refused``: why policy forbids some.
+    time; ``refused``: why policy forbids some; ``expected``: what they should be, by knob.
     """
 
     changes: list[Change] = field(default_factory=list)
     left: dict[str, int] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    expected: Mapping[str, Expected] = field(default_factory=dict, compare=False)
 
 
 class Keeper:
@@ -111,9 +112,10 @@ class Keeper:
 
     def caveats(self, mount: Mount, values: Mapping[str, int]) -> Iterator[str]:
         """Yield why later mounts would not get some of ``values`` although they are saved."""
-        if why := self.left_alone_reason(mount):
+        why, wanted = self.look(mount)
+        if why:
             yield f"{printable(mount.path)} is left alone: {why}"
-        for name, expected in self.expected(mount).items():
+        for name, expected in wanted.items():
             if name in values and expected.value != values[name]:
                 yield f"{expected.origin} sets {name}={expected.value}, which counts more"
             elif name in values and expected.refused:
@@ -166,16 +168,16 @@ class Keeper:
         refused = [one.refused for one in expected.values() if one.refused]
         wanted = {name: one.value for name, one in expected.items() if not one.refused}
         if dry_run:
-            return Kept(self._plan(mount, wanted), {}, refused)
+            return Kept(self._plan(mount, wanted), {}, refused, expected)
         if not self._plan(mount, wanted):
             clear_left_behind(self.host, mount)
-            return Kept([], {}, refused)
+            return Kept([], {}, refused, expected)
         with Lock(self.host, mount) as lock:
             journal = Journal.to_change(self.host, mount)
             known = left_alone(self.host, mount)
             theirs: dict[str, int] = {}
             if respect and not lock.left_behind:
-                theirs = self._theirs(mount, journal, wanted)
+                theirs = self._theirs(mount, journal, wanted, known)
             if since_init:
                 theirs = {name: value for name, value in theirs.items() if name in known}
             changes = self._plan(mount, {n: v for n, v in wanted.items() if n not in theirs})
@@ -185,7 +187,7 @@ class Keeper:
                 leave_alone(self.host, mount, theirs)
         self._note(mount)
         new = {name: v for name, v in theirs.items() if known.get(name) != v}
-        return Kept(changes, new, refused)
+        return Kept(changes, new, refused, expected)
 
     def _plan(self, mount: Mount, values: Mapping[str, int]) -> list[Change]:
         """Return what differs; a knob that this kernel or mount lacks cannot."""
@@ -195,15 +197,22 @@ class Keeper:
                 changes += plan(self.host, mount, {_KNOBS[name]: value})
         return changes
 
-    def _theirs(self, mount: Mount, journal: Journal, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Return the values that are not ours any more: set by hand, or on explicit request."""
-        now = values_now(self.host, mount)
-        noted = left_alone(self.host, mount)
+    def _theirs(
+        self,
+        mount: Mount,
+        journal: Journal,
+        wanted: Mapping[str, int],
+        known: Mapping[str, int],
+    ) -> dict[str, int]:
+        """Return the values that are not ours any more: set by hand, or on explicit request.
+
+        ``known``: those that were noted as such before.
+        """
         theirs = {}
-        for name, value in now.items():
+        for change in self._plan(mount, wanted):
+            name, value = change.knob.name, change.old
             last = journal.last(name)
-            ours = last.why == KEEPING and last.new == value if last else name not in noted
-            if name in wanted and value != wanted[name] and not ours:
+            if not (last.why == KEEPING and last.new == value if last else name not in known):
                 theirs[name] = value
         return theirs
 

@@ -22,7 +22,7 @@ from fusetune.host import Host
 from fusetune.knobs import LIVE
 from fusetune.mounts import Mount, find, printable
 from fusetune.saved import Unusable, save, saved_at, saved_for, saved_path, write_whole
-from fusetune.status import values_now
+from fusetune.status import not_stock, values_now
 
 _KNOBS = {knob.name: knob for knob in LIVE}
 
@@ -59,10 +59,7 @@ def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembe
     defaults, or it cannot be written; `ConfigError` where the configuration is wrong as it is.
     """
     load(host)
-    now = values_now(host, mount)
-    values = {
-        knob.name: now[knob.name] for knob in LIVE if now.get(knob.name, knob.stock) != knob.stock
-    }
+    values = not_stock(values_now(host, mount))
     if not values:
         raise FusetuneError(
             f"{printable(mount.path)} has the kernel's default values: there is nothing to keep; "

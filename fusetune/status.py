@@ -37,9 +37,18 @@ def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
     return now
 
 
+def not_stock(values: Mapping[str, int]) -> dict[str, int]:
+    """Return the live knobs among ``values`` that differ from the kernel's default."""
+    return {
+        knob.name: values[knob.name]
+        for knob in LIVE
+        if values.get(knob.name, knob.stock) != knob.stock
+    }
+
+
 def is_tuned(values: Mapping[str, int]) -> bool:
     """Whether any live knob among ``values`` differs from the kernel's default."""
-    return any(values.get(knob.name, knob.stock) != knob.stock for knob in LIVE)
+    return bool(not_stock(values))
 
 
 def knob_states(host: Host, mount: Mount | None, journal: Journal | None) -> list[KnobState]:

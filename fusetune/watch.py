@@ -273,7 +273,6 @@ class Watch:
         mount = due.mount
         try:
             kept = self._keeper.keep(mount, since_init=due.early)
-            expected = self._keeper.expected(mount) if kept.changes else {}
         except Busy:
             return False
         except Damaged as error:  # kept aside by now
@@ -285,7 +284,7 @@ class Watch:
                 self._tell(key, mount, str(error))
             return True
         if kept.changes:
-            self._say(f"{_name(mount)}: {_words(kept.changes, expected)}")
+            self._say(f"{_name(mount)}: {_words(kept.changes, kept.expected)}")
         for name, value in kept.left.items():
             self._say(f"{_name(mount)}: {name}={value} was set since, and is left alone")
         for why in kept.refused:

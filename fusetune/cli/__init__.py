@@ -5,7 +5,9 @@ import importlib
 import io
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -56,32 +58,22 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _folder(name: str, default: Path, text: str) -> Callable[[Callable[..., None]], Any]:
+    return click.option(
+        f"--{name}-dir",
+        type=click.Path(path_type=Path),
+        default=default,
+        show_default=True,
+        envvar=f"FUSETUNE_{name.upper()}_DIR",
+        help=text,
+    )
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fusetune", message="%(prog)s %(version)s")
-@click.option(
-    "--state-dir",
-    type=click.Path(path_type=Path),
-    default=STATE_DIR,
-    show_default=True,
-    envvar="FUSETUNE_STATE_DIR",
-    help="Where the undo journal and saved results are kept.",
-)
-@click.option(
-    "--run-dir",
-    type=click.Path(path_type=Path),
-    default=RUN_DIR,
-    show_default=True,
-    envvar="FUSETUNE_RUN_DIR",
-    help="Where locks are kept.",
-)
-@click.option(
-    "--config-dir",
-    type=click.Path(path_type=Path),
-    default=ADMIN_DIR,
-    show_default=True,
-    envvar="FUSETUNE_CONFIG_DIR",
-    help="The administrator's configuration.",
-)
+@_folder("state", STATE_DIR, "Where the undo journal and saved results are kept.")
+@_folder("run", RUN_DIR, "Where locks are kept.")
+@_folder("config", ADMIN_DIR, "The administrator's configuration.")
 @click.pass_context
 def cli(context: click.Context, state_dir: Path, run_dir: Path, config_dir: Path) -> None:
     """Measure, choose, apply and undo the tuning of FUSE mounts.

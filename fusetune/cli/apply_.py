@@ -37,9 +37,10 @@ def command(
     refuse_host(name or "")
     keeper = Keeper(host, load(host))
     mounts = discover(host) if everything else [find(host, name or bdi or "")]
-    for mount in mounts:
-        if not everything and not keeper.expected(mount):
-            why = keeper.left_alone_reason(mount) or "'fusetune auto' or 'save' keeps values"
+    for mount in () if everything else mounts:
+        why, expected = keeper.look(mount)
+        if not expected:
+            why = why or "'fusetune auto' or 'save' keeps values"
             warn(f"nothing is kept for {printable(mount.path)}: {why}")
 
     def tell(mount: Mount, kept: Kept) -> None:

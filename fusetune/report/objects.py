@@ -98,16 +98,11 @@ def show_object(
                 "scope": str(state.knob.scope),
                 "set_by": state.set_by,
                 "absent_reason": state.absent,
-                "expected": expected[state.knob.name].value
-                if state.knob.name in expected
-                else None,
-                "origin": _origin(expected[state.knob.name].origin)
-                if state.knob.name in expected
-                else None,
                 "summary": state.knob.summary,
                 "risk": state.knob.risk,
                 "source": state.knob.source,
             }
+            | _kept(expected.get(state.knob.name))
             for state in states
         ],
         "needs_remount": [
@@ -172,6 +167,13 @@ def _check(check: Check) -> Object:
     }
 
 
+def _kept(expected: Expected | None) -> Object:
+    return {
+        "expected": expected.value if expected else None,
+        "origin": _origin(expected.origin) if expected else None,
+    }
+
+
 def _origin(origin: Origin) -> Object:
     return {"file": str(origin.file), "line": origin.line}
 
@@ -204,11 +206,10 @@ def _surveyed(one: MountSurvey) -> Object:
                 "value": state.value,
                 "absent_reason": state.absent,
                 "set_by": state.set_by,
-                "expected": expected.value if expected else None,
-                "origin": _origin(expected.origin) if expected else None,
                 "refused_reason": expected.refused if expected else None,
                 "differs": state.knob.name in one.differing,
             }
+            | _kept(expected)
         )
     return _mount(one.mount) | {
         "owner_uid": one.mount.owner_uid,

@@ -30,6 +30,14 @@ from tests.tmpfs import tmpfs
 #: Some user who is not root, and whom fusermount3 can name.
 NOBODY = 65534
 AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
+#: The live knobs of a mount whose server asks for nothing.
+STOCK = {
+    "read_ahead_kb": 128,
+    "max_background": 12,
+    "congestion_threshold": 9,
+    "max_ratio": 1,
+    "strict_limit": 1,
+}
 CONNECTIONS = Path("/sys/fs/fuse/connections")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNS = 0x00020000
@@ -383,6 +391,7 @@ def served(
 __all__ = [
     "AS_NOBODY",
     "NOBODY",
+    "STOCK",
     "Fusetune",
     "requires",
     "sysfs_files",

@@ -7,19 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.native.conftest import NOBODY, Fusetune, requires, sysfs_values, write_sysfs
+from tests.native.conftest import NOBODY, STOCK, Fusetune, requires, sysfs_values, write_sysfs
 from tests.native.mirror import Mirror
 from tests.native.servers import serve
 
 pytestmark = requires("fio", "setpriv")
-
-STOCK = {
-    "read_ahead_kb": 128,
-    "max_background": 12,
-    "congestion_threshold": 9,
-    "max_ratio": 1,
-    "strict_limit": 1,
-}
 
 
 @pytest.fixture

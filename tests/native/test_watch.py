@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from fusetune.apply import reset
-from tests.native.conftest import Fusetune, requires, sysfs_files, sysfs_values, write_sysfs
+from tests.native.conftest import STOCK, Fusetune, requires, sysfs_files, sysfs_values, write_sysfs
 from tests.native.mirror import CHECKOUT, PATIENCE, Mirror, wait_for
 from tests.native.raw import RawMounts, RawServer
 from tests.native.servers import missing, mounts_at, serve
@@ -27,13 +27,6 @@ from tests.tmpfs import tmpfs
 
 pytestmark = requires("strace")
 
-STOCK = {
-    "read_ahead_kb": 128,
-    "max_background": 12,
-    "congestion_threshold": 9,
-    "max_ratio": 1,
-    "strict_limit": 1,
-}
 KEPT = {
     "read_ahead_kb": 4096,
     "max_background": 64,
