@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Virtual machines that run the checks of guest.py on a Debian kernel with fusetuned."""
+"""Virtual machines that run the checks of guest/ on a Debian kernel with fusetuned.
+
+``python3 -m tests.kernel.machine SERIES [CHECK...]`` runs some by hand.
+"""
 
 import hashlib
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.kernel.suites import RIG, USERLAND, Suite
+from tests.kernel.suites import RIG, SUITES, USERLAND, Suite, import_module
 from tests.native.mirror import CHECKOUT
 
 #: Seconds: emulated machines are some ten times slower than the host.
@@ -18,7 +22,7 @@ PATIENCE = 420.0
 _START = """\
 # SPDX-License-Identifier: GPL-2.0-or-later
 cd /rig/checkout
-exec python3 -B -m tests.kernel.guest >/dev/ttyS1 2>&1
+exec python3 -B -m tests.kernel.guest {checks} >/dev/ttyS1 2>&1
 """
 #: Runs in the tree of a suite, /usr/src/fusetuned-* being what import.py made.
 _BUILD = """
@@ -91,24 +95,20 @@ def _base_image() -> Path:
     return image
 
 
-def _stage(scratch: Path, built: Path) -> Path:
+def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> Path:
     """Return the image of the machine's second disk: modules, mirrorfs and the checks."""
     stage = scratch / "stage"
     shutil.copytree(built / "lib", stage / "lib")
     checkout = stage / "checkout"
-    for name in (
-        "__init__.py",
-        "native/__init__.py",
-        "native/mirror.py",
-        "kernel/__init__.py",
-        "kernel/guest.py",
-    ):
-        copy = checkout / "tests" / name
+    tests = CHECKOUT / "tests"
+    names = ("__init__.py", "native/__init__.py", "native/mirror.py", "kernel/__init__.py")
+    for path in (*(tests / name for name in names), *(tests / "kernel" / "guest").glob("*.py")):
+        copy = checkout / path.relative_to(CHECKOUT)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CHECKOUT / "tests" / name, copy)
+        shutil.copy(path, copy)
     (checkout / "build").mkdir()
     build_mirrorfs(checkout / "build")
-    (stage / "start").write_text(_START)
+    (stage / "start").write_text(_START.format(checks=" ".join(checks)))
     image = scratch / "stage.ext4"
     make: list[str | Path] = [
         "mke2fs",
@@ -156,11 +156,14 @@ def _read(scratch: Path) -> Results:
     return results
 
 
-def run(suite: Suite, built: Path) -> Results:
-    """Boot the suite's kernel with the modules in ``built``, and return what the checks said."""
+def run(suite: Suite, built: Path, *checks: str) -> Results:
+    """Boot the suite's kernel with the modules in ``built``, and return what the checks said.
+
+    All run where none is named.
+    """
     with tempfile.TemporaryDirectory(prefix="fusetune-machine-") as folder:
         scratch = Path(folder)
-        disks = (_base_image(), _stage(scratch, built))
+        disks = (_base_image(), _stage(scratch, built, checks))
         with subprocess.Popen(_qemu(suite, scratch, disks), stdin=subprocess.DEVNULL) as machine:
             try:
                 machine.wait(PATIENCE)
@@ -169,3 +172,23 @@ def run(suite: Suite, built: Path) -> Results:
             finally:
                 machine.kill()
         return _read(scratch)
+
+
+def main(series: str, *checks: str) -> None:
+    """Build the module for one series, run checks there, and print what they said."""
+    suite = next(suite for suite in SUITES if suite.series == series)
+    with tempfile.TemporaryDirectory(prefix="fusetune-built-") as folder:
+        module, built = Path(folder, "module"), Path(folder, "built")
+        done = import_module(module, *(each.source() for each in SUITES))
+        if done.returncode:
+            sys.exit(done.stderr)
+        build(suite, module, built)
+        said = run(suite, built, *checks)
+    for entry in said.checks.values():
+        print(f"{entry['seconds']:6} s {entry['check']} {entry['failure'] or 'ok'}")
+    if not said.complete:
+        sys.exit(said.console)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

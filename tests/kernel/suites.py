@@ -17,6 +17,8 @@ _PACKAGES = (
     *("dkms", "gcc", "make", "libc6-dev", "xz-utils"),
     *("fuse3", "libfuse3-dev", "pkg-config", "procps", "python3"),
 )
+#: More, for what runs in the machines.
+_PROGRAMS = ("fio", "f2fs-tools")
 #: What a copy of the kernel's source is cut down to, as tar's patterns.
 _SOURCE = ("*/Makefile", "*/fs/fuse/*", "*/include/uapi/linux/fuse.h")
 
@@ -27,6 +29,7 @@ class Suite:
 
     name: str
     series: str
+    packages: tuple[str, ...] = _PACKAGES
 
     def _sources(self) -> tuple[str, ...]:
         lines = [f"deb {tree.archive()} {self.name} main"]
@@ -39,7 +42,7 @@ class Suite:
         """Return the folder of this suite, made first (some minutes) if it is not there."""
         options = (
             "--variant=minbase",
-            f"--include={','.join((*_PACKAGES, f'linux-source-{self.series}'))}",
+            f"--include={','.join((*self.packages, f'linux-source-{self.series}'))}",
             "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
             '--aptopt=Acquire::Check-Valid-Until "false"',
         )
@@ -84,9 +87,9 @@ class Suite:
         )
 
 
-SUITES = (Suite("bookworm", "6.1"), Suite("trixie", "6.12"), Suite("sid", "7.2"))
 #: Whose programs every virtual machine runs: one libfuse, whatever the kernel.
-USERLAND = SUITES[1]
+USERLAND = Suite("trixie", "6.12", (*_PACKAGES, *_PROGRAMS))
+SUITES = (Suite("bookworm", "6.1"), USERLAND, Suite("sid", "7.2"))
 
 
 def import_module(output: Path, *sources: Path) -> subprocess.CompletedProcess[str]:

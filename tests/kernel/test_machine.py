@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the checks of guest.py said on each series' own Debian kernel."""
+"""What the checks of guest/ said on each series' own Debian kernel."""
 
 from collections.abc import Callable
 
 import pytest
 
-from tests.kernel import guest
+from tests.kernel.guest.__main__ import checks
 from tests.kernel.machine import Results
 from tests.kernel.suites import SUITES, Suite
 
 
-@pytest.mark.parametrize("name", guest.names())
+@pytest.mark.parametrize("name", checks())
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
 def test_in_machine(suite: Suite, name: str, results: Callable[[Suite], Results]) -> None:
     said = results(suite)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs the checks, all or those named, in the order they stand in.
+
+A line of JSON a check goes to standard output.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.kernel.guest import module as module_checks
+from tests.kernel.guest import options, pages, writes
+from tests.kernel.guest.rig import run, set_pipe_limit
+from tests.native.mirror import unmount
+
+#: What the kernel says when something is wrong with it.
+_SPLAT = re.compile(r"WARNING:|BUG:|Oops|Call Trace|INFO: |refcount_t|general protection|leaked")
+
+
+def _splats(log: int) -> list[str]:
+    """Return the complaints among what the kernel said since last asked."""
+    lines = []
+    while True:
+        try:
+            lines.append(os.read(log, 8192).decode(errors="replace").partition(";")[2])
+        except BlockingIOError:
+            return [line.splitlines()[0] for line in lines if _SPLAT.search(line)]
+        except BrokenPipeError:
+            continue  # overwritten before it was read
+
+
+def _report(check: str, seconds: float, failure: str) -> None:
+    entry: dict[str, Any] = {"check": check, "seconds": round(seconds, 1), "failure": failure}
+    print(json.dumps(entry), flush=True)
+
+
+def checks() -> dict[str, Callable[[], None]]:
+    """Return all checks by name, in order."""
+    return {
+        name: check
+        for module in (module_checks, pages, options, writes)
+        for name, check in vars(module).items()
+        if name.startswith("check_")
+    }
+
+
+def main() -> None:
+    """Run the checks and report on each."""
+    if not Path("/rig/start").exists():
+        sys.exit("guest: for a virtual machine of tests/kernel only")
+    log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    _splats(log)
+    # The server's own folder must not be under what is read-only here.
+    os.environ["TMPDIR"] = "/tmp"  # noqa: S108
+    run("modprobe", "fuse")
+    wanted = sys.argv[1:]
+    for name, check in checks().items():
+        if wanted and name not in wanted:
+            continue
+        set_pipe_limit(1 << 20)
+        started, failure = time.monotonic(), ""
+        try:
+            check()
+        except Exception:  # noqa: BLE001
+            failure = traceback.format_exc()
+            for point in ("/mnt/tuned", "/mnt/stock"):
+                unmount(Path(point))
+        failure += "".join(f"kernel: {line}\n" for line in _splats(log))
+        _report(name, time.monotonic() - started, failure)
+    _report("end", 0, "")
+
+
+if __name__ == "__main__":
+    main()

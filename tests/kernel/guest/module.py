@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The module as a whole: beside the stock one, loaded, used and unloaded."""
+
+import errno
+import os
+from pathlib import Path
+
+from tests.kernel.guest.rig import (
+    CONTROL,
+    KERNEL,
+    MODULE,
+    copy_through,
+    count,
+    expect_errno,
+    fresh_source,
+    load,
+    run,
+    stock,
+    tuned,
+    unload,
+)
+
+ROUNDS = 50
+
+
+def check_loads_beside_stock() -> None:
+    """The module has names of its own for all that the kernel's FUSE has."""
+    load()
+    types = Path("/proc/filesystems").read_text().split()
+    wanted = {"fuse", "fuseblk", "fusectl"}
+    assert wanted | {"fusetuned", "fusetunedblk", "fusetunedctl"} <= set(types), types
+    assert (MODULE / "version").read_text().strip()
+    assert Path("/dev/fuse").is_char_device()
+    assert Path("/dev/fusetuned").is_char_device()
+    assert Path("/sys/fs/fuse/connections").is_dir()
+    assert CONTROL.is_dir()
+    run("mount", "-t", "tracefs", "none", "/sys/kernel/tracing", check=False)
+    events = Path("/sys/kernel/tracing/events")
+    assert (events / "fusetuned" / "fuse_request_send").is_dir() == (KERNEL >= (6, 12))
+    assert Path("/proc/sys/fs/fusetuned/max_pages_limit").exists() == (KERNEL >= (7, 2))
+
+
+def check_carries_data() -> None:
+    """A mount of the module is a file system, and the server sees its requests."""
+    load()
+    fresh_source()
+    for options in (("timeout=1",), ("writeback",), ("direct_io",), ("splice=off",)):
+        with tuned(*options) as mirror:
+            assert " fusetuned.mirrorfs " in Path("/proc/self/mountinfo").read_text()
+            copy_through(mirror.mountpoint)
+            assert count(mirror, "WRITE", "bytes") >= 5000001
+            connection = CONTROL / mirror.bdi.partition(":")[2]
+            assert (connection / "max_background").read_text().strip() == "12"
+
+
+def check_behaves_as_stock_without_options() -> None:
+    """The same work makes the same requests, with the same largest ones."""
+    load()
+    seen = []
+    for mounting in (stock, tuned):
+        fresh_source()
+        with mounting("splice=off", "timeout=60") as mirror:
+            copy_through(mirror.mountpoint)
+            with (mirror.mountpoint / "appended").open("ab", buffering=0) as file:
+                for _ in range(20):
+                    file.write(b"x" * 1000)
+            ops = mirror.counters()["ops"]
+            seen.append(
+                {
+                    name: {key: op[key] for key in ("count", "bytes", "largest_bytes", "errors")}
+                    for name, op in ops.items()
+                    if name not in ("RELEASE", "FORGET", "READ")
+                }
+            )
+    assert seen[0] == seen[1], seen
+    assert seen[0]["WRITE"]["count"] > 0
+
+
+def check_stock_mounts_live_on() -> None:
+    """A mount of the kernel's FUSE works before, while and after the module is there."""
+    unload()
+    fresh_source()
+    with stock() as mirror:
+        copy_through(mirror.mountpoint)
+        load()
+        copy_through(mirror.mountpoint)
+        with tuned() as other:
+            copy_through(other.mountpoint)
+            copy_through(mirror.mountpoint)
+        unload()
+        copy_through(mirror.mountpoint)
+
+
+def check_unload_is_refused_while_mounted() -> None:
+    """A module in use stays, by a mount, an open device or its control filesystem."""
+    load()
+    fresh_source()
+    run("umount", CONTROL)
+    with tuned() as mirror:
+        assert run("rmmod", "fusetuned", check=False).returncode != 0
+        copy_through(mirror.mountpoint)
+    device = os.open("/dev/fusetuned", os.O_RDWR)
+    assert run("rmmod", "fusetuned", check=False).returncode != 0
+    os.close(device)
+    run("rmmod", "fusetuned")
+    assert not MODULE.exists()
+
+
+def check_rounds() -> None:
+    """Loaded, mounted, used, unmounted, unloaded, again and again."""
+    fresh_source()
+    for _ in range(ROUNDS):
+        load()
+        with tuned() as mirror:
+            (mirror.mountpoint / "file").write_bytes(b"x" * 10000)
+            assert (mirror.mountpoint / "file").read_bytes() == b"x" * 10000
+        unload()
+
+
+def check_killed_server() -> None:
+    """A server's death aborts its mount, and the module can go after it."""
+    load()
+    fresh_source()
+    with tuned() as mirror:
+        mirror.kill()
+        expect_errno(errno.ENOTCONN, lambda: os.listdir(mirror.mountpoint))
+        mirror.unmount()
+    unload()
