@@ -6,15 +6,17 @@
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.kernel.suites import RIG, SUITES, USERLAND, Suite, import_module
+from tests.kernel.suites import MODULES, RIG, SUITES, USERLAND, Suite, import_module
 from tests.native.mirror import CHECKOUT
 
 #: Seconds: emulated machines are some ten times slower than the host.
@@ -24,18 +26,22 @@ _START = """\
 cd /rig/checkout
 exec python3 -B -m tests.kernel.guest {checks} >/dev/ttyS1 2>&1
 """
-#: Runs in the tree of a suite, /usr/src/fusetuned-* being what import.py made.
+#: Runs in the tree of a suite, where /usr/src has what import.py made. The kernel's own module of a
+#: name that ours takes is kept.
 _BUILD = """
 kernel=$(ls /lib/modules)
-module=fusetuned/$(sed -n 's/^PACKAGE_VERSION="\\(.*\\)"/\\1/p' /usr/src/fusetuned-*/dkms.conf)
-dkms add "$module"
-dkms install "$module" -k "$kernel" || { cat /var/lib/dkms/"$module"/build/make.log; exit 1; }
-dkms status | grep -F "$kernel" | grep -F installed
-cat "$(find -L /var/lib/dkms/fusetuned -name make.log | head -n 1)"
-mkdir -p "/out/lib/modules/$kernel/kernel/fs"
 cd "/lib/modules/$kernel"
+mkdir -p /out/stock "/out/lib/modules/$kernel/kernel/fs"
+cp kernel/fs/f2fs/f2fs.ko* /out/stock
+for conf in /usr/src/*/dkms.conf; do
+    name=$(basename "$(dirname "$conf")")
+    module=${name%-*}/${name##*-}
+    dkms install "$module" -k "$kernel" || { cat /var/lib/dkms/"$module"/build/make.log; exit 1; }
+    dkms status "$module" | grep -F "$kernel" | grep -F installed
+    cat "$(find -L "/var/lib/dkms/${name%-*}" -name make.log | head -n 1)"
+done
 cp -r updates modules.order modules.builtin modules.builtin.modinfo "/out/lib/modules/$kernel"
-cp -r kernel/fs/fuse "/out/lib/modules/$kernel/kernel/fs"
+cp -r kernel/fs/fuse kernel/lib "/out/lib/modules/$kernel/kernel"
 depmod -b /out "$kernel"
 """
 
@@ -49,26 +55,25 @@ class Results:
     console: str = ""
 
 
-def build(suite: Suite, module: Path, out: Path) -> str:
-    """Build by dkms, in the suite's tree, what import.py put into ``module``; return what it said.
+def build(suite: Suite, modules: Sequence[Path], out: Path) -> str:
+    """Build by dkms, in the suite's tree, what import.py made; return what it said.
 
     ``out``/lib/modules is then what a machine needs. Raises RuntimeError with dkms's output.
     """
     out.mkdir(parents=True, exist_ok=True)
-    done = suite.inside(out, {module: "/usr/src/fusetuned-" + version(module)}, _BUILD)
+    folders = {module: f"/usr/src/{package(module)}" for module in modules}
+    done = suite.inside(out, folders, _BUILD)
     if done.returncode:
         raise RuntimeError(f"{suite.name}: {done.stdout}")
     return done.stdout
 
 
-def version(module: Path) -> str:
-    """Return the version in a module's dkms.conf."""
-    line = next(
-        line
-        for line in (module / "dkms.conf").read_text().splitlines()
-        if line.startswith("PACKAGE_VERSION=")
+def package(module: Path) -> str:
+    """Return the name and version in a module's dkms.conf, as DKMS names its folder in /usr/src."""
+    said = dict(
+        re.findall(r'^PACKAGE_(NAME|VERSION)="(.*)"$', (module / "dkms.conf").read_text(), re.M)
     )
-    return line.partition("=")[2].strip('"')
+    return f"{said['NAME']}-{said['VERSION']}"
 
 
 def build_mirrorfs(out: Path) -> None:
@@ -98,11 +103,16 @@ def _base_image() -> Path:
 def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> Path:
     """Return the image of the machine's second disk: modules, mirrorfs and the checks."""
     stage = scratch / "stage"
-    shutil.copytree(built / "lib", stage / "lib")
+    shutil.copytree(built, stage)
     checkout = stage / "checkout"
     tests = CHECKOUT / "tests"
     names = ("__init__.py", "native/__init__.py", "native/mirror.py", "kernel/__init__.py")
-    for path in (*(tests / name for name in names), *(tests / "kernel" / "guest").glob("*.py")):
+    files = [*(tests / name for name in names), *(tests / "kernel" / "guest").glob("*.py")]
+    for path in (
+        *files,
+        CHECKOUT / "fusetune" / "__init__.py",
+        CHECKOUT / "fusetune" / "extents.py",
+    ):
         copy = checkout / path.relative_to(CHECKOUT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
@@ -120,10 +130,17 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> Path:
         "-d",
         stage,
         image,
-        "64M",
+        "96M",
     ]
     subprocess.run(make, check=True, timeout=60)
     return image
+
+
+def _empty_disk(scratch: Path) -> Path:
+    disk = scratch / "disk"
+    with disk.open("wb") as file:
+        file.truncate(3 << 30)
+    return disk
 
 
 def _qemu(suite: Suite, scratch: Path, disks: tuple[Path, ...]) -> list[str | Path]:
@@ -137,6 +154,7 @@ def _qemu(suite: Suite, scratch: Path, disks: tuple[Path, ...]) -> list[str | Pa
     command += ["-append", append]
     for disk in disks:
         command += ["-drive", f"file={disk},format=raw,if=virtio,readonly=on"]
+    command += ["-drive", f"file={_empty_disk(scratch)},format=raw,if=virtio,cache=unsafe"]
     for name in ("console", "results"):
         command += ["-serial", f"file:{scratch / name}"]
     return command
@@ -178,12 +196,14 @@ def main(series: str, *checks: str) -> None:
     """Build the module for one series, run checks there, and print what they said."""
     suite = next(suite for suite in SUITES if suite.series == series)
     with tempfile.TemporaryDirectory(prefix="fusetune-built-") as folder:
-        module, built = Path(folder, "module"), Path(folder, "built")
-        done = import_module(module, *(each.source() for each in SUITES))
-        if done.returncode:
-            sys.exit(done.stderr)
-        build(suite, module, built)
-        said = run(suite, built, *checks)
+        modules = [Path(folder, name) for name in MODULES]
+        for name, module in zip(MODULES, modules, strict=True):
+            done = import_module(name, module, suite.source())
+            if done.returncode:
+                sys.exit(done.stderr)
+        build(suite, modules, Path(folder, "built"))
+        said = run(suite, Path(folder, "built"), *checks)
+    print(said.console)
     for entry in said.checks.values():
         print(f"{entry['seconds']:6} s {entry['check']} {entry['failure'] or 'ok'}")
     if not said.complete:

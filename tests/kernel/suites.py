@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The Debian suites whose kernels fusetuned supports, each as a tree with its own compiler."""
 
+import hashlib
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
 RIG = Path(__file__).with_name("rig.sh")
-IMPORT = CHECKOUT / "dkms" / "fusetuned" / "import.py"
+DKMS = CHECKOUT / "dkms"
+#: Our modules, as import.py knows them.
+MODULES = ("fusetuned", "f2fs")
 _PACKAGES = (
     *("linux-image-amd64", "linux-headers-amd64", "initramfs-tools", "kmod"),
     *("dkms", "gcc", "make", "libc6-dev", "xz-utils"),
@@ -19,8 +24,11 @@ _PACKAGES = (
 )
 #: More, for what runs in the machines.
 _PROGRAMS = ("fio", "f2fs-tools")
-#: What a copy of the kernel's source is cut down to, as tar's patterns.
-_SOURCE = ("*/Makefile", "*/fs/fuse/*", "*/include/uapi/linux/fuse.h")
+
+
+def rules(module: str) -> dict[str, Any]:
+    """Return what the rules.toml of one of our modules says."""
+    return tomllib.loads((DKMS / module / "rules.toml").read_text())
 
 
 @dataclass(frozen=True)
@@ -54,13 +62,19 @@ class Suite:
 
     def source(self) -> Path:
         """Return what import.py needs of the kernel's source, kept beside the tree."""
-        folder = self.tree().with_name(f"{self.tree().name}.source")
+        every = [rules(module) for module in MODULES]
+        paths = {
+            path for each in every for path in (f"{each['folder']}/*", *each["headers"].values())
+        }
+        wanted = ("*/Makefile", *sorted(f"*/{path}" for path in paths))
+        made_by = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:12]
+        folder = self.tree().with_name(f"{self.tree().name}.{made_by}.source")
         if not folder.exists():
             new = folder.with_suffix(".new")
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir()
             how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
-            subprocess.run(["tar", "-C", new, "-xf", self.archive(), *how, *_SOURCE], check=True)
+            subprocess.run(["tar", "-C", new, "-xf", self.archive(), *how, *wanted], check=True)
             new.rename(folder)
         return folder
 
@@ -92,10 +106,10 @@ USERLAND = Suite("trixie", "6.12", (*_PACKAGES, *_PROGRAMS))
 SUITES = (Suite("bookworm", "6.1"), USERLAND, Suite("sid", "7.2"))
 
 
-def import_module(output: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
-    """Run import.py and return its end."""
+def import_module(name: str, output: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
+    """Run import.py for one of our modules and return its end."""
     return subprocess.run(
-        [sys.executable, IMPORT, output, *sources],
+        [sys.executable, DKMS / "import.py", name, output, *sources],
         capture_output=True,
         text=True,
         timeout=300,

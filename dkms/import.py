@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Make the source of the module fusetuned from the kernel's own FUSE.
+"""Make the source of one of our modules from the kernel's own.
 
-    import.py OUTPUT SOURCE...
+    import.py MODULE OUTPUT SOURCE...
 
-SOURCE is a Linux source tree, or a tar file or Debian package that holds one; one a series. OUTPUT
-is a folder that DKMS can build, made anew: our files, and a folder a series with the kernel's
-fs/fuse after what rules.toml says. Whatever does not land exactly where that file says ends this
-with status 1 and no OUTPUT. Needs spatch (coccinelle), tar, and dpkg-deb for a package.
+MODULE is the name of a folder beside this file. SOURCE is a Linux source tree, or a tar file or
+Debian package that holds one; one a series. OUTPUT is a folder that DKMS can build, made anew: our
+files, and a folder a series with the kernel's after what MODULE's rules.toml says. Whatever does
+not land exactly where that file says ends this with status 1 and no OUTPUT. Needs spatch
+(coccinelle), tar, and dpkg-deb for a package.
 """
 
 import re
@@ -23,7 +24,6 @@ from typing import Any
 
 _HERE = Path(__file__).resolve().parent
 _OURS = ("dkms.conf", "Kbuild", "tuned")
-_WANTED = ("*/Makefile", "*/fs/fuse/*", "*/include/uapi/linux/fuse.h")
 
 Rules = dict[str, Any]
 
@@ -32,7 +32,13 @@ class Refused(Exception):
     """The source is not what the rules were written for; the text says in what."""
 
 
-def _unpack(source: Path, into: Path) -> Path:
+def wanted(rules: Rules) -> tuple[str, ...]:
+    """Return what a module needs of a kernel's source, as tar's patterns."""
+    paths = ("Makefile", f"{rules['folder']}/*", *rules["headers"].values())
+    return tuple(f"*/{path}" for path in paths)
+
+
+def _unpack(source: Path, into: Path, rules: Rules) -> Path:
     """Return the tree that ``source`` is or holds; ``into`` is where it may be unpacked."""
     if source.is_dir():
         return source
@@ -45,7 +51,7 @@ def _unpack(source: Path, into: Path) -> Path:
             raise Refused(f"{source}: {len(found)} kernel archives in it, not one")
         archive = found[0]
     how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
-    subprocess.run(["tar", "-C", into, "-xf", archive, *how, *_WANTED], check=True)
+    subprocess.run(["tar", "-C", into, "-xf", archive, *how, *wanted(rules)], check=True)
     return into
 
 
@@ -118,22 +124,24 @@ def _patch(path: Path, script: Path) -> None:
         raise Refused(f"{script.name}: {ran.stderr.strip()}")
 
 
-def _import(tree: Path, folder: Path, series: str, rules: Rules) -> None:
+def _import(ours: Path, tree: Path, folder: Path, series: str) -> None:
     """Make the folder of one series from the kernel's tree."""
-    shutil.copytree(tree / "fs" / "fuse", folder)
+    rules = rules_of(ours)
+    shutil.copytree(tree / rules["folder"], folder)
     for name in rules["left_out"]:
         (folder / name).unlink()
     # Under another name: kbuild must not take it for the build of this folder.
     (folder / "Makefile").rename(folder / "objects.mk")
-    header = folder / "include" / "linux" / "fuse.h"
-    header.parent.mkdir(parents=True)
-    shutil.copy(tree / "include" / "uapi" / "linux" / "fuse.h", header)
+    for name, there in rules["headers"].items():
+        header = folder / "include" / name
+        header.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tree / there, header)
     for rule in rules["text"]:
         _replace(folder, rule, series)
     for script, files in rules["patches"].items():
         for name in files:
             if (folder / name).exists():
-                _patch(folder / name, _HERE / "rules" / script)
+                _patch(folder / name, ours / "rules" / script)
     for rule in rules["hook"]:
         _hook(folder, rule, series)
     for token in rules["forbidden"]:
@@ -141,27 +149,32 @@ def _import(tree: Path, folder: Path, series: str, rules: Rules) -> None:
             raise Refused(f"{series}: {token} is still in {', '.join(left)}")
 
 
-def make(output: Path, sources: list[Path]) -> list[str]:
-    """Make the folder ``output`` and return the series that are in it.
+def rules_of(ours: Path) -> Rules:
+    """Return what the rules.toml of one of our modules says."""
+    return tomllib.loads((ours / "rules.toml").read_text())
+
+
+def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
+    """Make the folder ``output`` of our module ``ours``, and return the series that are in it.
 
     Raises Refused, CalledProcessError or OSError; ``output`` is as it was then.
     """
-    rules = tomllib.loads((_HERE / "rules.toml").read_text())
+    rules = rules_of(ours)
     done = []
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
         new = Path(scratch) / "new"
         new.mkdir(mode=0o755)
         for number, source in enumerate(sources):
-            tree = _unpack(source, Path(scratch) / str(number))
+            tree = _unpack(source, Path(scratch) / str(number), rules)
             series = _series(tree)
             if series not in rules["series"] or series in done:
                 raise Refused(f"{source}: Linux {series} is not supported, or there twice")
-            _import(tree, new / series, series, rules)
+            _import(ours, tree, new / series, series)
             done.append(series)
         for name in _OURS:
-            copy = shutil.copytree if (_HERE / name).is_dir() else shutil.copy
-            copy(_HERE / name, new / name)
+            copy = shutil.copytree if (ours / name).is_dir() else shutil.copy
+            copy(ours / name, new / name)
         shutil.rmtree(output, ignore_errors=True)
         new.rename(output)
     return done
@@ -169,15 +182,16 @@ def make(output: Path, sources: list[Path]) -> list[str]:
 
 def main() -> int:
     """Run from the command line."""
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 4:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        done = make(Path(sys.argv[1]).absolute(), [Path(name) for name in sys.argv[2:]])
+        output = Path(sys.argv[2]).absolute()
+        done = make(_HERE / sys.argv[1], output, [Path(name) for name in sys.argv[3:]])
     except (Refused, OSError, subprocess.CalledProcessError) as error:
         print(f"import.py: {error}", file=sys.stderr)
         return 1
-    print(f"{sys.argv[1]}: {', '.join(done)}")
+    print(f"{sys.argv[2]}: {', '.join(done)}")
     return 0
 
 

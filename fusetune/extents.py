@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where a file's blocks lie on its disk, by the ioctl FIEMAP."""
+
+import fcntl
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Linux, include/uapi/linux/fs.h and fiemap.h.
+_FS_IOC_FIEMAP = 0xC020660B
+_SYNC = 1
+_LAST = 1
+#: Nothing is at the place that is told: not allocated yet, or within a block of metadata.
+_NOWHERE = 0x2 | 0x4 | 0x200
+_HEADER = struct.Struct("=QQLLLL")
+_EXTENT = struct.Struct("=QQQQQLLLL")
+#: Extents a call.
+_ROOM = 512
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A run of a file's bytes that lie one behind the other on the disk."""
+
+    start_bytes: int
+    physical_bytes: int
+    length_bytes: int
+
+
+def extents(path: Path) -> Iterator[Extent]:
+    """Yield the extents of a file, in order; what is still to be written is written first.
+
+    A run that the file system tells in parts is one. Holes, and data that has no place of its own,
+    are left out. Raises OSError: EOPNOTSUPP where the file system does not tell (tmpfs).
+    """
+    last: Extent | None = None
+    with path.open("rb") as file:
+        for found in _parts(file.fileno()):
+            if (
+                last
+                and last.start_bytes + last.length_bytes == found.start_bytes
+                and last.physical_bytes + last.length_bytes == found.physical_bytes
+            ):
+                length = last.length_bytes + found.length_bytes
+                last = Extent(last.start_bytes, last.physical_bytes, length)
+                continue
+            if last:
+                yield last
+            last = found
+    if last:
+        yield last
+
+
+def _parts(fd: int) -> Iterator[Extent]:
+    """Yield what the file system tells of an open file."""
+    start = 0
+    while True:
+        head = _HEADER.pack(start, 2**64 - 1 - start, _SYNC, 0, _ROOM, 0)
+        answer = bytearray(head + bytes(_EXTENT.size * _ROOM))
+        fcntl.ioctl(fd, _FS_IOC_FIEMAP, answer)
+        mapped = _HEADER.unpack_from(answer)[3]
+        for number in range(mapped):
+            entry = _EXTENT.unpack_from(answer, _HEADER.size + number * _EXTENT.size)
+            logical, physical, length, flags = entry[0], entry[1], entry[2], entry[5]
+            start = logical + length
+            if not flags & _NOWHERE:
+                yield Extent(logical, physical, length)
+            if flags & _LAST:
+                return
+        if not mapped:
+            return

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""f2fs with large direct writes side by side: ours, and the kernel's own beside it."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from fusetune.extents import extents
+from tests.kernel.guest.rig import expect_errno, run
+
+DISK = Path("/dev/vdc")
+POINT = Path("/mnt/f2fs")
+SETTINGS = Path("/sys/fs/f2fs/vdc")
+LOADED = Path("/sys/module/f2fs")
+THRESHOLD = SETTINGS / "serialize_alloc_blocks"
+#: Bytes of a segment, where a run of blocks may end; the area of segments starts at a multiple.
+SEGMENT = 2 << 20
+WRITE = 2 << 20
+
+
+def load(which: str) -> None:
+    """Load ``tuned`` or ``stock`` f2fs, the other one gone before."""
+    unload()
+    run("modprobe", "f2fs")  # with all it needs
+    if which == "stock":
+        run("rmmod", "f2fs")
+        run("insmod", *Path("/rig/stock").glob("f2fs.ko*"))
+    assert (LOADED / "version").exists() == (which == "tuned")
+
+
+def unload() -> None:
+    """Unload f2fs, if it is loaded."""
+    if LOADED.exists():
+        run("rmmod", "f2fs")
+
+
+@contextmanager
+def f2fs(size: int = 0) -> Iterator[None]:
+    """Mount a new file system of ``size`` bytes (0: the whole disk), and check it afterwards."""
+    run("mkfs.f2fs", "-q", "-f", DISK, *([str(size // 512)] if size else []))
+    POINT.mkdir(exist_ok=True)
+    run("mount", "-t", "f2fs", DISK, POINT)
+    try:
+        yield
+    finally:
+        run("umount", POINT)
+    run("fsck.f2fs", "--dry-run", DISK)
+
+
+def fio(writers: int, size: int, *more: str) -> None:
+    """Let each of ``writers`` write a file of its own, ``size`` bytes."""
+    job = ["--name=w", f"--directory={POINT}", "--rw=write", "--bs=2m", f"--size={size}"]
+    job += ["--direct=1", "--ioengine=sync", "--fallocate=none", f"--numjobs={writers}"]
+    run("fio", *job, "--thread", "--group_reporting", *more)
+
+
+def torn(path: Path) -> int:
+    """Return at how many places the blocks of one write part, but for ends of segments."""
+    breaks = 0
+    before = -1  # where the run before ended on the disk
+    for run_ in extents(path):
+        if run_.start_bytes % WRITE and (before % SEGMENT or run_.physical_bytes % SEGMENT):
+            breaks += 1
+        before = run_.physical_bytes + run_.length_bytes
+    return breaks
+
+
+def torn_by(writers: int, size: int, *more: str, threshold: int | None = None) -> int:
+    """Return the same, over the files of writers side by side on a new file system."""
+    with f2fs():
+        if threshold is not None:
+            THRESHOLD.write_text(f"{threshold}\n")
+        fio(writers, size, *more)
+        files = sorted(POINT.glob("w.*"))
+        assert len(files) == writers
+        for path in files:
+            assert sum(each.length_bytes for each in extents(path)) == size
+        return sum(map(torn, files))
+
+
+def check_f2fs_keeps_a_writes_blocks_together() -> None:
+    """However many write at once; the kernel's own f2fs scatters them."""
+    for writers, size in ((2, 16 << 20), (4, 16 << 20), (10, 16 << 20), (16, 64 << 20)):
+        load("tuned")
+        tuned = torn_by(writers, size, "--verify=crc32c")
+        load("stock")
+        stock = torn_by(writers, size)
+        print(f"f2fs, {writers} writers: torn {stock} times by stock, {tuned} by ours", flush=True)
+        assert tuned == 0
+        assert stock > 0
+
+
+def check_f2fs_threshold() -> None:
+    """It is there from 64 blocks on; smaller writes, and all when it is 0, go as stock."""
+    load("tuned")
+    with f2fs():
+        assert THRESHOLD.read_text() == "64\n"
+        for text in ("512", "0", "4294967295", "0x40"):
+            THRESHOLD.write_text(text)
+            assert int(THRESHOLD.read_text()) == int(text, 0)
+        for text in ("-1", "x", "64 blocks", "4294967296", "9" * 40, " "):
+            with_errno = errno.ERANGE if text.isdigit() else errno.EINVAL
+            expect_errno(with_errno, partial(THRESHOLD.write_text, text))
+            assert THRESHOLD.read_text() == "64\n"
+    assert torn_by(4, 16 << 20, threshold=WRITE // 4096) == 0
+    assert torn_by(4, 16 << 20, threshold=WRITE // 4096 + 1) > 0
+    assert torn_by(4, 16 << 20, threshold=0) > 0
+
+
+def check_f2fs_cleans_while_writers_wait() -> None:
+    """Nearly full, with garbage collection at work: nothing is lost and nobody waits for ever."""
+    load("tuned")
+    size = 256 << 20
+    with f2fs(size):
+        (SETTINGS / "gc_urgent").write_text("1")
+        (SETTINGS / "gc_urgent_sleep_time").write_text("1")
+        # Every second block of what fills it goes, and each segment is left half used.
+        room = os.statvfs(POINT).f_bavail * 4096
+        count = (room - (48 << 20)) // (2 << 20)
+        for number in range(count):
+            (POINT / f"fill{number}").write_bytes(os.urandom(1 << 20))
+            (POINT / f"gone{number}").write_bytes(os.urandom(1 << 20))
+        os.sync()
+        for number in range(count):
+            (POINT / f"gone{number}").unlink()
+        for _ in range(3):
+            fio(4, 8 << 20, "--verify=crc32c", "--loops=2")
+            for path in POINT.glob("w.*"):
+                path.unlink()
+        moved = [SETTINGS / f"moved_blocks_{ground}" for ground in ("background", "foreground")]
+        blocks = [int(path.read_text()) for path in moved]
+        print(f"f2fs, cleaned while written: {blocks} blocks", flush=True)
+        assert sum(blocks) > 0
