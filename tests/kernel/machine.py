@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Virtual machines that run the checks of guest/ on a Debian kernel with fusetuned.
+"""Virtual machines that run the checks of guest/ on a Debian kernel with our modules.
 
 ``python3 -m tests.kernel.machine SERIES [CHECK...]`` runs some by hand.
 """
@@ -193,7 +193,7 @@ def run(suite: Suite, built: Path, *checks: str) -> Results:
 
 
 def main(series: str, *checks: str) -> None:
-    """Build the module for one series, run checks there, and print what they said."""
+    """Build the modules for one series, run checks there, and print what they said."""
     suite = next(suite for suite in SUITES if suite.series == series)
     with tempfile.TemporaryDirectory(prefix="fusetune-built-") as folder:
         modules = [Path(folder, name) for name in MODULES]
@@ -203,7 +203,6 @@ def main(series: str, *checks: str) -> None:
                 sys.exit(done.stderr)
         build(suite, modules, Path(folder, "built"))
         said = run(suite, Path(folder, "built"), *checks)
-    print(said.console)
     for entry in said.checks.values():
         print(f"{entry['seconds']:6} s {entry['check']} {entry['failure'] or 'ok'}")
     if not said.complete:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""import.py takes the kernel's FUSE only as the rules expect it, or not at all."""
+"""import.py takes the kernel's source only as the rules expect it, or not at all."""
 
 import io
 import re
@@ -7,24 +7,25 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fusetune import __version__
-from tests.kernel.machine import version
-from tests.kernel.suites import IMPORT, SUITES, Suite
+from tests.kernel.machine import package
+from tests.kernel.suites import DKMS, MODULES, SUITES, Suite, rules
 
-_RULES: dict[str, Any] = tomllib.loads((IMPORT.parent / "rules.toml").read_text())
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
+_EACH = pytest.mark.parametrize("name", MODULES)
 
 
-def import_with(ours: Path, output: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
+def import_with(
+    ours: Path, name: str, output: Path, *sources: Path
+) -> subprocess.CompletedProcess[str]:
     """Run the import.py of another folder of ours."""
     return subprocess.run(
-        [sys.executable, ours / "import.py", output, *sources],
+        [sys.executable, ours / "import.py", name, output, *sources],
         capture_output=True,
         text=True,
         timeout=120,
@@ -34,14 +35,14 @@ def import_with(ours: Path, output: Path, *sources: Path) -> subprocess.Complete
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Path:
-    """A copy of dkms/fusetuned, to be broken."""
-    return shutil.copytree(IMPORT.parent, tmp_path / "ours")
+    """A copy of dkms/, to be broken."""
+    return shutil.copytree(DKMS, tmp_path / "ours")
 
 
-def refused(ours: Path, tmp_path: Path, source: Path) -> str:
+def refused(ours: Path, tmp_path: Path, source: Path, name: str = "fusetuned") -> str:
     """Import, which must fail and leave nothing; return what it says."""
     output = tmp_path / "output"
-    done = import_with(ours, output, source)
+    done = import_with(ours, name, output, source)
     assert done.returncode == 1, done.stdout + done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
     assert done.stderr.startswith("import.py: ")
@@ -49,56 +50,74 @@ def refused(ours: Path, tmp_path: Path, source: Path) -> str:
     return done.stderr
 
 
-def test_every_series_is_imported(module: Path) -> None:
-    assert {path.name for path in module.iterdir()} >= {*_RULES["series"], "Kbuild", "dkms.conf"}
-    assert version(module) == __version__
+@_EACH
+def test_every_series_is_imported(modules: dict[str, Path], name: str) -> None:
+    module = modules[name]
+    expected = {*rules(name)["series"], "Kbuild", "dkms.conf", "tuned"}
+    assert {path.name for path in module.iterdir()} == expected
+    assert package(module).endswith(f"-{__version__}")
 
 
-def test_private_header_is_the_imported_kernels(module: Path) -> None:
+@_EACH
+def test_private_headers_are_the_imported_kernels(modules: dict[str, Path], name: str) -> None:
     for suite in SUITES:
-        taken = module / suite.series / "include" / "linux" / "fuse.h"
-        assert taken.read_bytes() == (suite.source() / "include/uapi/linux/fuse.h").read_bytes()
+        for header, there in rules(name)["headers"].items():
+            taken = modules[name] / suite.series / "include" / header
+            assert taken.read_bytes() == (suite.source() / there).read_bytes()
 
 
-def test_an_archive_gives_what_its_tree_gives(module: Path, tmp_path: Path) -> None:
+@_EACH
+def test_an_archive_gives_what_its_tree_gives(
+    modules: dict[str, Path], name: str, tmp_path: Path
+) -> None:
     """As linux-source-* packages hold it: one folder in a compressed tar."""
     suite = SUITES[0]
     archive = tmp_path / "linux-source.tar.xz"
     with tarfile.open(archive, "w:xz", preset=0) as tar:
         tar.add(suite.source(), "linux-source")
     output = tmp_path / "output"
-    done = import_with(IMPORT.parent, output, archive)
+    done = import_with(DKMS, name, output, archive)
     assert done.returncode == 0, done.stderr
     folder = suite.series
     compared = subprocess.run(
-        ["diff", "-r", output / folder, module / folder], check=False, capture_output=True
+        ["diff", "-r", output / folder, modules[name] / folder], check=False, capture_output=True
     )
     assert compared.returncode == 0, compared.stdout
 
 
+def _texts() -> list[tuple[str, int]]:
+    return [(name, number) for name in MODULES for number in range(len(rules(name)["text"]))]
+
+
+def _hooks() -> list[tuple[str, dict[str, Any]]]:
+    return [(name, hook) for name in MODULES for hook in rules(name)["hook"]]
+
+
 @_EVERY
-@pytest.mark.parametrize("number", range(len(_RULES["text"])))
+@pytest.mark.parametrize(("name", "number"), _texts())
 def test_a_name_found_too_often_is_refused(
-    suite: Suite, number: int, ours: Path, tmp_path: Path
+    suite: Suite, name: str, number: int, ours: Path, tmp_path: Path
 ) -> None:
     """One time less is expected than there is, or one where there is none."""
-    rule = _RULES["text"][number]
+    rule = rules(name)["text"][number]
     times = rule["times"] if isinstance(rule["times"], int) else rule["times"][suite.series]
-    rules = ours / "rules.toml"
-    parts = rules.read_text().split("\n[[text]]")
+    file = ours / name / "rules.toml"
+    parts = file.read_text().split("\n[[text]]")
     parts[number + 1] = re.sub(
         r"^times = .*$", f"times = {times + 1}", parts[number + 1], flags=re.M
     )
-    rules.write_text("\n[[text]]".join(parts))
+    file.write_text("\n[[text]]".join(parts))
     assert f"{rule['find']!r} {times} times, not {times + 1}" in refused(
-        ours, tmp_path, suite.source()
+        ours, tmp_path, suite.source(), name
     )
 
 
 @_EVERY
-@pytest.mark.parametrize("hook", _RULES["hook"], ids=lambda hook: hook["call"])
+@pytest.mark.parametrize(
+    ("name", "hook"), _hooks(), ids=lambda value: value if isinstance(value, str) else value["call"]
+)
 def test_a_hook_that_did_not_land_is_refused(
-    suite: Suite, hook: dict[str, Any], ours: Path, tmp_path: Path
+    suite: Suite, name: str, hook: dict[str, Any], ours: Path, tmp_path: Path
 ) -> None:
     sites = hook["sites"]
     if not (sites if isinstance(sites, list) else sites[suite.series]):
@@ -108,20 +127,20 @@ def test_a_hook_that_did_not_land_is_refused(
     call = hook["call"]
     other = call.replace(">=", "!=") if ">=" in call else call.replace("tuned_", "other_")
     broken = 0
-    for script in (ours / "rules").glob("*.cocci"):
+    for script in (ours / name / "rules").glob("*.cocci"):
         lines = script.read_text().splitlines()
         # What the rule adds is not what it should be; spatch does not mind.
         changed = [line.replace(call, other) if line.startswith("+") else line for line in lines]
         script.write_text("\n".join([*changed, ""]))
         broken += changed != lines
     assert broken == 1
-    assert f"{hook['call']!r} is in {{" in refused(ours, tmp_path, suite.source())
+    assert f"{hook['call']!r} is in {{" in refused(ours, tmp_path, suite.source(), name)
 
 
 def test_a_hook_in_another_place_is_refused(ours: Path, tmp_path: Path) -> None:
-    rules = ours / "rules.toml"
-    text = rules.read_text()
-    rules.write_text(text.replace("passthrough.c fuse_passthrough_open", "passthrough.c other"))
+    file = ours / "fusetuned" / "rules.toml"
+    text = file.read_text()
+    file.write_text(text.replace("passthrough.c fuse_passthrough_open", "passthrough.c other"))
     said = refused(ours, tmp_path, SUITES[1].source())
     assert "passthrough.c fuse_passthrough_open" in said
 
@@ -146,7 +165,7 @@ def test_another_kernel_is_refused(makefile: str, why: str, ours: Path, tmp_path
 
 
 def test_one_series_twice_is_refused(tmp_path: Path) -> None:
-    done = import_with(IMPORT.parent, tmp_path / "output", *(SUITES[0].source(),) * 2)
+    done = import_with(DKMS, "fusetuned", tmp_path / "output", *(SUITES[0].source(),) * 2)
     assert done.returncode == 1
     assert "there twice" in done.stderr
     assert not list(tmp_path.iterdir())
@@ -160,5 +179,5 @@ def test_a_broken_archive_is_refused_and_the_old_output_stays(tmp_path: Path) ->
     output = tmp_path / "output"
     output.mkdir()
     (output / "kept").touch()
-    assert import_with(IMPORT.parent, output, archive).returncode == 1
+    assert import_with(DKMS, "fusetuned", output, archive).returncode == 1
     assert [path.name for path in output.iterdir()] == ["kept"]

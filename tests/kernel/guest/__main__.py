@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.kernel.guest import module as module_checks
 from tests.kernel.guest import f2fs, options, pages, writes
+from tests.kernel.guest import module as module_checks
 from tests.kernel.guest.rig import run, set_pipe_limit
 from tests.native.mirror import unmount
 
