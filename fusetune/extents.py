@@ -28,15 +28,16 @@ class Extent:
     length_bytes: int
 
 
-def extents(path: Path) -> Iterator[Extent]:
+def extents(path: Path, *, sync: bool = True) -> Iterator[Extent]:
     """Yield the extents of a file, in order; what is still to be written is written first.
 
-    A run that the file system tells in parts is one. Holes, and data that has no place of its own,
-    are left out. Raises OSError: EOPNOTSUPP where the file system does not tell (tmpfs).
+    Not so without ``sync``: what has no place yet is left out then. A run that the file system
+    tells in parts is one. Holes, and data that has no place of its own, are left out. Raises
+    OSError: EOPNOTSUPP where the file system does not tell (tmpfs).
     """
     last: Extent | None = None
     with path.open("rb") as file:
-        for found in _parts(file.fileno()):
+        for found in _parts(file.fileno(), _SYNC if sync else 0):
             if (
                 last
                 and last.start_bytes + last.length_bytes == found.start_bytes
@@ -52,21 +53,21 @@ def extents(path: Path) -> Iterator[Extent]:
         yield last
 
 
-def _parts(fd: int) -> Iterator[Extent]:
+def _parts(fd: int, flags: int) -> Iterator[Extent]:
     """Yield what the file system tells of an open file."""
     start = 0
     while True:
-        head = _HEADER.pack(start, 2**64 - 1 - start, _SYNC, 0, _ROOM, 0)
+        head = _HEADER.pack(start, 2**64 - 1 - start, flags, 0, _ROOM, 0)
         answer = bytearray(head + bytes(_EXTENT.size * _ROOM))
         fcntl.ioctl(fd, _FS_IOC_FIEMAP, answer)
         mapped = _HEADER.unpack_from(answer)[3]
         for number in range(mapped):
             entry = _EXTENT.unpack_from(answer, _HEADER.size + number * _EXTENT.size)
-            logical, physical, length, flags = entry[0], entry[1], entry[2], entry[5]
+            logical, physical, length, state = entry[0], entry[1], entry[2], entry[5]
             start = logical + length
-            if not flags & _NOWHERE:
+            if not state & _NOWHERE:
                 yield Extent(logical, physical, length)
-            if flags & _LAST:
+            if state & _LAST:
                 return
         if not mapped:
             return

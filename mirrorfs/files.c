@@ -287,6 +287,7 @@ void mirror_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *data,
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(size);
 	struct inode *inode = inode_get(ino);
 	struct call call;
+	const struct options *opts;
 	ssize_t done;
 
 	tally_begin(&inode->writes, size);
@@ -295,8 +296,10 @@ void mirror_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *data,
 	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
 	out.buf[0].fd = (int)fi->fh;
 	out.buf[0].pos = offset;
-	done = fuse_buf_copy(&out, data,
-			     call.mirror->opts.splice & SPLICE_MOVE ? FUSE_BUF_SPLICE_MOVE : 0);
+	opts = &call.mirror->opts;
+	if (opts->serialize_alloc && size >= opts->serialize_alloc)
+		allocate_whole((int)fi->fh, offset, (off_t)size);
+	done = fuse_buf_copy(&out, data, opts->splice & SPLICE_MOVE ? FUSE_BUF_SPLICE_MOVE : 0);
 	tally_end(&inode->writes);
 	if (done < 0) {
 		answer(&call, (int)-done);

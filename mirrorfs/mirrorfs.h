@@ -79,6 +79,7 @@ struct options {
 	uint64_t write_delay_ns;
 	uint64_t served;
 	uint64_t bandwidth;	/* bytes per second */
+	uint64_t serialize_alloc;	/* bytes of a write; 0: never */
 };
 
 /*
@@ -99,6 +100,11 @@ void options_help(const char *program);
 int tuned_mount(const struct options *opts);
 /* Unmounts what tuned_mount() mounted, if it still is. */
 void tuned_unmount(const struct options *opts, int fd);
+
+/* allocate.c */
+
+/* Gives the range of a file the blocks that it lacks, before anyone else gets any. */
+void allocate_whole(int fd, off_t offset, off_t size);
 
 /* throttle.c */
 

@@ -66,6 +66,8 @@ static const struct option table[] = {
 	{ "timeout", SECONDS, AT(timeout_ns), 0, 1000000000 * NSEC_PER_SEC,
 	  "0 to 1000000000 seconds, fractions allowed",
 	  "how long names and attributes stay cached (default 1)" },
+	{ "serialize_alloc", SIZE, AT(serialize_alloc), 4 * KIB, 128 * MIB, "4K to 128M",
+	  "a WRITE of at least this gets its blocks whole,\nbefore another one gets any" },
 	{ "delay", DURATION, AT(delay_ns), 0, 60 * NSEC_PER_SEC, "0s to 60s; us, ms or s",
 	  "each request takes this long, save FORGET,\nRELEASE, RELEASEDIR" },
 	{ "read_delay", DURATION, AT(read_delay_ns), 0, 60 * NSEC_PER_SEC,

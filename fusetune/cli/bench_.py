@@ -15,8 +15,8 @@ from fusetune.cli.common import (
 )
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.mounts import find
-from fusetune.report.objects import bench_object
+from fusetune.mounts import Mount, find
+from fusetune.report.objects import bench_object, suite_object
 from fusetune.workloads import chosen
 
 
@@ -28,6 +28,19 @@ from fusetune.workloads import chosen
     help="Measure what FUSE can do on this host at best: mirrorfs over tmpfs, stock, tuned and "
     "passed through, and tmpfs itself; with M, how far M is from it.",
 )
+@click.option(
+    "--suite",
+    type=click.Choice(["published"]),
+    help="Measure what five published works measured, on mirrorfs over tmpfs or, where it fits, on "
+    "M; --budget is for each work.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="WORK",
+    help="One work of the suite: szeredi, hayasaka, singh-parallel, singh-atomic or yu; may be "
+    "repeated.",
+)
 @measuring_options
 @json_option
 @pass_host
@@ -35,18 +48,27 @@ def command(
     host: Host,
     name: str | None,
     calibrate: bool,
+    suite: str | None,
+    only: tuple[str, ...],
     names: tuple[str, ...],
     budget: float,
     budget_bytes: int,
     size: int | None,
     as_json: bool,
 ) -> None:
+    if suite and (calibrate or names):
+        raise UsageError("--suite goes neither with --calibrate nor with --workload")
+    if only and not suite:
+        raise UsageError("--only goes with --suite published")
     workloads = chosen(names)
     limits = Budget(budget, budget_bytes)
-    if not (name or calibrate):
+    if not (name or calibrate or suite):
         raise UsageError("give a mount, or --calibrate: fusetune bench M")
     refuse_host(name or "")
     mount = find(host, name) if name else None
+    if suite:
+        _suite(host, mount, only, limits, size, as_json)
+        return
     with ProgressLine(budget) as progress:
         if calibrate or not mount:
             from fusetune.calibrate import calibrate as measure_all
@@ -60,3 +82,20 @@ def command(
             )
     document = bench_object(series)
     present(document, as_json)
+
+
+def _suite(
+    host: Host,
+    mount: Mount | None,
+    only: tuple[str, ...],
+    each: Budget,
+    size: int | None,
+    as_json: bool,
+) -> None:
+    from fusetune.suite import chosen_works, run
+
+    works = chosen_works(only)
+    limits = Budget(each.seconds * len(works), each.bytes_written * len(works))
+    with ProgressLine(limits.seconds) as progress:
+        results = run(host, mount, works, limits, size=size, progress=progress)
+    present(suite_object(results), as_json)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fusetune.knobs import REMOUNT
 from fusetune.policy import excluded_reason
 from fusetune.status import KnobState, is_tuned
+from fusetune.suite import WorkResult
 
 if TYPE_CHECKING:  # 'list' must not load the search
     from fusetune.apply import Change
@@ -306,6 +307,35 @@ def bench_object(series: Sequence[Measurement]) -> Object:
                 },
             }
             for measurement in series
+        ]
+    }
+
+
+def suite_object(results: Sequence[WorkResult]) -> Object:
+    """Return the object of ``bench --suite``: one entry of ``works`` for each work."""
+    return _schema("bench-suite") | {
+        "works": [
+            {
+                "name": result.work.name,
+                "title": result.work.title,
+                "stands_for": result.work.stands_for,
+                "rows": [
+                    {
+                        "label": row.ratio.label,
+                        "published_ratio": row.ratio.published,
+                        "ratio": row.measured.ratio if row.measured else None,
+                        "ci95": [row.measured.low, row.measured.high] if row.measured else None,
+                        "absent_reason": row.absent,
+                    }
+                    for row in result.rows
+                ],
+                "cost": {
+                    "seconds": result.seconds,
+                    "bytes_written": result.bytes_written,
+                    "evaluations": result.evaluations,
+                },
+            }
+            for result in results
         ]
     }
 

@@ -249,6 +249,29 @@ def print_bench(document: Object) -> None:
             _say(f"{one['label']}: {one['absent_reason']}")
 
 
+def print_suite(document: Object) -> None:
+    """Print the object of ``bench --suite``: a table a work, published beside measured."""
+    for work in document["works"]:
+        _say(work["title"])
+        _say(work["stands_for"])
+        shown = [row for row in work["rows"] if not row["absent_reason"]]
+        _table(
+            ("ratio of", "published", "here"),
+            (
+                (
+                    row["label"],
+                    f"{row['published_ratio']:.2f}",
+                    f"{row['ratio']:.2f} [{row['ci95'][0]:.2f}, {row['ci95'][1]:.2f}]",
+                )
+                for row in shown
+            ),
+        )
+        for row in work["rows"]:
+            if row["absent_reason"]:
+                _say(f"{row['label']}: {row['absent_reason']}")
+        _say("")
+
+
 def _figure_cell(workload: Object) -> str:
     low, high = workload["ci95"]
     half = (high - low) / 2 / workload["figure"]
@@ -351,6 +374,7 @@ PRINTERS: Mapping[str, Callable[..., None]] = {
     "fusetune.auto/1": print_auto,
     "fusetune.auto-preview/1": print_preview,
     "fusetune.bench/1": print_bench,
+    "fusetune.bench-suite/1": print_suite,
     "fusetune.doctor/1": print_doctor,
     "fusetune.report/1": print_report,
 }

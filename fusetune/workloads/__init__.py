@@ -76,7 +76,7 @@ class Workload:
 
     ``accesses`` tells which knobs can matter; ``reads``: needs a file laid out; ``writes``: fills
     ``write-data``; ``makes_files``: small ones, removed again.
-    ``figure`` takes fio's jobs and returns the figure.
+    ``figure`` takes fio's jobs and returns the figure. ``text``: the job, where it is no file.
     """
 
     name: str
@@ -87,11 +87,12 @@ class Workload:
     makes_files: bool = False
     unit: str = "bytes_per_second"
     figure: Callable[[Sequence[Job]], float] = bytes_per_second
+    text: str = ""
 
     @property
     def job(self) -> str:
         """Text of the fio job file."""
-        return (files(__package__) / f"{self.name}.fio").read_text(encoding="utf-8")
+        return self.text or (files(__package__) / f"{self.name}.fio").read_text(encoding="utf-8")
 
 
 _READ = frozenset({Access.BUFFERED_READ})

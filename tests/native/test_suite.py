@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``bench --suite published`` on mounts of its own and on a given one."""
+
+from pathlib import Path
+
+import pytest
+
+from fusetune.published import WORKS
+from tests.native.conftest import Fusetune
+from tests.native.means import requires
+from tests.native.mirror import MOUNTINFO, Mirror
+
+pytestmark = requires("fio", "setpriv")
+
+
+def test_each_work_is_measured_or_says_why_not(fusetune: Fusetune) -> None:
+    before = MOUNTINFO.read_text()
+    document = fusetune.json("bench", "--suite", "published", "--budget", "12", timeout=180)
+    works = {work["name"]: work for work in document["works"]}
+    assert list(works) == list(WORKS)
+    for work in works.values():
+        assert work["cost"]["seconds"] <= 12
+        for row in work["rows"]:
+            assert (row["ratio"] is None) == (row["ci95"] is None) == bool(row["absent_reason"])
+    assert all(row["ratio"] for row in works["szeredi"]["rows"])
+    assert works["hayasaka"]["rows"][0]["ratio"]
+    before_it = [row["ratio"] for row in works["singh-parallel"]["rows"][:6]]
+    assert before_it[5] < 0.5 < before_it[0]  # 32 writers in turn, and one alone
+    assert MOUNTINFO.read_text() == before
+    assert not list(fusetune.run.glob("calibrate-*"))
+
+
+def test_a_given_mount_shows_what_compares_jobs(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    with Mirror(tmpfs_dir, tmp_path / "mnt", "direct_io", "write_delay=1ms") as mirror:
+        works = ("--only", "singh-parallel", "--only", "szeredi")
+        document = fusetune.json(
+            "bench", mirror.mountpoint, "--suite", "published", "--budget", "8", *works, timeout=60
+        )
+        parallel, szeredi = document["works"]
+        assert [row["label"] for row in parallel["rows"]] == [
+            f"before, {count} writers" for count in (1, 2, 4, 8, 16, 32)
+        ]
+        assert all(row["ratio"] for row in parallel["rows"])
+        assert all("without one" in row["absent_reason"] for row in szeredi["rows"])
+        assert mirror.counters()["ops"]["WRITE"]["count"] > 0
+        assert not list(tmpfs_dir.glob(".fusetune-*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--only", "yu"), "--only goes with --suite published"),
+        (("--suite", "published", "--only", "ext4"), "unknown work 'ext4'; known are szeredi"),
+        (("--suite", "published", "--calibrate"), "--suite goes neither with --calibrate"),
+        (("--suite", "published", "-w", "mixed"), "--suite goes neither with --calibrate"),
+    ],
+)
+def test_wrong_use(fusetune: Fusetune, words: tuple[str, ...], said: str) -> None:
+    done = fusetune("bench", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
