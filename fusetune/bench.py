@@ -210,7 +210,8 @@ class Bench:
             size = self._sizes[workload.name]
             wanted = int(written * self.sample_seconds / max(seconds, 0.001))
             most = min(self._largest, self.bytes_left // (_SAMPLES_WANTED * writers), 8 * size)
-            self._sizes[workload.name] = max(MIB, min(wanted, most) // MIB * MIB)
+            least = workload.least_bytes
+            self._sizes[workload.name] = max(least, min(wanted, most) // MIB * MIB)
             if self._sizes[workload.name] <= size:
                 return
 

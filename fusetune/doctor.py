@@ -6,9 +6,12 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from errno import EOPNOTSUPP
+from pathlib import Path
 
 from fusetune.config import ConfigError, Settings, load
-from fusetune.errors import FusetuneError
+from fusetune.errors import FusetuneError, UsageError
+from fusetune.extents import interleaved
 from fusetune.host import Host
 from fusetune.knobs import LIVE, SYSTEM, Absent, Knob
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
@@ -59,11 +62,15 @@ class Diagnosis:
 
 
 def diagnose(
-    host: Host, known: Sequence[tuple[Mount, Mapping[str, int]]] | None = None
+    host: Host,
+    known: Sequence[tuple[Mount, Mapping[str, int]]] | None = None,
+    backing: Path | None = None,
 ) -> Diagnosis:
     """Look at the host and at every FUSE mount; touches no path in a mount.
 
-    ``known``: all mounts and their values by knob, where they were looked at already.
+    ``known``: all mounts and their values by knob, where they were looked at already. ``backing``:
+    where a server keeps its files, to be looked at too. Raises UsageError where that is in a FUSE
+    mount, FusetuneError where it cannot be looked at.
     """
     if known is None:
         known = [(mount, values_now(host, mount)) for mount in discover(host)]
@@ -83,7 +90,36 @@ def diagnose(
         bound = settings.max_dirty_percent
         findings += _on_policy(settings, dirty)
     findings += _on_mounts(host, mounts, values)
+    if backing:
+        findings += _on_backing(mounts, backing)
     return Diagnosis(features, findings, dirty, bound, _elsewhere(host, mounts))
+
+
+def _on_backing(mounts: Sequence[Mount], folder: Path) -> Iterator[Finding]:
+    above = {str(path) for path in (folder, *folder.parents)}
+    for mount in mounts:
+        if mount.path in above:
+            raise UsageError(
+                f"{printable(str(folder))} is in the FUSE mount {printable(mount.path)}; give the "
+                "folder that its server keeps its files in"
+            )
+    try:
+        files = interleaved(folder)
+    except OSError as error:
+        why = "its file system does not tell" if error.errno == EOPNOTSUPP else error.strerror
+        raise FusetuneError(
+            f"cannot see where the files of {printable(str(folder))} lie: {why}"
+        ) from error
+    if files:
+        worst = files[0]
+        yield Finding(
+            "interleaved-files",
+            f"{len(files)} files in {printable(str(folder))} have other files' blocks between "
+            f"theirs, {printable(str(worst.path))} at {worst.torn} places of its "
+            f"{worst.pieces} extents: they were written at once",
+            "let the server allocate ahead or one write at a time, as mirrorfs does with "
+            "serialize_alloc and f2fs-tuned by itself",
+        )
 
 
 def _kept(host: Host) -> Iterator[Finding]:

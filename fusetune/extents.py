@@ -2,9 +2,13 @@
 """Where a file's blocks lie on its disk, by the ioctl FIEMAP."""
 
 import fcntl
+import os
+import stat
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 #: Linux, include/uapi/linux/fs.h and fiemap.h.
@@ -71,3 +75,59 @@ def _parts(fd: int, flags: int) -> Iterator[Extent]:
                 return
         if not mapped:
             return
+
+
+@dataclass(frozen=True)
+class Interleaved:
+    """A file whose blocks alternate with other files'.
+
+    ``pieces``: its extents; ``torn``: between how many of them blocks of other files lie.
+    """
+
+    path: Path
+    size_bytes: int
+    pieces: int
+    torn: int
+
+
+def interleaved(folder: Path, least_bytes: int = 4 << 20, most: int = 10_000) -> list[Interleaved]:
+    """Return the files below ``folder`` whose neighbouring extents have other files' between them.
+
+    So writers leave them that were given blocks in turn. Looks at ``most`` files of at least
+    ``least_bytes``, on that file system alone; follows no link. The most torn come first. Raises
+    OSError where the folder cannot be read, or its file system does not tell.
+    """
+    found = {path: list(extents(path)) for path in _large_files(folder, least_bytes, most)}
+    places = sorted(
+        (each.physical_bytes, each.physical_bytes + each.length_bytes, number)
+        for number, parts in enumerate(found.values())
+        for each in parts
+    )
+    starts = [start for start, _, _ in places]
+    results = []
+    for number, (path, parts) in enumerate(found.items()):
+        torn = 0
+        for before, after in pairwise(parts):
+            low, high = sorted((before.physical_bytes, after.physical_bytes))
+            inside = places[bisect_right(starts, low) : bisect_left(starts, high)]
+            torn += any(owner != number for _, _, owner in inside)
+        if torn:
+            results.append(Interleaved(path, path.stat().st_size, len(parts), torn))
+    return sorted(results, key=lambda each: -each.torn)
+
+
+def _large_files(folder: Path, least_bytes: int, most: int) -> Iterator[Path]:
+    device = folder.stat().st_dev
+    left = most
+    waiting = [folder]
+    while waiting and left:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                state = entry.stat(follow_symlinks=False)
+                if state.st_dev != device:
+                    continue
+                if stat.S_ISDIR(state.st_mode):
+                    waiting.append(Path(entry.path))
+                elif stat.S_ISREG(state.st_mode) and state.st_size >= least_bytes and left:
+                    left -= 1
+                    yield Path(entry.path)

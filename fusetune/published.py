@@ -65,7 +65,15 @@ def _write(name: str, block: str, direct: bool = False) -> Workload:
     )
     accesses = frozenset({Access.DIRECT_WRITE if direct else Access.BUFFERED_WRITE})
     figure = bytes_per_second if direct else bytes_per_second_in_write
-    return Workload(name, f"writing in {block}", accesses, writes=True, figure=figure, text=text)
+    return Workload(
+        name,
+        f"writing in {block}",
+        accesses,
+        writes=True,
+        figure=figure,
+        text=text,
+        least_bytes=4 << 20,
+    )
 
 
 def _read(name: str, block: str) -> Workload:
@@ -123,9 +131,9 @@ def _hayasaka() -> Work:
     return Work(
         "hayasaka",
         "Hayasaka 2012: pages a request",
-        "fio in blocks of 16 MiB stands for iozone; ratios are to 32 pages (128 KiB).",
+        "fio in blocks of 4 MiB stands for iozone; ratios are to 32 pages (128 KiB).",
         series,
-        [_write("write", "16m"), _write("direct-write", "16m", True), _read("direct-read", "16m")],
+        [_write("write", "4m"), _write("direct-write", "4m", True), _read("direct-read", "4m")],
         [
             Ratio(f"{label}, {name}", (label, name), (first, name), published / row[0])
             for name, row in figures.items()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fusetune.bench import Budget
+from fusetune.child import Interrupted
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.estimate import Interval, ratio_interval
 from fusetune.host import Host
@@ -63,7 +64,8 @@ def run(
 ) -> list[WorkResult]:
     """Measure each work within its share of ``budget``, on ``mount`` if one is given.
 
-    Raises FusetuneError where nothing can be mounted (not root), or a measurement fails.
+    A work that cannot be measured says why. Raises FusetuneError where nothing can be mounted (not
+    root), Interrupted after a signal.
     """
     if not mount and os.geteuid() != 0:
         raise FusetuneError("--suite mounts tmpfs and mirrorfs; run it as root, or give a mount")
@@ -74,10 +76,15 @@ def run(
         def shown(part: float, words: str, number: int = number, name: str = work.name) -> None:
             progress((number + part) / len(works), f"{name}: {words}")
 
-        if mount:
-            results.append(_on_mount(host, mount, work, share, size, shown))
-        else:
-            results.append(_on_own(host, work, share, size, shown))
+        try:
+            if mount:
+                results.append(_on_mount(host, mount, work, share, size, shown))
+            else:
+                results.append(_on_own(host, work, share, size, shown))
+        except Interrupted:
+            raise
+        except FusetuneError as error:  # the other works are not lost with it
+            results.append(_result(work, [], dict.fromkeys(work.series, str(error))))
     return results
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``fusetune doctor``."""
 
+from pathlib import Path
+
 import click
 
 from fusetune.cli import COMMANDS
@@ -13,10 +15,16 @@ from fusetune.report.objects import doctor_object
 
 @click.command("doctor", help=COMMANDS["doctor"])
 @click.option("--strict", is_flag=True, help="Exit with 3 if anything was found.")
+@click.option(
+    "--backing",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Also look at where the files lie that a server keeps in this folder, by FIEMAP.",
+)
 @json_option
 @pass_host
-def command(host: Host, strict: bool, as_json: bool) -> int:
-    diagnosis = diagnose(host)
+def command(host: Host, strict: bool, backing: Path | None, as_json: bool) -> int:
+    diagnosis = diagnose(host, backing=backing and backing.absolute())
     document = doctor_object(diagnosis)
     present(document, as_json)
     return ExitCode.DIFFERENCE if strict and diagnosis.findings else ExitCode.DONE

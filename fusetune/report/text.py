@@ -266,9 +266,10 @@ def print_suite(document: Object) -> None:
                 for row in shown
             ),
         )
-        for row in work["rows"]:
-            if row["absent_reason"]:
-                _say(f"{row['label']}: {row['absent_reason']}")
+        for reason in dict.fromkeys(row["absent_reason"] for row in work["rows"]):
+            if reason:
+                rows = [row["label"] for row in work["rows"] if row["absent_reason"] == reason]
+                _say(f"{'; '.join(rows)}: {reason}")
         _say("")
 
 

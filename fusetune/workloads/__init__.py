@@ -77,6 +77,7 @@ class Workload:
     ``accesses`` tells which knobs can matter; ``reads``: needs a file laid out; ``writes``: fills
     ``write-data``; ``makes_files``: small ones, removed again.
     ``figure`` takes fio's jobs and returns the figure. ``text``: the job, where it is no file.
+    ``least_bytes``: the smallest file that it can write.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Workload:
     unit: str = "bytes_per_second"
     figure: Callable[[Sequence[Job]], float] = bytes_per_second
     text: str = ""
+    least_bytes: int = 1 << 20
 
     @property
     def job(self) -> str:

@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from fusetune.extents import extents
+from fusetune.extents import extents, interleaved
+from tests.native.conftest import Fusetune
 from tests.native.mirror import Mirror, wait_for
 
 MIB = 1 << 20
-_MAKE = {"ext4": ("-q", "-F"), "xfs": ("-q", "-f"), "btrfs": ("-q", "-f")}
+_MAKE = {"ext4": ("-q", "-F", "-b", "4096"), "xfs": ("-q", "-f"), "btrfs": ("-q", "-f")}
 
 
 @contextmanager
@@ -113,12 +115,49 @@ def fill(path: Path) -> None:
             file.write(bytes(MIB))
 
 
+@pytest.mark.parametrize("source", ["ext4", "xfs"], indirect=True)
 def test_a_full_disk_is_told_by_the_write(source: Path, tmp_path: Path) -> None:
     with Mirror(source, tmp_path / "mnt", "direct_io", "serialize_alloc=1M") as mirror:
         path = mirror.mountpoint / "file"
         with pytest.raises(OSError, match="No space left"):
             fill(path)
         path.unlink()
-        # The server closes the file after its user.
-        wait_for(lambda: "RELEASE" in mirror.counters()["ops"], "the file to be closed")
+        # The server lets go of the file after its user.
+        wait_for(lambda: shutil.disk_usage(source).free > 100 * MIB, "its room to be free")
         (mirror.mountpoint / "other").write_bytes(bytes(2 * MIB))
+
+
+def test_doctor_tells_of_files_between_each_others_blocks(
+    source: Path, fusetune: Fusetune, tmp_path: Path
+) -> None:
+    """Written in turn and to the disk each time, and one that has its blocks whole."""
+    for name in ("one", "two"):
+        (source / name).touch()
+    for _ in range(8):
+        for name in ("one", "two"):
+            with (source / name).open("ab", buffering=0) as file:
+                file.write(os.urandom(MIB))
+                os.fsync(file.fileno())
+    found = {each.path.name: each for each in interleaved(source)}
+    torn = sum(each.torn for each in found.values())
+    finding = [
+        each["what"]
+        for each in fusetune.json("doctor", "--backing", source)["findings"]
+        if each["name"] == "interleaved-files"
+    ]
+    assert torn > 0
+    assert len(finding) == 1
+    whole = source / "whole"
+    whole.mkdir()
+    (whole / "file").write_bytes(os.urandom(8 * MIB))
+    assert not interleaved(whole)
+    assert not interleaved(source, least_bytes=9 * MIB)
+    with Mirror(source, tmp_path / "mnt") as mirror:
+        said = fusetune.fails("doctor", "--backing", mirror.mountpoint / "whole", code=2)
+        assert f"is in the FUSE mount {mirror.mountpoint}" in said
+    assert "No such file" in fusetune.fails("doctor", "--backing", source / "none")
+
+
+def test_doctor_says_where_no_place_is_told(fusetune: Fusetune, tmpfs_dir: Path) -> None:
+    (tmpfs_dir / "file").write_bytes(bytes(4 * MIB))
+    assert "does not tell" in fusetune.fails("doctor", "--backing", tmpfs_dir)
