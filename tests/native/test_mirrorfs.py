@@ -591,11 +591,9 @@ def test_faults_of_writes(mount: Mount, source: Path) -> None:
     done: list[int] = []
     fd = os.open(mirror.mountpoint / "file", os.O_WRONLY | os.O_CREAT)
     for number in range(10):
-        try:
-            done.append(os.pwrite(fd, b"x" * 1000, number * 1000))
-        except OSError as error:
-            assert error.errno == errno.EIO
-            done.append(0)
+        done.append(0)
+        with suppress(OSError):
+            done[-1] = os.pwrite(fd, b"x" * 1000, number * 1000)
     os.close(fd)
     assert done == [1000, 1000, 0, 1000, 500, 0, 1000, 1000, 0, 500]
     expected = b"".join((b"x" * size).ljust(1000, b"\0") for size in done)[:-500]
