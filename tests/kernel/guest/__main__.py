@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.kernel.guest import extend, f2fs, options, pages, writes
+from tests.kernel.guest import extend, f2fs, options, pages, programs, writes
 from tests.kernel.guest import module as module_checks
 from tests.kernel.guest.rig import run, set_pipe_limit
 from tests.native.mirror import unmount
@@ -44,7 +44,7 @@ def checks() -> dict[str, Callable[[], None]]:
     """Return all checks by name, in order."""
     return {
         name: check
-        for module in (module_checks, pages, options, writes, extend, f2fs)
+        for module in (module_checks, pages, options, writes, extend, programs, f2fs)
         for name, check in vars(module).items()
         if name.startswith("check_")
     }

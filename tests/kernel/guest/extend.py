@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain, pairwise
 from itertools import count as counting
 from pathlib import Path
+from typing import Any
 
 from tests.kernel.guest.rig import (
     KERNEL,
@@ -97,12 +98,11 @@ def check_parallel_extend() -> None:
     """As many extending writes of one file at once as writers, by appends and by offset."""
     load()
     fresh_source()
-    options = ("direct_io", "write_delay=100ms")
-    for mounting in (stock, tuned, partial(tuned, mount="parallel_direct_writes")):
-        with mounting(*options) as mirror:
+    for mounting in (stock, tuned):
+        with mounting("direct_io", "write_delay=20ms") as mirror:
             assert [_most_at_once(mirror, 4, append) for append in (False, True)] == [1, 1]
         fresh_source()
-    with tuned(*options, mount="parallel_extend") as mirror:
+    with tuned("direct_io", "write_delay=100ms", mount="parallel_extend") as mirror:
         said = Path("/proc/self/mountinfo").read_text()
         assert ",parallel_direct_writes,parallel_extend" in said
         for append in (False, True):
@@ -110,16 +110,18 @@ def check_parallel_extend() -> None:
                 assert _most_at_once(mirror, writers, append) == writers
 
 
-def _many_writers(*options: str) -> None:
-    """The same writers on stock and tuned mounts; so many at once each may have."""
+#: Mounts, and how many writers may be at once on each.
+_STOCK = (stock, range(1, 2))
+_OFF = (tuned, range(1, 2))
+_OVERWRITES = (partial(tuned, mount="parallel_direct_writes"), range(1, WRITERS + 1))
+_EXTEND = (partial(tuned, mount="parallel_extend"), range(WRITERS - 2, WRITERS + 1))
+
+
+def _many_writers(*options: str, mounts: Sequence[tuple[Callable[..., Any], range]]) -> None:
+    """The same writers on each mount."""
     load()
-    options = ("write_delay=2ms", "max_write=4K", *options)
-    for mounting, at_once in (
-        (stock, range(1, 2)),
-        (tuned, range(1, 2)),
-        (partial(tuned, mount="parallel_direct_writes"), range(1, WRITERS + 1)),
-        (partial(tuned, mount="parallel_extend"), range(WRITERS - 2, WRITERS + 1)),
-    ):
+    options = ("direct_io", "write_delay=2ms", "max_write=4K", *options)
+    for mounting, at_once in mounts:
         fresh_source()
         with mounting(*options) as mirror:
             written_at_once(mirror).verify(mirror, at_once)
@@ -127,12 +129,12 @@ def _many_writers(*options: str) -> None:
 
 def check_extending_writers() -> None:
     """Nothing is lost, torn or in the wrong place, and the size is right all the time."""
-    _many_writers("direct_io")
+    _many_writers(mounts=(_STOCK, _OFF, _OVERWRITES, _EXTEND))
 
 
 def check_extending_writers_with_faults() -> None:
     """The same where the server fails some writes and shortens others."""
-    _many_writers("direct_io", "fail_every=5", "short_every=7")
+    _many_writers("fail_every=5", "short_every=7", mounts=(_STOCK, _EXTEND))
 
 
 def check_extending_writers_with_writeback() -> None:
@@ -324,7 +326,8 @@ def check_failed_asynchronous_write() -> None:
             assert (mirror.mountpoint / "file").stat().st_size == 0
             assert count(mirror, "SETATTR") == 1
     fresh_source()
-    with tuned(*options, mount="parallel_extend") as mirror:
+    # Slow in all: what would be cut off too early would be what is appended meanwhile.
+    with tuned(*options, "delay=200ms", mount="parallel_extend") as mirror:
         path = mirror.mountpoint / "file"
         path.touch()
         mirror.reset_counters()
@@ -361,18 +364,18 @@ def check_direct_writes_wait_for_writeback() -> None:
     """Several may come while pages of the file are being written back."""
     load()
     fresh_source()
-    options = ("parallel_direct_writes", "write_delay=300ms")
+    options = ("parallel_direct_writes", "write_delay=500ms")
     with tuned(*options, mount="parallel_extend") as mirror:
         path = mirror.mountpoint / "file"
         path.write_bytes(bytes(4 * PAGE))
         mirror.reset_counters()
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 4 * PAGE) as memory:
             memory[:] = b"m" * 4 * PAGE
-            with ThreadPoolExecutor(4) as pool:
-                flushed = pool.submit(memory.flush)
-                wait_for(lambda: count(mirror, "WRITE") > 0, "writeback")
+            # Begins writeback, and does not lock the inode until its end as fsync does.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            wait_for(lambda: count(mirror, "WRITE") == 1, "writeback")
+            with ThreadPoolExecutor(3) as pool:
                 list(pool.map(partial(_direct_page, path), range(3)))
-                flushed.result()
         # Of the kernels, only the first lets both ways be open at once.
         assert count(mirror, "WRITE", "most_in_flight") == (3 if KERNEL < (6, 12) else 1)
     expected = b"".join(bytes([number]) * PAGE for number in range(3)) + b"m" * PAGE
