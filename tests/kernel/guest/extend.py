@@ -332,10 +332,11 @@ def check_failed_asynchronous_write() -> None:
         path.touch()
         mirror.reset_counters()
         write = _Aio(path, 4 * PAGE, 0).write
-        with ThreadPoolExecutor(2) as pool:
+        with path.open("ab", buffering=0) as file, ThreadPoolExecutor(1) as pool:
             failed = pool.submit(write)
             wait_for(lambda: count(mirror, "WRITE") == 4, "four WRITEs")
-            assert pool.submit(_append, path, b"a").result() == 4 * PAGE
+            assert file.write(b"a" * RECORD) == RECORD
+            assert file.tell() == 4 * PAGE + RECORD
             assert failed.result() == -errno.EIO
         assert path.stat().st_size == 4 * PAGE + RECORD
         assert count(mirror, "SETATTR") == 1
