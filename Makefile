@@ -83,7 +83,7 @@ test-kernel: test-deps
 	nice $(PYTHON) -m pytest tests/kernel
 
 bench: $(MIRRORFS) test-deps
-	$(call install,$(SYSTEM_PACKAGES))
+	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES))
 	$(PYTHON) -m tests.bench
 
 bench-search: test-deps

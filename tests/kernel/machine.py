@@ -209,8 +209,8 @@ def run(suite: Suite, built: Path, *checks: str) -> Results:
         return _read(scratch)
 
 
-def main(series: str, *checks: str) -> None:
-    """Build the modules for one series, run checks there, and print what they said."""
+def made_and_run(series: str, *checks: str) -> Results:
+    """Import and build the modules for one series, run checks there, return what they said."""
     suite = next(suite for suite in SUITES if suite.series == series)
     with tempfile.TemporaryDirectory(prefix="fusetune-built-") as folder:
         modules = [Path(folder, name) for name in MODULES]
@@ -219,7 +219,12 @@ def main(series: str, *checks: str) -> None:
             if done.returncode:
                 sys.exit(done.stderr)
         build(suite, modules, Path(folder, "built"))
-        said = run(suite, Path(folder, "built"), *checks)
+        return run(suite, Path(folder, "built"), *checks)
+
+
+def main(series: str, *checks: str) -> None:
+    """Build the modules for one series, run checks there, and print what they said."""
+    said = made_and_run(series, *checks)
     for entry in said.checks.values():
         print(f"{entry['seconds']:6} s {entry['check']} {entry['failure'] or 'ok'}")
     if not said.complete:
