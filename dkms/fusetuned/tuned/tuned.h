@@ -42,6 +42,7 @@ struct tuned_conn {
 struct tuned_inode {
 	/* Direct writes in flight where they may extend at once; fuse_inode.lock. */
 	struct list_head writes;
+	/* Held by who waits for writeback with the inode's lock shared. */
 	struct mutex sync;
 };
 
