@@ -10,6 +10,10 @@ TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-ven
 	libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
 KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap qemu-system-x86 tar util-linux xz-utils
+# For fsx and pjdfstest; Debian 12's own cargo is too old for them.
+ifeq ($(shell command -v cargo),)
+KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
+endif
 BENCH_PACKAGES = python3-optuna
 
 PREFIX = /usr
@@ -79,7 +83,7 @@ test-kernel: test-deps
 	nice $(PYTHON) -m pytest tests/kernel
 
 bench: $(MIRRORFS) test-deps
-	$(call install,$(SYSTEM_PACKAGES))
+	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES))
 	$(PYTHON) -m tests.bench
 
 bench-search: test-deps

@@ -280,26 +280,37 @@ void mirror_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 		read_by_copy(&call, (int)fi->fh, size, offset);
 }
 
+static bool is_nth(uint64_t number, uint64_t every)
+{
+	return every && number % every == 0;
+}
+
 void mirror_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *data,
 		      off_t offset, struct fuse_file_info *fi)
 {
+	static _Atomic uint64_t arrived;
+	uint64_t number = atomic_fetch_add_explicit(&arrived, 1, memory_order_relaxed) + 1;
 	size_t size = fuse_buf_size(data);
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(size);
 	struct inode *inode = inode_get(ino);
-	struct call call;
 	const struct options *opts;
-	ssize_t done;
+	struct call call;
+	ssize_t done = -EIO;
 
 	tally_begin(&inode->writes, size);
 	call = call_begin(req, OP_WRITE, size);
+	opts = &call.mirror->opts;
 	throttle_transfer(size);
+	if (is_nth(number, opts->short_every))
+		out.buf[0].size = size / 2;
 	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
 	out.buf[0].fd = (int)fi->fh;
 	out.buf[0].pos = offset;
-	opts = &call.mirror->opts;
 	if (opts->serialize_alloc && size >= opts->serialize_alloc)
 		allocate_whole((int)fi->fh, offset, (off_t)size);
-	done = fuse_buf_copy(&out, data, opts->splice & SPLICE_MOVE ? FUSE_BUF_SPLICE_MOVE : 0);
+	if (!is_nth(number, opts->fail_every))
+		done = fuse_buf_copy(&out, data,
+				     opts->splice & SPLICE_MOVE ? FUSE_BUF_SPLICE_MOVE : 0);
 	tally_end(&inode->writes);
 	if (done < 0) {
 		answer(&call, (int)-done);

@@ -80,6 +80,8 @@ struct options {
 	uint64_t served;
 	uint64_t bandwidth;	/* bytes per second */
 	uint64_t serialize_alloc;	/* bytes of a write; 0: never */
+	uint64_t fail_every;	/* every so many WRITEs; 0: none */
+	uint64_t short_every;
 };
 
 /*

@@ -22,7 +22,10 @@ from pathlib import Path
 from fusetune.calibrate import NATIVE
 from fusetune.estimate import Interval
 from tests.bench.contest import SERVERS, contest, paired
+from tests.bench.shared import shared_files
 from tests.bench.storm import storms
+from tests.kernel.guest.shared import ROUNDS
+from tests.kernel.suites import USERLAND
 from tests.native.raw import RawMounts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
@@ -187,11 +190,30 @@ def storm() -> str:
     )
 
 
+def shared_file() -> str:
+    """Writers of one file with the tuned module."""
+    rows = [
+        (one.mount, str(one.writers), ratio(one.ratio), str(one.in_flight))
+        for one in shared_files()
+    ]
+    return "\n\n".join(
+        (
+            "Writers that extend one shared file by direct writes of 4 KiB, each in a part of its "
+            "own: speed as a ratio to that with a file each, and the most WRITEs in flight on the "
+            f"shared file. Linux {USERLAND.series} in an emulated virtual machine of two cores, "
+            "server mirrorfs with `write_delay=1ms`, fio with a thread a writer, in turn "
+            f"{ROUNDS} times; median, least and most.",
+            table(("mount", "writers", "shared file to a file each", "in flight"), rows),
+        )
+    )
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "contests": ("auto, the grid and the static rules", contests),
     "list": ("Listing many mounts", speed_of_list),
     "storm": ("Many mounts at once", storm),
     "start": ("Start-up", speed_of_start),
+    "shared-file": ("One shared file", shared_file),
     "calibration": ("What FUSE can do on this host", calibration),
 }
 

@@ -18,7 +18,10 @@ from typing import Any
 
 from tests.kernel.suites import MODULES, RIG, SUITES, USERLAND, Suite, import_module
 from tests.native.mirror import CHECKOUT
+from tests.system import tree
 
+#: Test programs and their versions.
+CRATES = {"fsx": "0.3.2", "pjdfstest": "0.2.2"}
 #: Seconds: emulated machines are some ten times slower than the host.
 PATIENCE = 420.0
 _START = """\
@@ -88,6 +91,18 @@ def build_mirrorfs(out: Path) -> None:
         raise RuntimeError(done.stdout)
 
 
+def crate(name: str, release: str) -> Path:
+    """Return a program from crates.io, built first (a minute) if it is not there."""
+    folder = tree.cache("cargo") / f"{name}-{release}"
+    if not folder.exists():
+        new = folder.with_name(f"{folder.name}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        how = ("--quiet", "--locked", "--no-track", "--version", release, "--root", new)
+        subprocess.run(["cargo", "install", *how, name], check=True, timeout=1800)
+        new.rename(folder)
+    return folder / "bin" / name
+
+
 def _base_image() -> Path:
     """Return the image every machine starts from, made first if it is not there."""
     tree = USERLAND.tree()
@@ -118,6 +133,8 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> Path:
         shutil.copy(path, copy)
     (checkout / "build").mkdir()
     build_mirrorfs(checkout / "build")
+    for name, release in CRATES.items():
+        shutil.copy(crate(name, release), checkout / "build")
     (stage / "start").write_text(_START.format(checks=" ".join(checks)))
     image = scratch / "stage.ext4"
     make: list[str | Path] = [
@@ -192,8 +209,8 @@ def run(suite: Suite, built: Path, *checks: str) -> Results:
         return _read(scratch)
 
 
-def main(series: str, *checks: str) -> None:
-    """Build the modules for one series, run checks there, and print what they said.
+def made_and_run(series: str, *checks: str) -> Results:
+    """Import and build the modules for one series, run checks there, return what they said.
 
     f2fs, which takes long, is built only where one of the checks has it in its name.
     """
@@ -206,7 +223,12 @@ def main(series: str, *checks: str) -> None:
             if done.returncode:
                 sys.exit(done.stderr)
         build(suite, modules, Path(folder, "built"))
-        said = run(suite, Path(folder, "built"), *checks)
+        return run(suite, Path(folder, "built"), *checks)
+
+
+def main(series: str, *checks: str) -> None:
+    """Build the modules for one series, run checks there, and print what they said."""
+    said = made_and_run(series, *checks)
     for entry in said.checks.values():
         print(f"{entry['seconds']:6} s {entry['check']} {entry['failure'] or 'ok'}")
     if not said.complete:

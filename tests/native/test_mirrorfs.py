@@ -582,6 +582,25 @@ def test_readers_see_whole_documents(source: Path, mountpoint: Path, tmp_path: P
     assert [entry.name for entry in tmp_path.glob("counters*")] == ["counters.json"]
 
 
+# Faults
+
+
+def test_faults_of_writes(mount: Mount, source: Path) -> None:
+    """The third fails, the fifth is short; then the sixth and the tenth, and so on."""
+    mirror = mount("direct_io", "fail_every=3", "short_every=5")
+    done: list[int] = []
+    fd = os.open(mirror.mountpoint / "file", os.O_WRONLY | os.O_CREAT)
+    for number in range(10):
+        done.append(0)
+        with suppress(OSError):
+            done[-1] = os.pwrite(fd, b"x" * 1000, number * 1000)
+    os.close(fd)
+    assert done == [1000, 1000, 0, 1000, 500, 0, 1000, 1000, 0, 500]
+    expected = b"".join((b"x" * size).ljust(1000, b"\0") for size in done)[:-500]
+    assert (source / "file").read_bytes() == expected
+    assert mirror.counters()["ops"]["WRITE"]["errors"] == 3
+
+
 # Throttle
 
 
@@ -848,6 +867,7 @@ def refused(status: int, reason: str, *arguments: str | Path) -> None:
         ("threads=-1", "give 1 to"),
         ("served=0,delay=1ms", "give 1 to 1024"),
         ("served=4", "give delay="),
+        ("fail_every=0", "give 1 to 4294967295"),
         ("delay=5", "us, ms or s"),
         ("delay=1.ms", "us, ms or s"),
         ("delay=61s", "us, ms or s"),

@@ -46,18 +46,24 @@ def archive(label: str = "Debian") -> str:
     return min(listed.stdout.split())
 
 
+def cache(kind: str) -> Path:
+    """Return the folder, outside the checkout, for what tests make once."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache")) / "fusetune" / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def made(suite: str, kind: str, options: Sequence[str], *sources: str) -> Path:
     """Return the folder of a Debian ``suite``, made first (minutes) if it is not there.
 
     ``options`` and ``sources`` (addresses or lines for apt) are mmdebstrap's; ``kind`` tells in the
     folder's name what it is for. Options that changed make another folder.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache")) / "fusetune" / "trees"
-    cache.mkdir(parents=True, exist_ok=True)
+    kept = cache("trees")
     made_from = hashlib.sha256("\n".join(options).encode()).hexdigest()[:12]
-    folder = cache / f"{suite}-{kind}-{made_from}"
-    new = cache / f"{folder.name}.new"
-    with (cache / f"{folder.name}.lock").open("w") as lock:
+    folder = kept / f"{suite}-{kind}-{made_from}"
+    new = kept / f"{folder.name}.new"
+    with (kept / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             shutil.rmtree(new, ignore_errors=True)

@@ -88,12 +88,14 @@ enum {
 	OPT_MAX_PAGES,
 	OPT_NO_FILE_CAPS,
 	OPT_PARALLEL_DIRECT_WRITES,
+	OPT_PARALLEL_EXTEND,
 };
 
 static const struct fs_parameter_spec tuned_parameters[] = {
 	fsparam_u32("max_pages", OPT_MAX_PAGES),
 	fsparam_flag("no_file_caps", OPT_NO_FILE_CAPS),
 	fsparam_flag("parallel_direct_writes", OPT_PARALLEL_DIRECT_WRITES),
+	fsparam_flag("parallel_extend", OPT_PARALLEL_EXTEND),
 	{}
 };
 
@@ -134,6 +136,9 @@ int tuned_parse_param(struct fs_context *fsc, struct fs_parameter *param,
 	case OPT_NO_FILE_CAPS:
 		options->no_file_caps = true;
 		return 0;
+	case OPT_PARALLEL_EXTEND:
+		options->parallel_extend = true;
+		fallthrough;
 	case OPT_PARALLEL_DIRECT_WRITES:
 		options->parallel_direct_writes = true;
 		return 0;
@@ -152,6 +157,8 @@ void tuned_show_options(struct seq_file *m, struct fuse_conn *fc)
 		seq_puts(m, ",no_file_caps");
 	if (options->parallel_direct_writes)
 		seq_puts(m, ",parallel_direct_writes");
+	if (options->parallel_extend)
+		seq_puts(m, ",parallel_extend");
 }
 
 void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options)

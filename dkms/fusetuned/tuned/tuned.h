@@ -6,6 +6,8 @@
 #define TUNED_H
 
 #include <linux/fs.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/types.h>
 
 struct fs_context;
@@ -13,6 +15,7 @@ struct fs_parameter;
 struct fuse_conn;
 struct fuse_file;
 struct fuse_init_out;
+struct iov_iter;
 struct seq_file;
 
 /* Mount options; zero where not given. */
@@ -20,6 +23,7 @@ struct tuned_options {
 	unsigned int max_pages;
 	bool no_file_caps;
 	bool parallel_direct_writes;
+	bool parallel_extend;
 };
 
 /* In each connection. */
@@ -32,6 +36,26 @@ struct tuned_conn {
 	unsigned int max_readahead;
 	/* INIT has been answered: what it settled on may be read. */
 	bool settled;
+};
+
+/* In each inode. */
+struct tuned_inode {
+	/* Direct writes in flight where they may extend at once; fuse_inode.lock. */
+	struct list_head writes;
+	/* Held by who waits for writeback with the inode's lock shared. */
+	struct mutex sync;
+};
+
+/* A direct write, from when it has its place until its end is known. */
+struct tuned_write {
+	struct list_head list;
+	struct kiocb *iocb;
+	/* NULL where writes that extend go alone. */
+	struct inode *inode;
+	loff_t end;
+	/* To be called when it has failed and no other is in flight. */
+	void (*truncate)(struct file *file);
+	struct file *file;
 };
 
 /*
@@ -55,6 +79,25 @@ bool tuned_hides_xattr(struct inode *inode, const char *name);
 
 /* As if the server had answered to OPEN or CREATE what the mount option says. */
 void tuned_open_flags(struct fuse_file *ff);
+
+/* extend.c */
+
+void tuned_init_inode(struct tuned_inode *tuned);
+/* Whether appends and writes past the end of the file exclude all others. */
+bool tuned_extends_alone(struct kiocb *iocb);
+/*
+ * generic_write_checks(), after which the write has a place of its own until
+ * tuned_write_end(). Both under the inode's lock, shared or not;
+ * tuned_write_settle() comes after it.
+ */
+ssize_t tuned_write_begin(struct tuned_write *write, struct kiocb *iocb, struct iov_iter *from);
+void tuned_write_end(struct tuned_write *write);
+void tuned_write_settle(struct tuned_write *write);
+/* Now, or where other writes may be in flight, in tuned_write_settle(). */
+void tuned_truncate(struct kiocb *iocb, void (*truncate)(struct file *file));
+void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode));
+/* A file's flags, as the server is told. */
+u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags);
 
 /* control.c */
 

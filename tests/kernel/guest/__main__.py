@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs the checks, all or those named, in the order they stand in.
+"""Runs the checks, all or those named, in the order they stand in; measurements if named.
 
 A line of JSON a check goes to standard output.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.kernel.guest import f2fs, options, pages, writes
+from tests.kernel.guest import extend, f2fs, options, pages, programs, shared, writes
 from tests.kernel.guest import module as module_checks
 from tests.kernel.guest.rig import run, set_pipe_limit
 from tests.native.mirror import unmount
@@ -35,16 +35,18 @@ def _splats(log: int) -> list[str]:
             continue  # overwritten before it was read
 
 
-def _report(check: str, seconds: float, failure: str) -> None:
+def _report(check: str, seconds: float, failure: str, measured: object = None) -> None:
     entry: dict[str, Any] = {"check": check, "seconds": round(seconds, 1), "failure": failure}
+    if measured:
+        entry["measured"] = measured
     print(json.dumps(entry), flush=True)
 
 
-def checks() -> dict[str, Callable[[], None]]:
+def checks() -> dict[str, Callable[[], object]]:
     """Return all checks by name, in order."""
     return {
         name: check
-        for module in (module_checks, pages, options, writes, f2fs)
+        for module in (module_checks, pages, options, writes, extend, programs, f2fs)
         for name, check in vars(module).items()
         if name.startswith("check_")
     }
@@ -60,19 +62,20 @@ def main() -> None:
     os.environ["TMPDIR"] = "/tmp"  # noqa: S108
     run("modprobe", "fuse")
     wanted = sys.argv[1:]
-    for name, check in checks().items():
-        if wanted and name not in wanted:
+    measurements = {"measure_shared_file": shared.measure_shared_file}
+    for name, check in (checks() | measurements).items():
+        if name not in (wanted or checks()):
             continue
         set_pipe_limit(1 << 20)
-        started, failure = time.monotonic(), ""
+        started, failure, measured = time.monotonic(), "", None
         try:
-            check()
+            measured = check()
         except Exception:  # noqa: BLE001
             failure = traceback.format_exc()
             for point in ("/mnt/tuned", "/mnt/stock"):
                 unmount(Path(point))
         failure += "".join(f"kernel: {line}\n" for line in _splats(log))
-        _report(name, time.monotonic() - started, failure)
+        _report(name, time.monotonic() - started, failure, measured)
     _report("end", 0, "")
 
 

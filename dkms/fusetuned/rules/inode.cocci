@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// Ours in each inode.
+@@
+expression fi;
+@@
+fuse_alloc_inode(...)
+{
+...
+spin_lock_init(&fi->lock);
++ tuned_init_inode(&fi->tuned);
+...
+}

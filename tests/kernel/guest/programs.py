@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What test programs make of a mount: the same by the module, whatever its options, as without."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.kernel.guest.rig import SOURCE, fresh_source, load, run, stock, tuned
+from tests.native.mirror import CHECKOUT, Mirror
+
+MOUNTS = ("", "parallel_direct_writes", "parallel_extend", "no_file_caps", "max_pages=16")
+_FSX = """\
+flen = 262144
+[weights]
+mapread = {mapped}
+mapwrite = {mapped}
+close_open = 5
+fsync = 1
+posix_fallocate = 5
+punch_hole = 5
+copy_file_range = 5
+"""
+_PJDFSTEST = """\
+[features]
+posix_fallocate = {}
+utime_now = {}
+utimensat = {}
+[settings]
+naptime = 0.1
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+"""
+_RULES = ("truncate", "posix_fallocate", "open")
+_JOBS = """\
+[global]
+size=256k
+numjobs=4
+offset_increment=256k
+bsrange=512-64k
+fallocate=none
+randseed=7
+verify=crc32c
+verify_fatal=1
+[in-order]
+filename={folder}/in-order
+rw=write
+[random]
+filename={folder}/random
+rw=randwrite
+ioengine=libaio
+iodepth=4
+direct=1
+"""
+
+
+def _same_as_stock(
+    make: Callable[[Mirror], object], *options: str, mounts: Sequence[str] = MOUNTS
+) -> None:
+    """Whatever ``make`` returns of a stock mount, it must return of each tuned one."""
+    load()
+    fresh_source()
+    with stock(*options, "allow_other") as mirror:
+        expected = make(mirror)
+    for mount in mounts:
+        fresh_source()
+        with tuned(*options, mount="+".join(filter(None, ("allow_other", mount)))) as mirror:
+            got = make(mirror)
+        assert got == expected, f"{mount or 'tuned'}: {got}, not {expected}"
+
+
+def _fsx(mirror: Mirror) -> str:
+    """Return the digest of what 150 operations, always the same, have left."""
+    config = Path("/tmp/fsx.toml")  # noqa: S108
+    direct = "direct_io" in mirror.process.args  # type: ignore[operator]
+    config.write_text(_FSX.format(mapped=0 if direct else 10))
+    program = CHECKOUT / "build" / "fsx"
+    # Its own picture of the file is what it compares with; it fails by its exit status.
+    run(program, "-q", "-f", config, "-N", "150", "-S", "7", mirror.mountpoint / "file")
+    return hashlib.sha256((SOURCE / "file").read_bytes()).hexdigest()
+
+
+def check_fsx() -> None:
+    """Reads, writes, truncates, fallocates, copies and maps of one file, at random."""
+    _same_as_stock(_fsx, mounts=("", "no_file_caps+max_pages=16"))
+    _same_as_stock(_fsx, "direct_io")
+
+
+def _fio(mirror: Mirror) -> list[tuple[int, int, int]]:
+    """Let four processes extend a file and verify it; return errors and bytes of each."""
+    jobs = Path("/tmp/verify.fio")  # noqa: S108
+    jobs.write_text(_JOBS.format(folder=mirror.mountpoint))
+    said = run("fio", "--output-format=json", "--verify_state_save=0", jobs)
+    report: dict[str, Any] = json.loads(said.stdout[said.stdout.index("{") :])
+    found = [
+        (job["error"], job["write"]["io_bytes"], job["read"]["io_bytes"]) for job in report["jobs"]
+    ]
+    assert found == [(0, 256 << 10, 256 << 10)] * 8, found
+    return found
+
+
+def check_fio_verify() -> None:
+    """What several processes wrote beyond the end of one file is read back right."""
+    _same_as_stock(_fio, "direct_io")
+
+
+def _pjdfstest(mirror: Mirror) -> dict[str, str]:
+    """Return the result of each rule on sizes and opens of files."""
+    config = Path("/tmp/pjdfstest.toml")  # noqa: S108
+    config.write_text(_PJDFSTEST)
+    mirror.mountpoint.chmod(0o755)
+    program = CHECKOUT / "build" / "pjdfstest"
+    said = run(program, "-c", config, "-p", mirror.mountpoint, *_RULES, check=False)
+    found = dict(re.findall(r"^(\S+::\S+) +(ok|skipped|FAILED)$", said.stdout, re.MULTILINE))
+    assert list(found.values()).count("ok") > 50, said.stdout + said.stderr
+    # Linux 6.12 lets a running program be opened for writing.
+    failed = {name for name in found if found[name] == "FAILED"} - {"open::etxtbsy"}
+    assert not failed, failed
+    return found
+
+
+def check_pjdfstest() -> None:
+    """POSIX's rules on what the options are about: those in two lots, as it is slow here."""
+    lots = ("parallel_extend", "parallel_direct_writes+no_file_caps+max_pages=16")
+    _same_as_stock(_pjdfstest, "direct_io", mounts=lots)
