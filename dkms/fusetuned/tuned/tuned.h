@@ -12,8 +12,12 @@ struct fs_context;
 struct fs_parameter;
 struct fuse_conn;
 struct fuse_file;
+struct fuse_in_header;
 struct fuse_init_out;
+struct fuse_iqueue;
+struct fuse_req;
 struct seq_file;
+struct tuned_statistics;
 
 /* Mount options; zero where not given. */
 struct tuned_options {
@@ -25,6 +29,8 @@ struct tuned_options {
 /* In each connection. */
 struct tuned_conn {
 	struct tuned_options options;
+	/* Null where there was no memory for it. */
+	struct tuned_statistics __percpu *statistics;
 	/* Pages a request now, at most fuse_conn.max_pages, for which there is room. */
 	unsigned int max_pages;
 	/* What the server answered to INIT, where the connection does not keep it. */
@@ -56,6 +62,20 @@ bool tuned_hides_xattr(struct inode *inode, const char *name);
 /* As if the server had answered to OPEN or CREATE what the mount option says. */
 void tuned_open_flags(struct fuse_file *ff);
 
+/* statistics.c */
+
+void tuned_statistics_alloc(struct fuse_conn *fc);
+void tuned_statistics_free(struct fuse_conn *fc);
+/* Before the request may wait, for its turn in the background too. */
+void tuned_request_begin(struct fuse_req *req);
+/* Once for each request. */
+void tuned_request_end(struct fuse_req *req);
+/* io_uring: the bytes after the header of an answer. */
+void tuned_uring_reply(struct fuse_req *req, u32 size);
+/* What the server reads and does not answer. */
+void tuned_one_way(struct fuse_iqueue *fiq, const struct fuse_in_header *header);
+int tuned_show_statistics(struct seq_file *m, struct fuse_conn *fc);
+
 /* control.c */
 
 struct tuned_ctl_file {
@@ -64,7 +84,7 @@ struct tuned_ctl_file {
 	const struct file_operations *fops;
 };
 
-#define TUNED_CTL_FILES 2
+#define TUNED_CTL_FILES 3
 extern const struct tuned_ctl_file tuned_ctl_files[TUNED_CTL_FILES];
 
 /*
