@@ -9,7 +9,7 @@ TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-ven
 	attr bindfs e2fsprogs kmod openssh-client openssh-server procps shellcheck sshfs strace \
 	libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
-KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap qemu-system-x86 tar util-linux xz-utils
+KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl qemu-system-x86 sparse tar util-linux xz-utils
 BENCH_PACKAGES = python3-optuna
 
 PREFIX = /usr
@@ -79,7 +79,7 @@ test-kernel: test-deps
 	nice $(PYTHON) -m pytest tests/kernel
 
 bench: $(MIRRORFS) test-deps
-	$(call install,$(SYSTEM_PACKAGES))
+	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES))
 	$(PYTHON) -m tests.bench
 
 bench-search: test-deps
