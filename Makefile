@@ -6,10 +6,10 @@ MIRRORFS = build/mirrorfs
 RUN_PACKAGES = python3 python3-click python3-prometheus-client python3-pyudev python3-rich \
 	python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev pkg-config
 TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-venv \
-	attr bindfs btrfs-progs e2fsprogs kmod openssh-client openssh-server procps shellcheck sshfs strace xfsprogs \
-	libasan8 libubsan1
+	attr bindfs btrfs-progs e2fsprogs kmod openssh-client openssh-server procps shellcheck sshfs \
+	strace xfsprogs libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
-KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap qemu-system-x86 tar util-linux xz-utils
+KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl qemu-system-x86 sparse tar util-linux xz-utils
 # For fsx and pjdfstest; Debian 12's own cargo is too old for them.
 ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)

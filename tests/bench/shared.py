@@ -26,7 +26,7 @@ def shared_files() -> list[Shared]:
     """
     said = made_and_run(USERLAND.series, "measure_shared_file")
     entry = said.checks.get("measure_shared_file", {})
-    if not entry.get("measured"):
+    if not entry.get("value"):
         raise RuntimeError(entry.get("failure") or said.console[-4000:])
     return [
         Shared(
@@ -35,5 +35,5 @@ def shared_files() -> list[Shared]:
             Interval(statistics.median(one["ratios"]), min(one["ratios"]), max(one["ratios"])),
             one["in_flight"],
         )
-        for one in entry["measured"]
+        for one in entry["value"]
     ]

@@ -24,6 +24,9 @@ from tests.system import tree
 CRATES = {"fsx": "0.3.2", "pjdfstest": "0.2.2"}
 #: Seconds: emulated machines are some ten times slower than the host.
 PATIENCE = 420.0
+#: Instead of two processors, one whose clock goes on by a nanosecond an instruction.
+_TIMED = ("-accel", "tcg,thread=multi", "-smp", "2")
+_COUNTED = ("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1")
 _START = """\
 # SPDX-License-Identifier: GPL-2.0-or-later
 cd /rig/checkout
@@ -160,15 +163,17 @@ def _empty_disk(scratch: Path) -> Path:
     return disk
 
 
-def _qemu(suite: Suite, scratch: Path, disks: tuple[Path, ...]) -> list[str | Path]:
+def _qemu(
+    suite: Suite, scratch: Path, disks: tuple[Path, ...], parameters: str, counted: bool
+) -> list[str | Path]:
     boot = suite.tree() / "boot"
     kernel = suite.kernel()
     append = "root=/dev/vda ro console=ttyS0 panic=-1 mitigations=off quiet init=/rig-init"
     command: list[str | Path] = ["setpriv", "--pdeathsig=KILL", "qemu-system-x86_64"]
-    command += ["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1G"]
+    command += [*(_COUNTED if counted else _TIMED), "-cpu", "max", "-m", "1G"]
     command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     command += ["-kernel", boot / f"vmlinuz-{kernel}", "-initrd", boot / f"initrd.img-{kernel}"]
-    command += ["-append", append]
+    command += ["-append", f"{append} {parameters}"]
     for disk in disks:
         command += ["-drive", f"file={disk},format=raw,if=virtio,readonly=on"]
     command += ["-drive", f"file={_empty_disk(scratch)},format=raw,if=virtio,cache=unsafe"]
@@ -191,15 +196,19 @@ def _read(scratch: Path) -> Results:
     return results
 
 
-def run(suite: Suite, built: Path, *checks: str) -> Results:
+def run(
+    suite: Suite, built: Path, *checks: str, parameters: str = "", counted: bool = False
+) -> Results:
     """Boot the suite's kernel with the modules in ``built``, and return what the checks said.
 
-    All run where none is named.
+    All run where none is named. ``parameters`` are more of the kernel's; ``counted`` makes time
+    there a count of instructions.
     """
     with tempfile.TemporaryDirectory(prefix="fusetune-machine-") as folder:
         scratch = Path(folder)
         disks = (_base_image(), _stage(scratch, built, checks))
-        with subprocess.Popen(_qemu(suite, scratch, disks), stdin=subprocess.DEVNULL) as machine:
+        command = _qemu(suite, scratch, disks, parameters, counted)
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL) as machine:
             try:
                 machine.wait(PATIENCE)
             except subprocess.TimeoutExpired:

@@ -3,33 +3,42 @@
  * Our files in a connection's folder of the control filesystem.
  */
 #include "fuse_i.h"
-/* Where a series has the references to a connection declared apart. */
-#if __has_include("dev.h")
+#ifdef TUNED_CHANNELS
 #include "dev.h"
 #endif
 
 #include <linux/fs.h>
 #include <linux/kstrtox.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/stat.h>
 #include <linux/uaccess.h>
 
-/* The file's connection once INIT has been answered, or an error. */
-static struct fuse_conn *settled_conn(struct file *file)
+/* kstrtouint_from_user() takes the beginning of what is too long for it. */
+#define LONGEST_NUMBER 32
+
+/* The file's connection, or an error. */
+static struct fuse_conn *conn_of(struct inode *inode)
 {
 	struct fuse_conn *fc;
 
 	mutex_lock(&fuse_mutex);
-	fc = file_inode(file)->i_private;
-	if (!fc)
-		fc = ERR_PTR(-ENODEV);
-	/* Pairs with tuned_settle(). */
-	else if (!smp_load_acquire(&fc->tuned.settled))
-		fc = ERR_PTR(-EAGAIN);
-	else
-		fc = fuse_conn_get(fc);
+	fc = inode->i_private;
+	fc = fc ? fuse_conn_get(fc) : ERR_PTR(-ENODEV);
 	mutex_unlock(&fuse_mutex);
 	return fc;
+}
+
+/* The same once INIT has been answered. */
+static struct fuse_conn *settled_conn(struct file *file)
+{
+	struct fuse_conn *fc = conn_of(file_inode(file));
+
+	/* Pairs with tuned_settle(). */
+	if (IS_ERR(fc) || smp_load_acquire(&fc->tuned.settled))
+		return fc;
+	fuse_conn_put(fc);
+	return ERR_PTR(-EAGAIN);
 }
 
 static ssize_t max_pages_read(struct file *file, char __user *buf, size_t len, loff_t *ppos)
@@ -52,7 +61,7 @@ static ssize_t max_pages_write(struct file *file, const char __user *buf, size_t
 	unsigned int pages;
 	ssize_t res = len;
 
-	if (*ppos || kstrtouint_from_user(buf, len, 0, &pages))
+	if (*ppos || len > LONGEST_NUMBER || kstrtouint_from_user(buf, len, 0, &pages))
 		return -EINVAL;
 	fc = settled_conn(file);
 	if (IS_ERR(fc))
@@ -86,6 +95,7 @@ static const char *const init_flags[] = {
 	"direct_io_allow_mmap", "passthrough", "no_export_support", "has_resend",
 	"allow_idmap", "over_io_uring", "request_timeout",
 };
+
 static_assert(FUSE_WRITEBACK_CACHE == 1 << 16);
 static_assert(FUSE_INIT_EXT == 1 << 30);
 static_assert(FUSE_HAS_INODE_DAX == 1ULL << 33);
@@ -134,7 +144,33 @@ static const struct file_operations init_ops = {
 	.read = init_read,
 };
 
+static int statistics_show(struct seq_file *m, void *unused)
+{
+	struct fuse_conn *fc = conn_of(m->private);
+	int err;
+
+	if (IS_ERR(fc))
+		return PTR_ERR(fc);
+	err = tuned_show_statistics(m, fc);
+	fuse_conn_put(fc);
+	return err;
+}
+
+static int statistics_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, statistics_show, inode);
+}
+
+static const struct file_operations statistics_ops = {
+	.owner = THIS_MODULE,
+	.open = statistics_open,
+	.read = seq_read,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
 const struct tuned_ctl_file tuned_ctl_files[TUNED_CTL_FILES] = {
 	{ "init", S_IFREG | 0400, &init_ops },
 	{ "max_pages", S_IFREG | 0600, &max_pages_ops },
+	{ "statistics", S_IFREG | 0400, &statistics_ops },
 };

@@ -14,9 +14,13 @@ struct fs_context;
 struct fs_parameter;
 struct fuse_conn;
 struct fuse_file;
+struct fuse_in_header;
 struct fuse_init_out;
 struct iov_iter;
+struct fuse_iqueue;
+struct fuse_req;
 struct seq_file;
+struct tuned_statistics;
 
 /* Mount options; zero where not given. */
 struct tuned_options {
@@ -29,6 +33,8 @@ struct tuned_options {
 /* In each connection. */
 struct tuned_conn {
 	struct tuned_options options;
+	/* Null where there was no memory for it. */
+	struct tuned_statistics __percpu *statistics;
 	/* Pages a request now, at most fuse_conn.max_pages, for which there is room. */
 	unsigned int max_pages;
 	/* What the server answered to INIT, where the connection does not keep it. */
@@ -98,6 +104,19 @@ void tuned_truncate(struct kiocb *iocb, void (*truncate)(struct file *file));
 void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode));
 /* A file's flags, as the server is told. */
 u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags);
+/* statistics.c */
+
+void tuned_statistics_alloc(struct fuse_conn *fc);
+void tuned_statistics_free(struct fuse_conn *fc);
+/* Before the request may wait, for its turn in the background too. */
+void tuned_request_begin(struct fuse_req *req);
+/* Once for each request. */
+void tuned_request_end(struct fuse_req *req);
+/* io_uring: the bytes after the header of an answer. */
+void tuned_uring_reply(struct fuse_req *req, u32 size);
+/* What the server reads and does not answer. */
+void tuned_one_way(struct fuse_iqueue *fiq, const struct fuse_in_header *header);
+int tuned_show_statistics(struct seq_file *m, struct fuse_conn *fc);
 
 /* control.c */
 
@@ -107,7 +126,7 @@ struct tuned_ctl_file {
 	const struct file_operations *fops;
 };
 
-#define TUNED_CTL_FILES 2
+#define TUNED_CTL_FILES 3
 extern const struct tuned_ctl_file tuned_ctl_files[TUNED_CTL_FILES];
 
 /*

@@ -12,15 +12,28 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from tests.kernel.guest import extend, f2fs, options, pages, programs, shared, writes
+from tests.kernel.guest import (
+    cost,
+    extend,
+    f2fs,
+    fuzz,
+    memory,
+    options,
+    pages,
+    programs,
+    shared,
+    statistics,
+    writes,
+)
 from tests.kernel.guest import module as module_checks
 from tests.kernel.guest.rig import run, set_pipe_limit
 from tests.native.mirror import unmount
 
 #: What the kernel says when something is wrong with it.
-_SPLAT = re.compile(r"WARNING:|BUG:|Oops|Call Trace|INFO: |refcount_t|general protection|leaked")
+_SPLAT = re.compile(r"WARNING:|BUG[ :]|Oops|Call Trace|INFO: |refcount_t|general protection|leaked")
 
 
 def _splats(log: int) -> list[str]:
@@ -35,21 +48,29 @@ def _splats(log: int) -> list[str]:
             continue  # overwritten before it was read
 
 
-def _report(check: str, seconds: float, failure: str, measured: object = None) -> None:
+def _report(check: str, seconds: float, failure: str, value: object = None) -> None:
     entry: dict[str, Any] = {"check": check, "seconds": round(seconds, 1), "failure": failure}
-    if measured:
-        entry["measured"] = measured
+    entry["value"] = value
     print(json.dumps(entry), flush=True)
+
+
+def _of(*modules: ModuleType) -> dict[str, Callable[[], object]]:
+    return {
+        name: check
+        for module in modules
+        for name, check in vars(module).items()
+        if name.startswith(("check_", "measure_"))
+    }
 
 
 def checks() -> dict[str, Callable[[], object]]:
     """Return all checks by name, in order."""
-    return {
-        name: check
-        for module in (module_checks, pages, options, writes, extend, programs, f2fs)
-        for name, check in vars(module).items()
-        if name.startswith("check_")
-    }
+    return _of(module_checks, pages, options, writes, extend, programs, f2fs, statistics, fuzz)
+
+
+def special() -> dict[str, Callable[[], object]]:
+    """Return what runs only when it is named, in machines that are started for it."""
+    return _of(memory, cost, shared)
 
 
 def main() -> None:
@@ -61,21 +82,20 @@ def main() -> None:
     # The server's own folder must not be under what is read-only here.
     os.environ["TMPDIR"] = "/tmp"  # noqa: S108
     run("modprobe", "fuse")
-    wanted = sys.argv[1:]
-    measurements = {"measure_shared_file": shared.measure_shared_file}
-    for name, check in (checks() | measurements).items():
-        if name not in (wanted or checks()):
+    wanted = sys.argv[1:] or checks().keys()
+    for name, check in (checks() | special()).items():
+        if name not in wanted:
             continue
         set_pipe_limit(1 << 20)
-        started, failure, measured = time.monotonic(), "", None
+        started, failure, value = time.monotonic(), "", None
         try:
-            measured = check()
+            value = check()
         except Exception:  # noqa: BLE001
             failure = traceback.format_exc()
             for point in ("/mnt/tuned", "/mnt/stock"):
                 unmount(Path(point))
         failure += "".join(f"kernel: {line}\n" for line in _splats(log))
-        _report(name, time.monotonic() - started, failure, measured)
+        _report(name, time.monotonic() - started, failure, value)
     _report("end", 0, "")
 
 

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// Where requests begin and end, and what has no reply is sent.
+@@
+expression req, given;
+@@
+fuse_args_to_req(...)
+{
+...
+req->args = given;
++ tuned_request_begin(req);
+...
+}
+
+// Past this its caller may go on. A request may be ended twice: the first end counts.
+@@
+expression req;
+identifier put;
+@@
+fuse_request_end(...)
+{
+...
+if (test_and_set_bit(FR_FINISHED, &req->flags))
+	goto put;
++ tuned_request_end(req);
+...
+}
+
+@@
+idexpression struct fuse_in_header ih;
+expression err, cs;
+symbol fiq;
+@@
++ tuned_one_way(fiq, &ih);
+err = fuse_copy_one(cs, &ih, sizeof(ih));
+
+// There the header says nothing of the size.
+@@
+identifier req;
+expression err, cs, args, answer;
+@@
+fuse_uring_copy_from_ring(..., struct fuse_req *req, ...)
+{
+...
++ tuned_uring_reply(req, answer.payload_sz);
+err = fuse_copy_out_args(&cs, args, answer.payload_sz);
+...
+}
+
+// The connection's own.
+@@
+expression fm, conn;
+@@
+fuse_conn_init(...)
+{
+...
+fm->fc = conn;
++ tuned_statistics_alloc(conn);
+...
+}
+
+@@
+expression fc;
+@@
+fuse_free_conn(...)
+{
+...
++ tuned_statistics_free(fc);
+kfree(fc);
+}

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Instructions that the tuned module's statistics add to a request, counted by an emulator."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import tomlkit
+
+from tests.kernel.machine import build, run
+from tests.kernel.suites import DKMS, USERLAND
+
+#: Samples of a machine: by opcode, for each round, instructions a call with and without.
+Samples = dict[str, list[tuple[float, float]]]
+_MODULE = "fusetuned"
+_HOOKS = "statistics.cocci"
+
+
+def _without_hooks(ours: Path) -> None:
+    """Leave out the hooks of statistics in a copy of our folder."""
+    rules = ours / "rules.toml"
+    document = tomlkit.parse(rules.read_text()).unwrap()
+    script = (ours / "rules" / _HOOKS).read_text()
+    hooks = document["hook"]
+    document["hook"] = [hook for hook in hooks if hook["call"] not in script]
+    del document["patches"][_HOOKS]
+    rules.write_text(tomlkit.dumps(document))
+
+
+def _made(dkms: Path, folder: Path) -> Path:
+    """Build the module from a copy of dkms/, and return what a machine needs of it."""
+    command: list[str | Path] = [sys.executable, dkms / "import.py", _MODULE, folder / "module"]
+    command.append(USERLAND.source())
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=300)
+    build(USERLAND, (folder / "module",), folder / "built")
+    return folder / "built"
+
+
+def instructions() -> Samples:
+    """Return what a machine with both modules counted; raises RuntimeError with its console."""
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        dkms = shutil.copytree(DKMS, scratch / "dkms")
+        built = _made(dkms, scratch / "with")
+        _without_hooks(dkms / _MODULE)
+        without = next((_made(dkms, scratch / "other") / "lib").rglob("fusetuned.ko*"))
+        (built / "without").mkdir()
+        shutil.copy(without, built / "without")
+        said = run(USERLAND, built, "measure_statistics", counted=True)
+    measured = said.checks.get("measure_statistics", {"failure": "not reached"})
+    if measured["failure"]:
+        raise RuntimeError(f"{measured['failure']}\n{said.console[-4000:]}")
+    samples: Samples = measured["value"]
+    return samples

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a connection's `statistics` says, beside what the server counted."""
+
+import errno
+import os
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.kernel.guest.rig import (
+    CONTROL,
+    PAGE,
+    expect_errno,
+    fresh_source,
+    load,
+    run,
+    tuned,
+    unload,
+)
+from tests.native.mirror import Mirror, wait_for
+
+_BUCKETS = 24
+#: Bytes before the data of a WRITE: struct fuse_write_in.
+_WRITE_IN = 40
+#: What libfuse answers by itself.
+_LIBFUSE = {"INIT", "INTERRUPT", "IOCTL"}
+#: What has no reply.
+_ONE_WAY = {"FORGET", "BATCH_FORGET", "INTERRUPT"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the file: sizes in bytes, time in ns, and the counts of the buckets."""
+
+    count: int
+    errors: int
+    sent: int
+    received: int
+    time: int
+    latency: tuple[int, ...]
+
+
+_NONE = Line(0, 0, 0, 0, 0, (0,) * _BUCKETS)
+
+
+def _file(mirror: Mirror) -> Path:
+    return CONTROL / mirror.bdi.partition(":")[2] / "statistics"
+
+
+def _read(mirror: Mirror) -> dict[str, Line]:
+    keys = ("count", "errors", "sent_bytes", "received_bytes", "time_ns")
+    lines = {}
+    for text in _file(mirror).read_text().splitlines():
+        opcode, *words = text.split()
+        assert tuple(words[0:10:2]) == keys, text
+        assert words[10] == "latency_us", text
+        count, errors, sent, received, time = (int(word) for word in words[1:10:2])
+        latency = tuple(int(word) for word in words[11:])
+        line = Line(count, errors, sent, received, time, latency)
+        assert len(line.latency) == _BUCKETS, text
+        assert line.count > 0, text
+        assert sum(line.latency) == (0 if opcode in _ONE_WAY else line.count), text
+        lines[opcode] = line
+    return lines
+
+
+def _as_the_server_counts(lines: dict[str, Line]) -> dict[str, tuple[int, int, int]]:
+    """Return count, errors and bytes by the names that mirrorfs has."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for opcode, line in lines.items():
+        name = {"RENAME2": "RENAME", "BATCH_FORGET": "FORGET"}.get(opcode, opcode)
+        if name in _LIBFUSE:
+            continue
+        size = {"WRITE": line.sent - _WRITE_IN * line.count, "READ": line.received}.get(name, 0)
+        before = found.get(name, (0, 0, 0))
+        found[name] = (before[0] + line.count, before[1] + line.errors, before[2] + size)
+    return found
+
+
+def _as_counted(mirror: Mirror) -> dict[str, tuple[int, int, int]]:
+    ops = mirror.counters()["ops"].items()
+    return {
+        name: (op["count"], op["errors"], op["bytes"] if name in ("READ", "WRITE") else 0)
+        for name, op in ops
+        if op["count"]
+    }
+
+
+def _settle(mirror: Mirror) -> None:
+    """Let the kernel forget what it knows, and wait until server and kernel count alike."""
+    os.sync()
+    run("sh", "-c", "echo 3 >/proc/sys/vm/drop_caches")
+    try:
+        wait_for(
+            lambda: _as_the_server_counts(_read(mirror)) == _as_counted(mirror),
+            "equal counts",
+            timeout=5,
+        )
+    except TimeoutError:
+        lines, counted = _as_the_server_counts(_read(mirror)), _as_counted(mirror)
+        differ = {
+            name: (lines.get(name), counted.get(name))
+            for name in lines.keys() | counted.keys()
+            if lines.get(name) != counted.get(name)
+        }
+        raise AssertionError(f"(kernel, server): {differ}") from None
+
+
+def _work(folder: Path, size: int) -> None:
+    """Do a bit of everything in a new folder; sizes are whole pages, so no READ is short."""
+    folder.mkdir()
+    path = folder / "file"
+    path.write_bytes(os.urandom(size))
+    with path.open("r+b", buffering=0) as file:
+        assert len(os.pread(file.fileno(), size, 0)) == size
+        for page in range(8):
+            os.pwrite(file.fileno(), b"x" * PAGE, page * PAGE)
+        os.fsync(file.fileno())
+        os.posix_fallocate(file.fileno(), 0, size + PAGE)
+    os.truncate(path, PAGE)
+    path.chmod(0o600)
+    os.setxattr(path, "trusted.a", b"1" * 100)
+    assert os.listxattr(path)
+    os.removexattr(path, "trusted.a")
+    path.rename(folder / "other")
+    (folder / "link").symlink_to("other")
+    assert os.readlink(folder / "link") == "other"
+    os.link(folder / "other", folder / "hard")
+    for missing in range(5):
+        expect_errno(errno.ENOENT, (folder / f"missing{missing}").stat)
+    expect_errno(errno.ENOTEMPTY, folder.rmdir)
+    assert len(os.listdir(folder)) == 3
+    os.statvfs(folder)
+    for name in ("other", "link", "hard"):
+        (folder / name).unlink()
+    folder.rmdir()
+
+
+def check_statistics_agree_with_the_server() -> None:
+    """Counts, errors and bytes, op by op, of work by several at once; read while it is done."""
+    load()
+    for options in (("timeout=1",), ("writeback",), ("direct_io",), ("splice=off", "timeout=0")):
+        fresh_source()
+        with tuned(*options) as mirror:
+            assert set(_read(mirror)) <= {"INIT", "LOOKUP", "GETATTR"}
+            with ThreadPoolExecutor(4) as pool:
+                works = [
+                    pool.submit(_work, mirror.mountpoint / str(n), (200 + n) * PAGE)
+                    for n in range(8)
+                ]
+                seen = 0
+                while not all(work.done() for work in works):
+                    written = _read(mirror).get("WRITE", _NONE).count
+                    assert written >= seen
+                    seen = written
+                for work in works:
+                    work.result()
+            _settle(mirror)
+            lines = _read(mirror)
+            assert lines["INIT"].count == 1
+            assert lines["WRITE"].sent > 8 * 208 * PAGE
+            assert lines["READ"].received >= 8 * 200 * PAGE
+            assert lines["LOOKUP"].errors >= 40
+            assert lines["RMDIR"].errors == 8
+            # An entry answered is a struct fuse_entry_out of 128 bytes, an error is none.
+            made = lines["MKDIR"]
+            assert made.received == 128 * made.count == 128 * 8
+            # struct fuse_mkdir_in, and the folder's name as a string.
+            assert made.sent == (8 + 2) * 8
+
+
+def check_statistics_of_time() -> None:
+    """Time and its buckets begin before the server's delay and end after it."""
+    load()
+    fresh_source()
+    with tuned("timeout=0", "delay=20ms", "direct_io") as mirror:
+        for _ in range(5):
+            expect_errno(errno.ENOENT, (mirror.mountpoint / "missing").stat)
+        line = _read(mirror)["LOOKUP"]
+        assert line.time >= line.count * 20_000_000
+        # Bucket k ends before 2 to the k microseconds: 2^14 is less than 20 ms.
+        assert not any(line.latency[:15])
+
+
+def check_statistics_of_what_was_not_answered() -> None:
+    """Aborted is an error; taken back before the server read it is nothing; INTERRUPT is sent."""
+    load()
+    fresh_source().joinpath("file").touch()
+    with tuned("timeout=0", "delay=1s") as mirror:
+        before = _read(mirror).get("GETATTR", _NONE)
+        with subprocess.Popen(["stat", mirror.mountpoint]) as asking:
+            wait_for(lambda: mirror.counters()["all"]["in_flight"] == 1, "a request")
+            asking.kill()
+        lines = _read(mirror)
+        assert (lines["INTERRUPT"].count, lines["INTERRUPT"].sent) == (1, 8)
+        assert lines["INTERRUPT"].time == 0
+        answered = lines["GETATTR"]
+        assert (answered.count, answered.errors) == (before.count + 1, 0)
+        mirror.process.send_signal(signal.SIGSTOP)
+        waiting = _file(mirror).with_name("waiting")
+        for abort in (False, True):
+            with subprocess.Popen(["stat", mirror.mountpoint], stderr=subprocess.DEVNULL) as asking:
+                wait_for(lambda: waiting.read_text().strip() != "0", "a request")
+                if abort:
+                    _file(mirror).with_name("abort").write_text("1")
+                else:
+                    asking.kill()
+            now = _read(mirror)["GETATTR"]
+            grown = now.count - answered.count, now.errors
+            assert grown == ((1, 1) if abort else (0, 0)), grown
+        mirror.process.send_signal(signal.SIGCONT)
+
+
+def check_statistics_file_and_its_connection() -> None:
+    """It is read-only, and an open one outlives its connection as an error."""
+    load()
+    fresh_source()
+    with tuned() as mirror:
+        path = _file(mirror)
+        assert path.stat().st_mode & 0o777 == 0o400
+        expect_errno(errno.EINVAL, partial(path.write_text, "0"))
+        file = path.open("rb", buffering=0)
+        assert file.read(4) == b"INIT"
+    expect_errno(errno.ENODEV, partial(os.pread, file.fileno(), 4, 0))
+    file.close()
+
+
+def _percpu_kib() -> int:
+    fields = Path("/proc/meminfo").read_text().split()
+    return int(fields[fields.index("Percpu:") + 1])
+
+
+def check_statistics_go_with_their_connection() -> None:
+    """What is allocated for each mount, some KiB a CPU, is freed with it."""
+    fresh_source()
+    load()
+    with tuned():
+        pass
+    unload()
+    load()
+    before = _percpu_kib()
+    for _ in range(60):
+        with tuned():
+            pass
+    unload()
+    assert _percpu_kib() - before < 60 * 8
+    # A merged cache's second name stays; with slub_debug none is merged.
+    slabs = Path("/sys/kernel/slab").glob("fusetuned*")
+    assert not [path.name for path in slabs if not path.is_symlink()]
