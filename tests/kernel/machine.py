@@ -20,7 +20,7 @@ from tests.kernel.suites import MODULES, RIG, SUITES, USERLAND, Suite, import_mo
 from tests.native.mirror import CHECKOUT
 
 #: Seconds: emulated machines are some ten times slower than the host.
-PATIENCE = 420.0
+PATIENCE = 900.0
 _START = """\
 # SPDX-License-Identifier: GPL-2.0-or-later
 cd /rig/checkout
@@ -78,7 +78,8 @@ def package(module: Path) -> str:
 
 def build_mirrorfs(out: Path) -> None:
     """Build mirrorfs for the machines' userland as ``out``/mirrorfs."""
-    folders = {CHECKOUT / "mirrorfs": "/checkout/mirrorfs"}
+    names = ("mirrorfs", "dkms/fusetuned/tuned")
+    folders = {CHECKOUT / name: f"/checkout/{name}" for name in names}
     done = USERLAND.inside(
         out,
         folders,
