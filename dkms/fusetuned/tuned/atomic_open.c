@@ -112,8 +112,9 @@ static int send_hello(struct fuse_mount *fm)
 static bool agreed(struct fuse_mount *fm)
 {
 	int *state = &fm->fc->tuned.atomic_open;
-	int now = READ_ONCE(*state);
+	int now;
 
+	now = READ_ONCE(*state);
 	if (now != TUNED_ASK)
 		return now == TUNED_AGREED;
 	if (cmpxchg(state, TUNED_ASK, TUNED_ASKING) != TUNED_ASK)
