@@ -30,6 +30,7 @@ static const char *const op_names[OP_COUNT] = {
 	[OP_FSYNCDIR] = "FSYNCDIR", [OP_CREATE] = "CREATE",
 	[OP_FALLOCATE] = "FALLOCATE", [OP_LSEEK] = "LSEEK",
 	[OP_COPY_FILE_RANGE] = "COPY_FILE_RANGE",
+	[OP_TUNED_HELLO] = "TUNED_HELLO", [OP_TUNED_OPEN] = "TUNED_OPEN",
 };
 
 static const struct {

@@ -270,7 +270,7 @@ static int mount_and_serve(struct mirror *mirror)
 {
 	const struct options *opts = &mirror->opts;
 	char device[32];
-	int fd = -1, status = EXIT_RUNTIME;
+	int fd = -1, status = EXIT_RUNTIME, err;
 
 	if (opts->tuned) {
 		fd = tuned_mount(opts);
@@ -278,7 +278,11 @@ static int mount_and_serve(struct mirror *mirror)
 			return status;
 		snprintf(device, sizeof(device), "/dev/fd/%d", fd);
 	}
-	if (fuse_session_mount(mirror->session, opts->tuned ? device : opts->mountpoint) != 0) {
+	if (opts->tuned && opts->atomic_open != ATOMIC_OPEN_OFF)
+		err = atomic_open_session(mirror, fd);
+	else
+		err = fuse_session_mount(mirror->session, opts->tuned ? device : opts->mountpoint);
+	if (err) {
 		fprintf(stderr, "mirrorfs: %s: cannot mount; see the line above\n",
 			opts->mountpoint);
 		if (opts->tuned)

@@ -39,12 +39,20 @@
 
 #define NSEC_PER_SEC 1000000000ULL
 
+struct mirror;
+
 /* options.c */
 
 enum {
 	SPLICE_READ = 1 << 0,	/* requests come out of /dev/fuse by splice */
 	SPLICE_WRITE = 1 << 1,	/* answers to READ go into /dev/fuse by splice */
 	SPLICE_MOVE = 1 << 2,	/* ... with SPLICE_F_MOVE */
+};
+
+enum atomic_open {
+	ATOMIC_OPEN_OFF,
+	ATOMIC_OPEN_ECHO,	/* INIT's bit is sent back, no more */
+	ATOMIC_OPEN_ON,
 };
 
 /* Zero means "not given" unless said otherwise. */
@@ -69,11 +77,14 @@ struct options {
 	bool help;
 	bool version;
 	unsigned int splice;
+	enum atomic_open atomic_open;
 	uint64_t max_write;
 	uint64_t max_readahead;
 	uint64_t max_background;
 	uint64_t threads;
 	uint64_t timeout_ns;
+	uint64_t entry_timeout_ns;
+	uint64_t negative_timeout_ns;
 	uint64_t delay_ns;
 	uint64_t read_delay_ns;
 	uint64_t write_delay_ns;
@@ -108,6 +119,15 @@ void tuned_unmount(const struct options *opts, int fd);
 /* Gives the range of a file the blocks that it lacks, before anyone else gets any. */
 void allocate_whole(int fd, off_t offset, off_t size);
 
+/* atomic_open.c */
+
+/* Serves the open device as tuned_options=atomic_open may want; returns 0 or -errno. */
+int atomic_open_session(struct mirror *mirror, int fd);
+/* Whether what libfuse takes for CREATE is TUNED_OPEN, and how it went. */
+bool atomic_open_asked(void);
+void atomic_open_looked_up(void);
+void atomic_open_made(void);
+
 /* throttle.c */
 
 struct throttle_state {
@@ -133,7 +153,7 @@ enum opcode {
 	OP_READ, OP_WRITE, OP_STATFS, OP_RELEASE, OP_FSYNC, OP_SETXATTR,
 	OP_GETXATTR, OP_LISTXATTR, OP_REMOVEXATTR, OP_FLUSH, OP_OPENDIR,
 	OP_READDIR, OP_READDIRPLUS, OP_RELEASEDIR, OP_FSYNCDIR, OP_CREATE,
-	OP_FALLOCATE, OP_LSEEK, OP_COPY_FILE_RANGE,
+	OP_FALLOCATE, OP_LSEEK, OP_COPY_FILE_RANGE, OP_TUNED_HELLO, OP_TUNED_OPEN,
 	OP_COUNT
 };
 

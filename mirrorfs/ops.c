@@ -70,6 +70,11 @@ static double timeout_of(const struct mirror *mirror)
 	return (double)mirror->opts.timeout_ns / NSEC_PER_SEC;
 }
 
+static double entry_timeout_of(const struct mirror *mirror)
+{
+	return (double)mirror->opts.entry_timeout_ns / NSEC_PER_SEC;
+}
+
 void fd_path(char path[FD_PATH_SIZE], int fd)
 {
 	snprintf(path, FD_PATH_SIZE, "/proc/self/fd/%d", fd);
@@ -202,7 +207,7 @@ int lookup_name(struct call *call, fuse_ino_t parent, const char *name,
 
 	*e = (struct fuse_entry_param) {
 		.attr_timeout = timeout_of(call->mirror),
-		.entry_timeout = timeout_of(call->mirror),
+		.entry_timeout = entry_timeout_of(call->mirror),
 	};
 	fd = openat(inode_get(parent)->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (fd == -1)
@@ -221,12 +226,25 @@ int lookup_name(struct call *call, fuse_ino_t parent, const char *name,
 	return 0;
 }
 
+/* Whether that a name is not there is said as an entry, which lasts. */
+bool lasts_missing(struct call *call, int err, struct fuse_entry_param *e)
+{
+	const struct options *opts = &call->mirror->opts;
+
+	if (err != ENOENT || !opts->negative_timeout_ns)
+		return false;
+	*e = (struct fuse_entry_param) {
+		.entry_timeout = (double)opts->negative_timeout_ns / NSEC_PER_SEC,
+	};
+	return true;
+}
+
 static void answer_name(struct call *call, fuse_ino_t parent, const char *name)
 {
 	struct fuse_entry_param e;
 	int err = lookup_name(call, parent, name, &e);
 
-	if (err)
+	if (err && !lasts_missing(call, err, &e))
 		answer(call, err);
 	else
 		answer_entry(call, &e);
@@ -336,7 +354,7 @@ static void mirror_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
 		.ino = ino,
 		.generation = inode->generation,
 		.attr_timeout = timeout_of(call.mirror),
-		.entry_timeout = timeout_of(call.mirror),
+		.entry_timeout = entry_timeout_of(call.mirror),
 	};
 	char path[FD_PATH_SIZE];
 

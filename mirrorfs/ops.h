@@ -32,6 +32,7 @@ int sync_fd(int fd, int datasync);
 /* Fills e and takes a lookup of it; returns an errno value or 0. */
 int lookup_name(struct call *call, fuse_ino_t parent, const char *name,
 		struct fuse_entry_param *e);
+bool lasts_missing(struct call *call, int err, struct fuse_entry_param *e);
 /* Gives a new name's file to the caller. Returns -1 with errno set on failure. */
 int give_to_caller(struct call *call, int dirfd, const char *name, mode_t mode);
 

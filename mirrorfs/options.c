@@ -25,7 +25,7 @@
 #define MAX_WRITE_RANGE "4K to 1M with this libfuse"
 #endif
 
-enum kind { FLAG, SIZE, NUMBER, DURATION, SECONDS, PATHNAME, LIST, SPLICE };
+enum kind { FLAG, SIZE, NUMBER, DURATION, SECONDS, PATHNAME, LIST, SPLICE, ATOMIC_OPEN };
 
 struct option {
 	const char *name;
@@ -68,6 +68,12 @@ static const struct option table[] = {
 	  "how long names and attributes stay cached (default 1)" },
 	{ "serialize_alloc", SIZE, AT(serialize_alloc), 4 * KIB, 128 * MIB, "4K to 128M",
 	  "a WRITE of at least this gets its blocks whole,\nbefore another one gets any" },
+	{ "entry_timeout", SECONDS, AT(entry_timeout_ns), 0, 1000000000 * NSEC_PER_SEC,
+	  "0 to 1000000000 seconds, fractions allowed",
+	  "the same for names alone, in place of timeout" },
+	{ "negative_timeout", SECONDS, AT(negative_timeout_ns), 0, 1000000000 * NSEC_PER_SEC,
+	  "0 to 1000000000 seconds, fractions allowed",
+	  "how long it stays cached that a name is not there\n(default 0)" },
 	{ "delay", DURATION, AT(delay_ns), 0, 60 * NSEC_PER_SEC, "0s to 60s; us, ms or s",
 	  "each request takes this long, save FORGET,\nRELEASE, RELEASEDIR" },
 	{ "read_delay", DURATION, AT(read_delay_ns), 0, 60 * NSEC_PER_SEC,
@@ -86,6 +92,8 @@ static const struct option table[] = {
 	  "mount by the module fusetuned, as root; what is the\nmount's own goes into tuned_options then" },
 	{ "tuned_options", LIST, AT(tuned_options), 0, 0, "names and name=value joined by +",
 	  "mount options for the module fusetuned" },
+	{ "atomic_open", ATOMIC_OPEN, AT(atomic_open), 0, 0, "off, echo or on",
+	  "what the server says to tuned_options=atomic_open:\nnothing, INIT's bit sent back blindly, or it serves it\n(default on)" },
 	{ "counters", PATHNAME, AT(counters), 0, 0, "file outside the mount",
 	  "request counts as JSON: at start, at SIGUSR1, after\nSIGUSR2 (which zeroes them) and at exit" },
 };
@@ -232,6 +240,22 @@ static int parse_splice(const char *text, unsigned int *splice)
 	return (*splice & SPLICE_MOVE) && !(*splice & SPLICE_WRITE) ? -1 : 0;
 }
 
+static int parse_atomic_open(const char *text, enum atomic_open *value)
+{
+	static const char *const words[] = {
+		[ATOMIC_OPEN_OFF] = "off", [ATOMIC_OPEN_ECHO] = "echo", [ATOMIC_OPEN_ON] = "on",
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (strcmp(text, words[i]) != 0)
+			continue;
+		*value = (enum atomic_open)i;
+		return 0;
+	}
+	return -1;
+}
+
 static int set_text(char **field, const char *text)
 {
 	char *copy = strdup(text);
@@ -264,6 +288,8 @@ static int take_option(struct options *opts, const struct option *option, const 
 		return set_text(field, text);
 	case SPLICE:
 		return parse_splice(text, field) == 0 ? 0 : value_error(arg, option);
+	case ATOMIC_OPEN:
+		return parse_atomic_open(text, field) == 0 ? 0 : value_error(arg, option);
 	case SIZE:
 		failed = parse_size(text, &value);
 		break;
@@ -476,6 +502,19 @@ static int check_combinations(const struct options *opts)
 	return 0;
 }
 
+/* Whether a list joined by + has this word. */
+static bool has_word(const char *list, const char *word)
+{
+	size_t length;
+
+	for (; list; list = list[length] ? list + length + 1 : NULL) {
+		length = strcspn(list, "+");
+		if (length == strlen(word) && strncmp(list, word, length) == 0)
+			return true;
+	}
+	return false;
+}
+
 int options_parse(struct options *opts, struct fuse_args *args)
 {
 	int status;
@@ -483,12 +522,18 @@ int options_parse(struct options *opts, struct fuse_args *args)
 	*opts = (struct options) {
 		.splice = SPLICE_READ | SPLICE_WRITE,
 		.timeout_ns = NSEC_PER_SEC,
+		.entry_timeout_ns = UINT64_MAX,
+		.atomic_open = ATOMIC_OPEN_ON,
 		.read_delay_ns = UINT64_MAX,
 		.write_delay_ns = UINT64_MAX,
 	};
 	status = parse_args(opts, args);
 	if (status || opts->help || opts->version)
 		return status;
+	if (!has_word(opts->tuned_options, "atomic_open"))
+		opts->atomic_open = ATOMIC_OPEN_OFF;
+	if (opts->entry_timeout_ns == UINT64_MAX)
+		opts->entry_timeout_ns = opts->timeout_ns;
 	if (opts->read_delay_ns == UINT64_MAX)
 		opts->read_delay_ns = opts->delay_ns;
 	if (opts->write_delay_ns == UINT64_MAX)
@@ -525,7 +570,7 @@ void options_help(const char *program)
 	static const char *const values[] = {
 		[SIZE] = "=SIZE", [NUMBER] = "=N", [DURATION] = "=TIME",
 		[SECONDS] = "=SECONDS", [PATHNAME] = "=FILE", [LIST] = "=LIST",
-		[SPLICE] = "=LIST",
+		[SPLICE] = "=LIST", [ATOMIC_OPEN] = "=WORD",
 	};
 	size_t i;
 

@@ -140,9 +140,10 @@ run_suite() {
 	local root=$scratch/root
 	mount --rbind /dev "$root/dev"
 	mount -t proc proc "$root/proc"
-	mkdir -p "$root/source" "$root/mirror" "$root/checkout/fusetune"
+	mkdir -p "$root/source" "$root/mirror" "$root/checkout/fusetune" "$root/checkout/dkms/fusetuned"
 	mount -t tmpfs tmpfs "$root/source"
 	cp -r "$here" "$root/checkout/mirrorfs"
+	cp -r "$here/../dkms/fusetuned/tuned" "$root/checkout/dkms/fusetuned/tuned"
 	cp "$here/../fusetune/__init__.py" "$root/checkout/fusetune/"
 	chroot "$root" make -s -C /checkout/mirrorfs
 	smoke >"$root/smoke.sh"

@@ -23,7 +23,7 @@ from tests.system import tree
 #: Test programs and their versions.
 CRATES = {"fsx": "0.3.2", "pjdfstest": "0.2.2"}
 #: Seconds: emulated machines are some ten times slower than the host.
-PATIENCE = 420.0
+PATIENCE = 900.0
 #: Instead of two processors, one whose clock goes on by a nanosecond an instruction.
 _TIMED = ("-accel", "tcg,thread=multi", "-smp", "2")
 _COUNTED = ("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1")
@@ -84,7 +84,8 @@ def package(module: Path) -> str:
 
 def build_mirrorfs(out: Path) -> None:
     """Build mirrorfs for the machines' userland as ``out``/mirrorfs."""
-    folders = {CHECKOUT / "mirrorfs": "/checkout/mirrorfs"}
+    names = ("mirrorfs", "dkms/fusetuned/tuned")
+    folders = {CHECKOUT / name: f"/checkout/{name}" for name in names}
     done = USERLAND.inside(
         out,
         folders,

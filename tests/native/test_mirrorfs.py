@@ -740,6 +740,30 @@ def test_timeout(mount: Mount, source: Path, timeout: str, asks: bool) -> None:
     assert (ops["LOOKUP"]["count"] + ops["GETATTR"]["count"] >= 3) == asks
 
 
+def test_entry_timeout_is_for_names_alone(mount: Mount, source: Path) -> None:
+    (source / "file").touch()
+    mirror = mount("timeout=60", "entry_timeout=0")
+    os.stat(mirror.mountpoint / "file")
+    mirror.reset_counters()
+    for _ in range(3):
+        os.stat(mirror.mountpoint / "file")
+    ops = mirror.counters()["ops"]
+    assert (ops["LOOKUP"]["count"], ops["GETATTR"]["count"]) == (3, 0)
+
+
+@pytest.mark.parametrize(("options", "asked"), [((), 3), (("negative_timeout=60",), 1)])
+def test_negative_timeout(mount: Mount, options: tuple[str, ...], asked: int) -> None:
+    mirror = mount("timeout=60", *options)
+    os.stat(mirror.mountpoint)
+    mirror.reset_counters()
+    for _ in range(3):
+        with pytest.raises(FileNotFoundError):
+            os.stat(mirror.mountpoint / "none")
+    assert mirror.counters()["ops"]["LOOKUP"]["count"] == asked
+    (mirror.mountpoint / "none").touch()
+    assert (mirror.mountpoint / "none").exists()
+
+
 def test_no_xattr_asks_once(mount: Mount) -> None:
     mirror = mount("no_xattr")
     for _ in range(10):
@@ -873,6 +897,9 @@ def refused(status: int, reason: str, *arguments: str | Path) -> None:
         ("delay=61s", "us, ms or s"),
         ("delay=99999999999999999999s", "us, ms or s"),
         ("timeout=soon", "seconds"),
+        ("entry_timeout=soon", "seconds"),
+        ("negative_timeout=-1", "seconds"),
+        ("atomic_open=yes", "off, echo or on"),
         ("bandwidth=1K", "bytes a second"),
         ("splice=move", "splice=move"),
         ("splice=read+", "splice=read+"),

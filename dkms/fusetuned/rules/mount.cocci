@@ -46,3 +46,26 @@ fc->conn_init = 1;
 + tuned_settle(fc, arg);
 ...>
 }
+
+@@
+identifier f =~ "^(fuse_send_init|fuse_new_init)$";
+identifier ia, flags, fm;
+@@
+f(struct fuse_mount *fm)
+{
+...
++ flags |= tuned_init_flags(fm->fc);
+ia->in.flags = flags;
+...
+}
+
+@@
+identifier fc;
+@@
+fuse_conn_put(struct fuse_conn *fc)
+{
+<...
++ tuned_conn_free(fc);
+put_pid_ns(fc->pid_ns);
+...>
+}

@@ -3,6 +3,7 @@
  * Our files in a connection's folder of the control filesystem.
  */
 #include "fuse_i.h"
+#include "protocol.h"
 #ifdef TUNED_CHANNELS
 #include "dev.h"
 #endif
@@ -94,11 +95,13 @@ static const char *const init_flags[] = {
 	"security_ctx", "has_inode_dax", "create_supp_group", "has_expire_only",
 	"direct_io_allow_mmap", "passthrough", "no_export_support", "has_resend",
 	"allow_idmap", "over_io_uring", "request_timeout",
+	[61] = "tuned_open",
 };
 
 static_assert(FUSE_WRITEBACK_CACHE == 1 << 16);
 static_assert(FUSE_INIT_EXT == 1 << 30);
 static_assert(FUSE_HAS_INODE_DAX == 1ULL << 33);
+static_assert(TUNED_INIT_OPEN == 1ULL << 61);
 
 static int format_init(const struct fuse_conn *fc, char *text, int room)
 {
@@ -112,7 +115,7 @@ static int format_init(const struct fuse_conn *fc, char *text, int room)
 	for (bit = 0; bit < 64; bit++) {
 		if (!(fc->tuned.flags & BIT_ULL(bit)))
 			continue;
-		if (bit < ARRAY_SIZE(init_flags))
+		if (bit < ARRAY_SIZE(init_flags) && init_flags[bit])
 			used += scnprintf(text + used, room - used, " %s", init_flags[bit]);
 		else
 			used += scnprintf(text + used, room - used, " bit%u", bit);

@@ -85,6 +85,7 @@ MODULE_PARM_DESC(max_pages_per_req,
 		 "Pages a request of new mounts: 32 to what fs.pipe-max-size holds; 0: as stock");
 
 enum {
+	OPT_ATOMIC_OPEN,
 	OPT_MAX_PAGES,
 	OPT_NO_FILE_CAPS,
 	OPT_PARALLEL_DIRECT_WRITES,
@@ -92,6 +93,7 @@ enum {
 };
 
 static const struct fs_parameter_spec tuned_parameters[] = {
+	fsparam_flag("atomic_open", OPT_ATOMIC_OPEN),
 	fsparam_u32("max_pages", OPT_MAX_PAGES),
 	fsparam_flag("no_file_caps", OPT_NO_FILE_CAPS),
 	fsparam_flag("parallel_direct_writes", OPT_PARALLEL_DIRECT_WRITES),
@@ -131,6 +133,9 @@ int tuned_parse_param(struct fs_context *fsc, struct fs_parameter *param,
 	int opt = fs_parse(fsc, tuned_parameters, param, &result);
 
 	switch (opt) {
+	case OPT_ATOMIC_OPEN:
+		options->atomic_open = true;
+		return 0;
 	case OPT_MAX_PAGES:
 		return parse_max_pages(fsc, result.uint_32, options);
 	case OPT_NO_FILE_CAPS:
@@ -151,6 +156,8 @@ void tuned_show_options(struct seq_file *m, struct fuse_conn *fc)
 {
 	const struct tuned_options *options = &fc->tuned.options;
 
+	if (options->atomic_open)
+		seq_puts(m, ",atomic_open");
 	if (options->max_pages)
 		seq_printf(m, ",max_pages=%u", options->max_pages);
 	if (options->no_file_caps)
@@ -166,6 +173,7 @@ void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options)
 	unsigned int pages = options->max_pages ?: READ_ONCE(max_pages_per_req);
 
 	fc->tuned.options = *options;
+	xa_init(&fc->tuned.skipped);
 	if (pages)
 		fc->max_pages_limit = pages;
 }
@@ -179,6 +187,7 @@ void tuned_settle(struct fuse_conn *fc, const struct fuse_init_out *arg)
 	fc->tuned.flags = arg->flags;
 	if (arg->flags & FUSE_INIT_EXT)
 		fc->tuned.flags |= (u64)arg->flags2 << 32;
+	tuned_settle_open(fc);
 	/* Pairs with settled_conn(): who sees it sees what is above. */
 	smp_store_release(&fc->tuned.settled, true);
 }

@@ -4,6 +4,7 @@
  * lock, and added up when they are read.
  */
 #include "fuse_i.h"
+#include "protocol.h"
 #ifdef TUNED_CHANNELS
 #include "fuse_dev_i.h"
 #define conn_of_request(req) ((req)->chan->conn)
@@ -18,6 +19,10 @@
 #include <linux/math64.h>
 #include <linux/percpu.h>
 #include <linux/seq_file.h>
+
+/* Slots: the protocol's opcodes by number, with room for some more; ours; then the rest. */
+#define OURS 64
+#define OTHER (OURS + 2)
 
 /*
  * The protocol's opcodes; which there are grows, what they mean stays. Those
@@ -75,11 +80,10 @@ static const char *const opcodes[] = {
 	[51] = "TMPFILE",
 	[52] = "STATX",
 	[53] = "COPY_FILE_RANGE_64",
+	[OURS] = "TUNED_HELLO",
+	[OURS + 1] = "TUNED_OPEN",
 };
-
-/* Slots: the protocol's opcodes by number, with room for some more; then the rest together. */
-#define OTHER 64
-static_assert(ARRAY_SIZE(opcodes) <= OTHER);
+static_assert(ARRAY_SIZE(opcodes) == OTHER);
 
 /* Powers of two of a microsecond: below 1, below 2, below 4 ...; the last has the rest. */
 #define BUCKETS 24
@@ -110,7 +114,13 @@ void tuned_statistics_free(struct fuse_conn *fc)
 
 static struct tuned_counters __percpu *counters(struct fuse_conn *fc, u32 opcode)
 {
-	return fc->tuned.statistics->slots + min_t(u32, opcode, OTHER);
+	unsigned int slot = opcode;
+
+	if (opcode == TUNED_HELLO || opcode == TUNED_OPEN)
+		slot = OURS + opcode - TUNED_HELLO;
+	else if (opcode >= OURS)
+		slot = OTHER;
+	return fc->tuned.statistics->slots + slot;
 }
 
 void tuned_request_begin(struct fuse_req *req)
@@ -188,7 +198,7 @@ static void show(struct seq_file *m, unsigned int slot, const struct tuned_count
 
 	if (slot == OTHER)
 		seq_puts(m, "OTHER");
-	else if (slot < ARRAY_SIZE(opcodes) && opcodes[slot])
+	else if (opcodes[slot])
 		seq_puts(m, opcodes[slot]);
 	else
 		seq_printf(m, "%u", slot);

@@ -9,6 +9,7 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/types.h>
+#include <linux/xarray.h>
 
 struct fs_context;
 struct fs_parameter;
@@ -16,15 +17,17 @@ struct fuse_conn;
 struct fuse_file;
 struct fuse_in_header;
 struct fuse_init_out;
-struct iov_iter;
 struct fuse_iqueue;
+struct fuse_mount;
 struct fuse_req;
+struct iov_iter;
 struct seq_file;
 struct tuned_statistics;
 
 /* Mount options; zero where not given. */
 struct tuned_options {
 	unsigned int max_pages;
+	bool atomic_open;
 	bool no_file_caps;
 	bool parallel_direct_writes;
 	bool parallel_extend;
@@ -40,6 +43,10 @@ struct tuned_conn {
 	/* What the server answered to INIT, where the connection does not keep it. */
 	u64 flags;
 	unsigned int max_readahead;
+	/* Whether TUNED_OPEN is sent. */
+	int atomic_open;
+	/* Inodes by the task that skipped the revalidation of a name; only compared. */
+	struct xarray skipped;
 	/* INIT has been answered: what it settled on may be read. */
 	bool settled;
 };
@@ -104,6 +111,7 @@ void tuned_truncate(struct kiocb *iocb, void (*truncate)(struct file *file));
 void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode));
 /* A file's flags, as the server is told. */
 u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags);
+
 /* statistics.c */
 
 void tuned_statistics_alloc(struct fuse_conn *fc);
@@ -117,6 +125,38 @@ void tuned_uring_reply(struct fuse_req *req, u32 size);
 /* What the server reads and does not answer. */
 void tuned_one_way(struct fuse_iqueue *fiq, const struct fuse_in_header *header);
 int tuned_show_statistics(struct seq_file *m, struct fuse_conn *fc);
+
+/* atomic_open.c */
+
+enum { TUNED_NEVER, TUNED_ASK };
+
+/* What the kernel has these for differs from series to series. */
+struct mnt_idmap;
+struct user_namespace;
+#ifdef FUSE_ALLOW_IDMAP
+#define tuned_idmap struct mnt_idmap
+#else
+#define tuned_idmap struct user_namespace
+#endif
+
+/* What is offered in INIT beyond what the kernel's FUSE knows. */
+u64 tuned_init_flags(const struct fuse_conn *fc);
+/* Part of tuned_settle(). */
+void tuned_settle_open(struct fuse_conn *fc);
+void tuned_conn_free(struct fuse_conn *fc);
+
+/* An answer of tuned_atomic_open(): the kernel's own way is to be gone. */
+#define TUNED_STOCK 1
+int tuned_atomic_open(struct inode *dir, struct dentry *entry, struct file *file,
+		      unsigned int flags, umode_t mode);
+/* Whether the open that follows will ask by name, so that no lookup is needed. */
+bool tuned_skips_lookup(struct dentry *entry, struct inode *inode, unsigned int flags);
+int tuned_permission(tuned_idmap *idmap, struct inode *inode, int mask);
+int tuned_do_open(struct fuse_mount *fm, struct inode *inode, struct file *file, bool isdir);
+
+/* fs/fuse's own, not static here. */
+int fuse_permission(tuned_idmap *idmap, struct inode *inode, int mask);
+void fuse_dir_changed(struct inode *dir);
 
 /* control.c */
 

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from tests.kernel.guest import (
+    atomic_open,
     cost,
     extend,
     f2fs,
@@ -65,7 +66,9 @@ def _of(*modules: ModuleType) -> dict[str, Callable[[], object]]:
 
 def checks() -> dict[str, Callable[[], object]]:
     """Return all checks by name, in order."""
-    return _of(module_checks, pages, options, writes, extend, programs, f2fs, statistics, fuzz)
+    return _of(
+        module_checks, pages, options, writes, extend, atomic_open, programs, f2fs, statistics, fuzz
+    )
 
 
 def special() -> dict[str, Callable[[], object]]:

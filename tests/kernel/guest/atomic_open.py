@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Names looked up and opened by one request, and the same results as without."""
+
+import errno
+import os
+import random
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from tests.kernel.guest import scenes
+from tests.kernel.guest.rig import (
+    CONTROL,
+    KERNEL,
+    SOURCE,
+    copy_through,
+    count,
+    expect_errno,
+    fresh_source,
+    load,
+    stock,
+    tuned,
+    unload,
+)
+from tests.native.mirror import Mirror, wait_for
+
+FILES = 1000
+_ASKED = ("LOOKUP", "OPEN", "CREATE", "TUNED_HELLO", "TUNED_OPEN", "GETATTR", "SETATTR", "MKNOD")
+#: Names are asked for at each open, attributes are not.
+_NAMES_EXPIRE = ("entry_timeout=0", "timeout=60")
+
+Mounting = Callable[..., AbstractContextManager[Mirror]]
+
+
+def atomic(*options: str, mount: str = "") -> AbstractContextManager[Mirror]:
+    """Mount the source by the module with atomic_open."""
+    return tuned(*options, mount="+".join(filter(None, ("atomic_open", mount))))
+
+
+def _asked(mirror: Mirror) -> dict[str, int]:
+    """Return how often the server was asked what, since this was last called."""
+    ops = mirror.counters()["ops"]
+    mirror.reset_counters()
+    return {name: ops[name]["count"] for name in _ASKED if ops[name]["count"]}
+
+
+def _asked_to_make(mirror: Mirror) -> dict[str, int]:
+    """Return the same without GETATTR of the folder, whose attributes each new file changes."""
+    return {name: times for name, times in _asked(mirror).items() if name != "GETATTR"}
+
+
+@contextmanager
+def _all_open(
+    files: int, point: Path, flags: int = os.O_RDONLY, prefix: str = "file"
+) -> Iterator[None]:
+    fds = []
+    try:
+        for number in range(files):
+            fds.append(os.open(point / f"{prefix}{number}", flags, 0o644))  # noqa: PERF401
+        yield
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _open_all(files: int, point: Path, flags: int = os.O_RDONLY, prefix: str = "file") -> None:
+    with _all_open(files, point, flags, prefix):
+        pass
+
+
+def _make_files(files: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (16 * FILES, 16 * FILES))
+    fresh_source()
+    for number in range(files):
+        (SOURCE / f"file{number}").write_text(f"{number}\n")
+
+
+def check_atomic_open_is_one_request() -> None:
+    """Opens of names that are there, in and out of the cache, and of new ones."""
+    load()
+    _make_files(FILES)
+    with stock(*_NAMES_EXPIRE) as mirror:
+        os.stat(mirror.mountpoint)
+        mirror.reset_counters()
+        with _all_open(FILES, mirror.mountpoint):
+            assert _asked(mirror) == {"LOOKUP": FILES, "OPEN": FILES}
+            _open_all(FILES, mirror.mountpoint)
+            assert _asked(mirror) == {"LOOKUP": FILES, "OPEN": FILES}
+        _open_all(FILES, mirror.mountpoint, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "stock")
+        assert _asked_to_make(mirror) == {"LOOKUP": FILES, "CREATE": FILES}
+    with atomic(*_NAMES_EXPIRE) as mirror:
+        assert ",atomic_open" in Path("/proc/self/mountinfo").read_text()
+        os.stat(mirror.mountpoint)
+        mirror.reset_counters()
+        with _all_open(FILES, mirror.mountpoint):
+            assert _asked(mirror) == {"TUNED_HELLO": 1, "TUNED_OPEN": FILES}
+            _open_all(FILES, mirror.mountpoint)
+            assert _asked(mirror) == {"TUNED_OPEN": FILES}
+        _open_all(FILES, mirror.mountpoint, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "new")
+        _open_all(FILES, mirror.mountpoint, os.O_RDWR | os.O_CREAT | os.O_EXCL, "exclusive")
+        assert _asked_to_make(mirror) == {"TUNED_OPEN": 2 * FILES}
+        init = (CONTROL / mirror.bdi.partition(":")[2] / "init").read_text()
+        assert " tuned_open" in init, init
+
+
+def check_atomic_open_is_off_unless_asked_for() -> None:
+    """Without the option, and by a server that does not know it: as stock, to the request."""
+    load()
+    seen = []
+    for mounting, options in (
+        (stock, ()),
+        (tuned, ()),
+        (atomic, ("atomic_open=off",)),
+        (atomic, ("atomic_open=echo",)),
+    ):
+        _make_files(50)
+        with mounting(*_NAMES_EXPIRE, *options) as mirror:
+            mirror.reset_counters()
+            with _all_open(50, mirror.mountpoint):
+                _open_all(50, mirror.mountpoint, os.O_RDWR)
+            _open_all(50, mirror.mountpoint, os.O_RDWR | os.O_CREAT, "new")
+            seen.append(_asked(mirror))
+    hello = {"TUNED_HELLO": 1}
+    assert seen == [seen[0], seen[0], seen[0], seen[0] | hello], seen
+
+
+def _held(mirror: Mirror) -> list[str]:
+    """Return what the server holds open: each inode that is known, and each file that is open."""
+    found = []
+    for link in Path(f"/proc/{mirror.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(link))
+    return sorted(name for name in found if name.startswith(os.fspath(SOURCE)))
+
+
+def _expect_nothing_held(mirror: Mirror) -> None:
+    """Every lookup must be forgotten, and every open released, once nobody needs them."""
+
+    def is_at_rest() -> bool:
+        Path("/proc/sys/vm/drop_caches").write_text("2\n")
+        return _held(mirror) == [os.fspath(SOURCE)]
+
+    try:
+        wait_for(is_at_rest, "")
+    except TimeoutError:
+        raise AssertionError(_held(mirror)) from None
+
+
+def check_atomic_open_gives_what_stock_gives() -> None:
+    """Scenes of files made, replaced, forbidden and so on, with the same results."""
+    load()
+    for options in (_NAMES_EXPIRE, ("timeout=0",), ("timeout=60", "negative_timeout=60")):
+        found = []
+        for mounting, more in ((stock, {}), (atomic, {"mount": "allow_other"})):
+            fresh_source()
+            other = () if more else ("allow_other",)
+            with mounting(*options, *other, "splice=off", **more) as mirror:
+                os.stat(mirror.mountpoint)
+                found.append(scenes.play(mirror.mountpoint, SOURCE))
+                _expect_nothing_held(mirror)
+                asked = _asked(mirror)
+                assert bool(more) == ("TUNED_OPEN" in asked), asked
+        expected, got = found
+        assert len(expected) == 4 * len(scenes.SCENES)
+        differ = [
+            f"{options} {title}: {got[title]}, not {expected[title]}\n"
+            for title in expected
+            if got[title] != expected[title]
+        ]
+        assert not differ, "".join(differ)
+        assert "b'f'" in str(expected["existing by 0"])
+
+
+def check_atomic_open_knows_what_is_missing() -> None:
+    """A name that the server says is not there, and for how long, is asked for once."""
+    load()
+    fresh_source()
+    with atomic("timeout=60", "negative_timeout=60") as mirror:
+        os.stat(mirror.mountpoint)
+        expect_errno(errno.ENOENT, lambda: os.open(mirror.mountpoint / "none", os.O_RDONLY))
+        mirror.reset_counters()
+        for number in range(200):
+            name = mirror.mountpoint / f"none{number % 100}"
+            expect_errno(errno.ENOENT, partial(os.open, name, os.O_RDWR))
+        assert _asked(mirror) == {"TUNED_OPEN": 100}
+        for number in range(100):
+            (mirror.mountpoint / f"none{number}").touch()
+        # It is known that they are not there.
+        assert _asked(mirror)["CREATE"] == 100
+        assert len(os.listdir(SOURCE)) == 100
+    with atomic("timeout=60") as mirror:
+        name = mirror.mountpoint / "late"
+        expect_errno(errno.ENOENT, lambda: os.open(name, os.O_RDONLY))
+        (SOURCE / "late").write_text("late")
+        assert name.read_text() == "late"
+
+
+def _open_one(path: Path) -> None:
+    os.close(os.open(path, os.O_RDONLY))
+
+
+def check_atomic_open_of_cached_names_that_expire() -> None:
+    """Names whose time is over are opened by one request, by many tasks at once."""
+    load()
+    _make_files(100)
+    with atomic("entry_timeout=0.1", "timeout=60") as mirror, _all_open(100, mirror.mountpoint):
+        time.sleep(0.2)
+        mirror.reset_counters()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(_open_one, [mirror.mountpoint / f"file{n}" for n in range(100)]))
+        assert _asked(mirror) == {"TUNED_OPEN": 100}
+
+
+def check_atomic_open_with_passthrough() -> None:
+    """The kernel reads and writes what TUNED_OPEN opened and made."""
+    if KERNEL < (6, 12):
+        return
+    load()
+    fresh_source()
+    with atomic("passthrough", *_NAMES_EXPIRE) as mirror:
+        copy_through(mirror.mountpoint)
+        (SOURCE / "file").write_text("behind")
+        assert (mirror.mountpoint / "file").read_text() == "behind"
+        asked = mirror.counters()["ops"]
+        assert [asked[name]["count"] for name in ("READ", "WRITE", "OPEN", "CREATE")] == [0] * 4
+        assert asked["TUNED_OPEN"]["count"] == 3
+        _expect_nothing_held(mirror)
+
+
+def _disturb(mirror: Mirror, seed: int) -> None:
+    """Open, make, rename, replace and remove a few names, through the mount and behind it."""
+    rng = random.Random(seed)
+    for turn in range(300):
+        name = f"name{rng.randrange(4)}"
+        there, behind = mirror.mountpoint / name, SOURCE / name
+        whole = f"{seed} {turn} ".encode() * 50
+        with suppress(FileNotFoundError, FileExistsError):
+            match rng.randrange(8):
+                case 0:
+                    new = SOURCE / f".new{seed}"
+                    new.write_bytes(whole)
+                    new.rename(behind)
+                case 1:
+                    there.rename(mirror.mountpoint / f"name{rng.randrange(4)}")
+                case 2:
+                    (there if turn % 2 else behind).unlink()
+                case 3:
+                    fd = os.open(there, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+                    os.write(fd, whole)
+                    os.close(fd)
+                case 4:
+                    os.close(os.open(there, os.O_CREAT | os.O_RDWR))
+                case _:
+                    data = there.read_bytes()
+                    # One write each, so nothing else can be seen.
+                    parts = data.split()
+                    assert data == b"" or data == b"%s %s " % tuple(parts[:2]) * 50, data
+
+
+def check_atomic_open_at_once() -> None:
+    """Names change under many openers: each reads a whole file, and nothing is left."""
+    load()
+    for options in (_NAMES_EXPIRE, ("entry_timeout=0.02", "timeout=60"), ("timeout=0",)):
+        fresh_source()
+        with atomic(*options, "splice=off", "direct_io") as mirror:
+            os.stat(mirror.mountpoint)
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(partial(_disturb, mirror), range(8)))
+            _expect_nothing_held(mirror)
+            assert count(mirror, "TUNED_OPEN") > 100
+    unload()
+
+
+def check_atomic_open_of_killed_openers() -> None:
+    """Nothing stays open or known for a program killed while the server opens its file."""
+    load()
+    _make_files(100)
+    with atomic(*_NAMES_EXPIRE, "delay=100ms", "splice=off") as mirror:
+        (mirror.mountpoint / "file0").read_text()
+        openers = []
+        for number in range(40):
+            name = mirror.mountpoint / (f"file{number}" if number % 2 else f"new{number}")
+            script = 'exec 3<"$1"' if number % 2 else 'exec 3>"$1"'
+            openers.append(subprocess.Popen(["sh", "-c", script, "sh", name]))
+            time.sleep(0.01 * (number % 7))
+            openers[number // 2].kill()
+        for opener in openers:
+            opener.kill()
+            opener.wait(60)
+        _expect_nothing_held(mirror)
+        assert (mirror.mountpoint / "file1").read_text() == "1\n"
+    unload()
+
+
+def check_atomic_open_when_the_server_dies() -> None:
+    """Openers get an error, and the module can be unloaded after."""
+    load()
+    _make_files(100)
+    with atomic(*_NAMES_EXPIRE, "delay=3s") as mirror:
+        openers = [
+            subprocess.Popen(["sh", "-c", 'exec 3<"$1"', "sh", mirror.mountpoint / f"file{number}"])
+            for number in range(10)
+        ]
+        wait_for(lambda: count(mirror, "TUNED_OPEN", "in_flight") > 0, "TUNED_OPEN")
+        mirror.kill()
+        for opener in openers:
+            assert opener.wait(60) != 0
+        expect_errno(errno.ENOTCONN, lambda: os.open(mirror.mountpoint / "file0", os.O_RDONLY))
+        mirror.unmount()
+    unload()

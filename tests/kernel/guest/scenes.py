@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What programs do with names, and what comes of it: to be compared between mounts.
+
+A scene is a function of SCENES; what it returns must not depend on how names are opened. Each runs
+in a folder of its own, made anew.
+"""
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+NOBODY = 65534
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+_PROGRAM = "#!/bin/sh\nexit {}\n"
+
+
+class Stage:
+    """A folder seen through the mount (``at``) and behind it, and who acts in it."""
+
+    def __init__(self, at: Path, behind: Path, user: int) -> None:
+        self.at, self.behind, self.user = at, behind, user
+        behind.mkdir()
+        behind.chmod(0o777)
+        for name, mode in (("f", 0o644), ("secret", 0o600), ("open", 0o666)):
+            self.put(name, name, mode)
+        self.put("program", _PROGRAM.format(3), 0o755)
+        (behind / "dir").mkdir()
+        (behind / "dir" / "inner").write_text("inner")
+        (behind / "link").symlink_to("f")
+        (behind / "dangling").symlink_to("target")
+        os.mkfifo(behind / "fifo")
+
+    def put(self, name: str, text: str | bytes, mode: int = 0o644) -> None:
+        """Make a file behind the mount, in place of what had that name."""
+        new = self.behind / ".new"
+        new.write_bytes(text.encode() if isinstance(text, str) else text)
+        new.chmod(mode)
+        new.rename(self.behind / name)
+
+    def said(self, action: Callable[[], object]) -> object:
+        """Return what ``action`` returns as this user, or the name of its error."""
+        os.seteuid(self.user)
+        try:
+            return action()
+        except OSError as error:
+            return errno.errorcode[error.errno or 0]
+        finally:
+            os.seteuid(0)
+
+    def opened(self, name: str, flags: int = os.O_RDONLY, mode: int = 0o640) -> object:
+        """Open a name and return what is found there, or the error."""
+        return self.said(lambda: look(self.at / name, flags, mode))
+
+    def ran(self, name: str) -> object:
+        """Run a program of the mount and return its status, or the error."""
+        return self.said(lambda: subprocess.run([self.at / name], check=False).returncode)
+
+    def left(self, *names: str) -> list[object]:
+        """Return what is behind the mount by these names."""
+        found: list[object] = []
+        for name in names:
+            path = self.behind / name
+            stat = path.lstat() if os.path.lexists(path) else None
+            found.append(stat and (oct(stat.st_mode), stat.st_size, stat.st_uid, stat.st_gid))
+        return found
+
+
+def look(path: Path | str, flags: int, mode: int = 0) -> object:
+    """Open and return type, permissions, size, links, and the first bytes if readable."""
+    fd = os.open(path, flags, mode)
+    try:
+        stat = os.fstat(fd)
+        data: object = None
+        if not flags & (os.O_PATH | os.O_NONBLOCK) and flags & os.O_ACCMODE in (0, os.O_RDWR):
+            try:
+                data = os.read(fd, 40)
+            except OSError as error:
+                data = errno.errorcode[error.errno or 0]
+        size = stat.st_size if stat.st_mode & 0o100000 else 0
+        return oct(stat.st_mode), size, stat.st_nlink, stat.st_uid, data
+    finally:
+        os.close(fd)
+
+
+def _existing(stage: Stage) -> object:
+    flags = (os.O_RDONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND, os.O_RDONLY | os.O_NOFOLLOW, 3)
+    names = ("f", "open", "secret", "dir/inner")
+    return [stage.opened(name, each) for name in names for each in flags]
+
+
+def _missing(stage: Stage) -> object:
+    names = ("none", "none/x", "f/x", "dir/none", "none/", ".", "..", "x" * 255, "x" * 256)
+    return [stage.opened(name, flags) for name in names for flags in (os.O_RDONLY, os.O_RDWR)]
+
+
+def _made_after_missing(stage: Stage) -> object:
+    found = [stage.opened("new"), stage.opened("new", os.O_CREAT | os.O_RDWR), stage.opened("new")]
+    found.append(stage.opened("late"))
+    stage.put("late", "late")
+    return [*found, stage.opened("late"), stage.opened("late", _NEW), stage.left("new", "late")]
+
+
+def _made(stage: Stage) -> object:
+    before = os.umask(0o027)
+    flags = os.O_CREAT | os.O_RDWR
+    try:
+        found = [stage.opened(f"mode{mode:o}", flags, mode) for mode in (0o666, 0o4755, 0, 0o2770)]
+    finally:
+        os.umask(before)
+    found += [stage.opened("twice", _NEW), stage.opened("twice", _NEW)]
+    found += [stage.opened("emptied", flags | os.O_TRUNC), stage.opened("y" * 255, flags)]
+    found += [stage.opened("none/new", flags), stage.opened("new/", flags)]
+    stage.behind.chmod(0o755)
+    time.sleep(0.02)
+    found += [stage.opened("forbidden", flags), stage.opened("open", flags)]
+    left = ("mode666", "mode4755", "mode0", "mode2770", "twice", "emptied", "y" * 255, "forbidden")
+    return [*found, stage.left(*left)]
+
+
+def _made_if_missing(stage: Stage) -> object:
+    flags = (os.O_RDONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_RDWR | os.O_EXCL)
+    names = ("f", "secret", "open", "dir", "link", "dangling")
+    found = [stage.opened(name, os.O_CREAT | each) for name in names for each in flags]
+    return [*found, stage.left(*names, "target")]
+
+
+def _truncated(stage: Stage) -> object:
+    names = ("f", "secret", "open", "dir", "link", "none")
+    flags = (os.O_WRONLY, os.O_RDWR, os.O_RDONLY)
+    found = [stage.opened(name, os.O_TRUNC | each) for name in names for each in flags]
+    return [*found, stage.left(*names)]
+
+
+def _truncated_after_replaced(stage: Stage) -> object:
+    stage.opened("open")
+    stage.put("open", "not to be truncated by others", 0o600)
+    found = [stage.opened("open", os.O_WRONLY | os.O_TRUNC), stage.left("open")]
+    stage.put("secret", "to be truncated by all", 0o666)
+    return [*found, stage.opened("secret", os.O_WRONLY | os.O_TRUNC), stage.left("secret")]
+
+
+def _symbolic_links(stage: Stage) -> object:
+    flags = (0, os.O_NOFOLLOW, os.O_PATH, os.O_PATH | os.O_NOFOLLOW, os.O_DIRECTORY, os.O_RDWR)
+    return [stage.opened(name, each) for name in ("link", "dangling") for each in flags]
+
+
+def _folders(stage: Stage) -> object:
+    flags = (os.O_RDONLY, os.O_RDWR, os.O_DIRECTORY, os.O_CREAT, os.O_TRUNC, os.O_PATH)
+    return [stage.opened(name, each) for name in ("dir", "dir/", "f", "f/") for each in flags]
+
+
+def _fifo(stage: Stage) -> object:
+    flags = (os.O_RDONLY, os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_CREAT)
+    return [stage.opened("fifo", each | os.O_NONBLOCK) for each in flags]
+
+
+def _other_flags(stage: Stage) -> object:
+    flags = (os.O_NOATIME, os.O_DIRECT, os.O_SYNC, os.O_NOCTTY, os.O_TMPFILE | os.O_RDWR, os.O_PATH)
+    return [stage.opened(name, each) for name in ("f", ".", "none") for each in flags]
+
+
+def _replaced(stage: Stage) -> object:
+    found = [stage.opened("f")]
+    for number in range(3):
+        stage.put("f", f"another {number}")
+        found += [stage.opened("f"), stage.opened("f", os.O_RDWR)]
+    return found
+
+
+def _replaced_by_another_type(stage: Stage) -> object:
+    found = [stage.opened("f"), stage.opened("open"), stage.opened("secret")]
+    for name in ("f", "open", "secret"):
+        (stage.behind / name).unlink()
+    (stage.behind / "f").mkdir()
+    (stage.behind / "open").symlink_to("dir/inner")
+    os.mkfifo(stage.behind / "secret")
+    found += [stage.opened("f"), stage.opened("f", os.O_RDWR), stage.opened("f", os.O_DIRECTORY)]
+    found += [stage.opened("open", os.O_NOFOLLOW), stage.opened("open")]
+    return [*found, stage.opened("secret", os.O_NONBLOCK)]
+
+
+def _removed(stage: Stage) -> object:
+    found = [stage.opened("f"), stage.opened("open")]
+    (stage.behind / "f").unlink()
+    found += [stage.opened("f"), stage.opened("f", os.O_RDWR | os.O_CREAT), stage.opened("f")]
+    found += [stage.said(lambda: (stage.at / "open").unlink()), stage.opened("open")]
+    return [*found, stage.opened("open", _NEW), stage.opened("open", _NEW)]
+
+
+def _renamed(stage: Stage) -> object:
+    found = [stage.opened("f"), stage.opened("open")]
+    (stage.behind / "f").rename(stage.behind / "dir" / "g")
+    found += [stage.opened("f"), stage.opened("dir/g"), stage.opened("f")]
+    found += [stage.said(lambda: (stage.at / "open").rename(stage.at / "closed") and None)]
+    found += [stage.opened("open"), stage.opened("closed"), stage.opened("closed", os.O_RDWR)]
+    stage.put("open", "another")
+    return [*found, stage.opened("open"), stage.opened("closed")]
+
+
+def _permissions(stage: Stage) -> object:
+    found = [stage.opened("f"), stage.opened("secret"), stage.opened("open", os.O_RDWR)]
+    for name, mode in (("f", 0), ("secret", 0o666), ("open", 0o444)):
+        (stage.behind / name).chmod(mode)
+    names = ("f", "secret", "open")
+    found += [stage.opened(name, flags) for name in names for flags in (os.O_RDONLY, os.O_RDWR)]
+    for name in names:
+        os.chown(stage.behind / name, NOBODY, NOBODY)
+        (stage.behind / name).chmod(0o600)
+    found += [stage.opened(name, flags) for name in names for flags in (os.O_RDONLY, os.O_RDWR)]
+    stage.behind.chmod(0o700)
+    return found + [stage.opened(name) for name in names]
+
+
+def _permissions_of_another_file(stage: Stage) -> object:
+    found = [stage.opened("f"), stage.opened("secret")]
+    stage.put("f", "secret now", 0o600)
+    stage.put("secret", "open now", 0o644)
+    return [*found, stage.opened("f"), stage.opened("secret"), stage.opened("secret", os.O_NOATIME)]
+
+
+def _grown(stage: Stage) -> object:
+    found = [stage.opened("f")]
+    with (stage.behind / "f").open("a") as file:
+        file.write(" and more")
+    return [*found, stage.opened("f"), stage.opened("f", os.O_RDWR | os.O_APPEND)]
+
+
+def _programs(stage: Stage) -> object:
+    found = [stage.ran("program"), stage.ran("program")]
+    stage.put("program", _PROGRAM.format(4), 0o755)
+    found.append(stage.ran("program"))
+    (stage.behind / "program").chmod(0o644)
+    found.append(stage.ran("program"))
+    stage.put("program", _PROGRAM.format(5), 0o711)
+    return [*found, stage.ran("program"), stage.opened("program")]
+
+
+def _program_that_runs(stage: Stage) -> object:
+    stage.put("busy", Path("/usr/bin/sleep").read_bytes(), 0o755)
+    with subprocess.Popen([stage.at / "busy", "60"]) as sleeper:
+        try:
+            found = [stage.opened("busy", os.O_RDWR), stage.opened("busy", os.O_WRONLY)]
+            stage.put("busy", "replaced", 0o666)
+            return [*found, stage.opened("busy", os.O_RDWR), stage.opened("busy", os.O_WRONLY)]
+        finally:
+            sleeper.send_signal(signal.SIGKILL)
+
+
+def _hard_links(stage: Stage) -> object:
+    os.link(stage.behind / "f", stage.behind / "dir" / "f")
+    found = [stage.opened("f"), stage.opened("dir/f")]
+    (stage.behind / "f").unlink()
+    found += [stage.opened("f"), stage.opened("dir/f")]
+    stage.put("f", "another")
+    return [*found, stage.opened("dir/f"), stage.opened("f"), stage.opened("dir/f", os.O_RDWR)]
+
+
+def _opened_again(stage: Stage) -> object:
+    """By the link in /proc, which leads to the file, whatever its name is now."""
+    fd = os.open(stage.at / "open", os.O_RDONLY)
+    found: list[object] = []
+    try:
+        for change in ("none", "renamed", "replaced", "removed"):
+            if change == "renamed":
+                (stage.behind / "open").rename(stage.behind / "renamed")
+            elif change == "replaced":
+                stage.put("open", "another")
+            elif change == "removed":
+                (stage.behind / "renamed").unlink()
+            found += [stage.said(lambda: look(f"/proc/self/fd/{fd}", os.O_RDWR)) for _ in range(2)]
+            found.append(stage.opened("open"))
+    finally:
+        os.close(fd)
+    return found
+
+
+def _removed_while_open(stage: Stage) -> object:
+    fd = os.open(stage.at / "open", os.O_RDONLY)
+    try:
+        (stage.at / "open").unlink()
+        again = stage.said(lambda: look(f"/proc/self/fd/{fd}", os.O_RDONLY))
+        return [again, stage.opened("open"), stage.opened("open", _NEW), stage.opened("open")]
+    finally:
+        os.close(fd)
+
+
+def _mounted_over(stage: Stage) -> object:
+    point = stage.at / "f"
+    subprocess.run(["mount", "--bind", stage.at / "open", point], check=True)
+    try:
+        time.sleep(0.02)
+        return [stage.opened("f"), stage.opened("f", os.O_RDWR), stage.opened("f", os.O_CREAT)]
+    finally:
+        subprocess.run(["umount", point], check=True)
+
+
+SCENES: tuple[Callable[[Stage], object], ...] = (
+    _existing,
+    _missing,
+    _made_after_missing,
+    _made,
+    _made_if_missing,
+    _truncated,
+    _truncated_after_replaced,
+    _symbolic_links,
+    _folders,
+    _fifo,
+    _other_flags,
+    _replaced,
+    _replaced_by_another_type,
+    _removed,
+    _renamed,
+    _permissions,
+    _permissions_of_another_file,
+    _grown,
+    _programs,
+    _program_that_runs,
+    _hard_links,
+    _opened_again,
+    _removed_while_open,
+    _mounted_over,
+)
+
+
+def play(through: Path, behind: Path) -> dict[str, object]:
+    """Run every scene as root and as nobody, with names cached and not; return what came of it."""
+    found: dict[str, object] = {}
+    for scene in SCENES:
+        for user in (0, NOBODY):
+            for cached in (False, True):
+                title = f"{scene.__name__[1:]} by {user}{', cached' * cached}"
+                folder = title.replace(" ", "-")
+                stage = Stage(through / folder, behind / folder, user)
+                held = _hold(stage.at) if cached else []
+                try:
+                    found[title] = scene(stage)
+                finally:
+                    for fd in held:
+                        os.close(fd)
+    return found
+
+
+def _hold(folder: Path) -> list[int]:
+    """Keep every name below in the cache, however short it lasts."""
+    names = [Path(top, name) for top, _, files in os.walk(folder) for name in files]
+    return [os.open(name, os.O_PATH | os.O_NOFOLLOW) for name in names]
