@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusetune.knobs import REMOUNT
 from fusetune.policy import excluded_reason
-from fusetune.status import KnobState, is_tuned
+from fusetune.status import KnobState
 
 if TYPE_CHECKING:  # 'list' must not load the search
     from fusetune.apply import Change
@@ -48,8 +48,8 @@ def _interval(interval: Interval) -> Object:
     return {"ratio": interval.ratio, "ci95": [interval.low, interval.high]}
 
 
-def list_object(mounts: Sequence[tuple[Mount, Mapping[str, int]]]) -> Object:
-    """Return ``list``'s object for mounts and their live values."""
+def list_object(mounts: Sequence[tuple[Mount, Mapping[str, int], bool]]) -> Object:
+    """Return ``list``'s object for mounts, their live values, and whether they are tuned."""
     return _schema("list") | {
         "mounts": [
             _mount(mount)
@@ -58,10 +58,10 @@ def list_object(mounts: Sequence[tuple[Mount, Mapping[str, int]]]) -> Object:
                 "connection": mount.connection,
                 "owner_uid": mount.owner_uid,
                 "knobs": dict(values),
-                "tuned": is_tuned(dict(values)),
+                "tuned": tuned,
                 "excluded_reason": excluded_reason(mount),
             }
-            for mount, values in mounts
+            for mount, values, tuned in mounts
         ]
     }
 
@@ -109,7 +109,7 @@ def show_object(
             {
                 "name": knob.name,
                 "summary": knob.summary,
-                "remedy": knob.remedy,
+                "remedy": knob.remedy_on(mount),
                 "risk": knob.risk,
                 "source": knob.source,
             }

@@ -22,8 +22,12 @@ _PACKAGES = (
     *("dkms", "gcc", "make", "libc6-dev", "xz-utils"),
     *("fuse3", "libfuse3-dev", "pkg-config", "procps", "python3"),
 )
-#: More, for what runs in the machines.
-_PROGRAMS = ("fio", "f2fs-tools")
+#: More, for what runs in the machines: fusetune, too.
+_PROGRAMS = (
+    *("fio", "f2fs-tools", "udev"),
+    *("python3-click", "python3-prometheus-client", "python3-pyudev"),
+    *("python3-rich", "python3-systemd", "python3-tomlkit"),
+)
 
 
 def rules(module: str) -> dict[str, Any]:

@@ -90,8 +90,10 @@ def documents(mount: Mount) -> list[dict[str, Any]]:
     figures = [summarise(workload, [100.0, 110.0, 90.0]) for workload in (mixed, metadata)]
     return [
         objects.list_object([]),
-        objects.list_object([(mount, STOCK), (bare, {}), (mount, {"max_ratio": 20})]),
-        objects.list_object([(replace(mount, fstype="fuse.lxcfs"), STOCK)]),
+        objects.list_object(
+            [(mount, STOCK, False), (bare, {}, False), (mount, {"max_ratio": 20}, True)]
+        ),
+        objects.list_object([(replace(mount, fstype="fuse.lxcfs"), STOCK, False)]),
         objects.show_object(mount, states, saved_by(mount, "auto"), expected(mount)),
         objects.show_object(mount, states, saved_by(mount, "save"), {}),
         objects.show_object(bare, gone, None, {}),
@@ -298,7 +300,7 @@ def test_the_schemas_name_every_live_knob(command: str) -> None:
         if command == "list"
         else properties["before"]
     )["properties"]
-    assert set(knobs) == set(STOCK)
+    assert set(knobs) == {knob.name for knob in LIVE}
     for knob in LIVE:
         assert knobs[knob.name]["minimum"] == knob.low
         # max_background shows as UINT_MAX once the connection is aborted.
@@ -347,7 +349,7 @@ def test_text_is_fit_for_a_terminal(path: str, capsys: pytest.CaptureFixture[str
 
 def test_a_path_is_printed_whole_and_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     for path in ("/mnt/[bold]markup[/bold]", "/mnt/" + "long" * 200, "/mnt/größe 日本"):
-        text.print_list(objects.list_object([(replace(SERVED, path=path), STOCK)]))
+        text.print_list(objects.list_object([(replace(SERVED, path=path), STOCK, False)]))
         assert path in capsys.readouterr().out.replace("\n", "")
 
 
@@ -357,7 +359,7 @@ def test_no_mount(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_absent_values_are_dashes(capsys: pytest.CaptureFixture[str]) -> None:
-    text.print_list(objects.list_object([(SERVED, STOCK), (SERVED, {"max_ratio": 7})]))
+    text.print_list(objects.list_object([(SERVED, STOCK, False), (SERVED, {"max_ratio": 7}, True)]))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["mount", "type", "bdi", *sorted(STOCK), "tuned"]
     assert lines[1].split()[3:] == ["9", "12", "1", "128", "1", "no"]
