@@ -9,15 +9,16 @@ TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-ven
 	attr bindfs e2fsprogs kmod openssh-client openssh-server procps shellcheck sshfs strace \
 	libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
-KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap qemu-system-x86 tar util-linux xz-utils
+IMPORT_PACKAGES = coccinelle tar xz-utils
+KERNEL_PACKAGES = $(IMPORT_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 util-linux
 BENCH_PACKAGES = python3-optuna
 
 PREFIX = /usr
 MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps demo check lint install test test-versions test-system test-kernel \
-	bench bench-search clean
+.PHONY: all deps test-deps demo check lint install install-dkms test test-versions test-system \
+	test-kernel bench bench-search clean
 
 all: $(MIRRORFS)
 
@@ -112,12 +113,27 @@ install:
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/fusetune
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
 	$(call put,$(PREFIX)/share/man/man8) man/*.8
-	$(call put,$(PREFIX)/lib/systemd/system) systemd/*.service systemd/*.timer
+	$(call put,$(PREFIX)/lib/systemd/system) systemd/*.service systemd/*.timer systemd/*.mount
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system/sysinit.target.wants
+	ln -sf ../sys-fs-fusetuned-connections.mount \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system/sysinit.target.wants
 	$(call put,$(PREFIX)/lib/systemd/system-preset) systemd/*.preset
 	$(call put,$(PREFIX)/lib/sysctl.d) systemd/sysctl.d/*.conf
 	$(call put,$(PREFIX)/lib/tmpfiles.d) systemd/tmpfiles.d/*.conf
 	$(call put,$(PREFIX)/lib/udev/rules.d) udev/60-fusetune.rules
-	$(call put,$(PREFIX)/share/doc/fusetune/examples) udev/61-fusetune-max-ratio.rules
+	$(call put,$(PREFIX)/share/doc/fusetune/examples) udev/61-fusetune-max-ratio.rules \
+		systemd/modules-load.d/fusetuned.conf
+
+# The source of the module for DKMS, which reads /usr/src alone. SOURCES: Linux source packages
+# (.deb, .tar.xz) or trees, one a series.
+SOURCES = $(wildcard /usr/src/linux-source-*.tar.*)
+DKMS_VERSION = $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' dkms/fusetuned/dkms.conf)
+
+install-dkms:
+	@[ -n "$(SOURCES)" ] || { echo "no Linux sources; apt-get install linux-source-6.1 (6.12, 7.2)," \
+		"or name them: make install-dkms SOURCES='FILE...'" >&2; exit 1; }
+	$(call install,$(IMPORT_PACKAGES))
+	$(PYTHON) dkms/fusetuned/import.py $(DESTDIR)/usr/src/fusetuned-$(DKMS_VERSION) $(SOURCES)
 
 clean:
 	rm -rf build

@@ -206,6 +206,12 @@ def mount_control(host: Host, control: str) -> bool:
     return mounted.returncode == 0
 
 
+def points_of(host: Host, types: re.Pattern[str]) -> list[str]:
+    """Return where file systems are mounted whose whole type ``types`` matches."""
+    lines = [line for line in _mountinfo(host) if types.fullmatch(line.fstype)]
+    return list(dict.fromkeys(line.path for line in lines))
+
+
 def _lexical(path: str, points: frozenset[str]) -> str:
     """Resolve symbolic links in ``path`` without looking at or beyond any FUSE mount point."""
     done = "/"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # 'list' must not load the search
     from fusetune.doctor import Diagnosis
     from fusetune.kept import Expected
     from fusetune.measure import Figure, Measurement
+    from fusetune.module import Loaded, Report, State
     from fusetune.mounts import Mount
     from fusetune.remember import Remembered
     from fusetune.saved import Saved
@@ -321,6 +322,57 @@ def preview_object(
             {"knob": c.knob, "file": c.file, "before": c.now, "candidates": list(c.values)}
             for c in candidates
         ],
+    }
+
+
+def _loaded(module: Loaded | None) -> Object | None:
+    if module is None:
+        return None
+    return {
+        "version": module.version,
+        "srcversion": module.srcversion,
+        "built_in": module.built_in,
+    }
+
+
+def _module(state: State) -> Object:
+    return {
+        "name": state.kind.name,
+        "loaded": _loaded(state.loaded),
+        "as_installed": state.as_installed,
+        "control_mounted": state.control_mounted,
+        "mounts": list(state.points),
+        "sources": list(state.sources),
+        "kernels": [
+            {
+                "kernel": one.kernel,
+                "state": one.state,
+                "version": one.version,
+                "reason": one.reason,
+                "log": list(one.log),
+                "log_file": one.log_file,
+            }
+            for one in state.kernels
+        ],
+        "beside": {
+            "name": state.kind.stock,
+            "loaded": _loaded(state.stock),
+            "mounts": list(state.stock_points),
+        },
+    }
+
+
+def module_object(report: Report, dry_run: bool = False) -> Object:
+    """Return the object of ``module status``, ``build``, ``load`` and ``unload``."""
+    return _schema("module") | {
+        "dry_run": dry_run,
+        "commands": [list(command) for command in report.commands],
+        "kernel": report.kernel,
+        "secure_boot": report.signing.secure_boot,
+        "lockdown": report.signing.lockdown,
+        "signatures_enforced": report.signing.enforced,
+        "enrol": list(report.signing.enrol),
+        "modules": [_module(state) for state in report.states],
     }
 
 
