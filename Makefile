@@ -9,8 +9,7 @@ TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-ven
 	attr bindfs e2fsprogs kmod openssh-client openssh-server procps shellcheck sshfs strace \
 	libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
-IMPORT_PACKAGES = coccinelle tar xz-utils
-KERNEL_PACKAGES = $(IMPORT_PACKAGES) e2fsprogs mmdebstrap qemu-system-x86 util-linux
+KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap qemu-system-x86 tar util-linux xz-utils
 BENCH_PACKAGES = python3-optuna
 
 PREFIX = /usr
@@ -132,7 +131,6 @@ DKMS_VERSION = $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' dkms/fusetuned/
 install-dkms:
 	@[ -n "$(SOURCES)" ] || { echo "no Linux sources; apt-get install linux-source-6.1 (6.12, 7.2)," \
 		"or name them: make install-dkms SOURCES='FILE...'" >&2; exit 1; }
-	$(call install,$(IMPORT_PACKAGES))
 	$(PYTHON) dkms/fusetuned/import.py $(DESTDIR)/usr/src/fusetuned-$(DKMS_VERSION) $(SOURCES)
 
 clean:
