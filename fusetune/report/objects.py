@@ -84,8 +84,12 @@ def show_object(
     states: Sequence[KnobState],
     saved: Saved | None,
     expected: Mapping[str, Expected],
+    init: Mapping[str, str] | None = None,
 ) -> Object:
-    """Return ``show``'s object for a mount, or for the host where ``mount`` is None."""
+    """Return ``show``'s object for a mount, or for the host where ``mount`` is None.
+
+    ``init``: what INIT settled on, as far as it can be told.
+    """
     return _schema("show") | {
         "mount": _mount(mount) if mount else None,
         "knobs": [
@@ -116,8 +120,16 @@ def show_object(
             }
             for knob in (REMOUNT if mount else ())
         ],
+        "init": _init(init or {}),
         "saved": _saved(saved),
     }
+
+
+def _init(settled: Mapping[str, str]) -> Object | None:
+    if not settled:
+        return None
+    numbers = {name: int(text) for name, text in settled.items() if text.isdigit()}
+    return numbers | {"flags": settled.get("flags", "").split()}
 
 
 def changes_object(command: str, changes: Sequence[Change], dry_run: bool) -> Object:

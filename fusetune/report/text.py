@@ -98,6 +98,9 @@ def print_show(document: Object, long: bool) -> None:
     if document["saved"]:
         kept = " ".join(f"{name}={value}" for name, value in document["saved"]["knobs"].items())
         _say(f"saved: {kept}")
+    if document["init"]:
+        numbers = [f"{name} {value}" for name, value in document["init"].items() if name != "flags"]
+        _say(f"INIT settled on: {', '.join(numbers)}; {' '.join(document['init']['flags'])}")
     if document["needs_remount"]:
         _say("needs a remount: " + ", ".join(knob["name"] for knob in document["needs_remount"]))
     if long:

@@ -3,6 +3,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -132,7 +133,7 @@ echo "=apt $(apt-get -qq -y -f install 2>&1)"
 echo "=stock $(dpkg --verify "linux-image-$kernel" | grep -v /boot/ || true)"
 echo "=module $(find /lib/modules -name 'fusetuned.ko*')"
 cd /checkout
-echo "=status $(python3 -B -c '
+printf '=status %s\\n' "$(python3 -B -c '
 import json
 from fusetune import module
 from fusetune.host import Host
@@ -196,3 +197,53 @@ def test_a_package_builds_the_module(suite: Suite, module: Path, tmp_path: Path)
     assert (kernel["state"], kernel["version"]) == ("installed", version(module))
     assert said["module"].startswith(f"/lib/modules/{suite.kernel()}/updates/dkms/fusetuned.ko")
     assert (said["audit"], said["apt"], said["stock"]) == ("", "", "")
+
+
+# The commands that lead there
+
+
+@_EVERY
+def test_module_build(suite: Suite, module: Path, tmp_path: Path) -> None:
+    """Builds and installs; without a compiler it says what is missing, in one line."""
+    script = """
+        cd /checkout
+        cat >/tmp/build.py <<'PYTHON'
+import os
+from fusetune import module
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+
+(kernel,) = os.listdir("/lib/modules")
+try:
+    (state,) = module.build(Host(), module.KINDS, kernel).states
+    print("=built", *[(one.kernel, one.state, one.version) for one in state.kernels])
+except FusetuneError as error:
+    print("=failed", error)
+PYTHON
+        for compiler in /usr/bin/gcc* /usr/bin/x86_64-linux-gnu-gcc*; do
+            mv "$compiler" "$compiler.away"
+        done
+        PYTHONPATH=. python3 -B /tmp/build.py
+        for compiler in /usr/bin/*.away; do mv "$compiler" "${compiler%.away}"; done
+        PYTHONPATH=. python3 -B /tmp/build.py
+    """
+    there = f"/usr/src/fusetuned-{version(module)}"
+    folders = {module: there, CHECKOUT / "fusetune": "/checkout/fusetune"}
+    done = suite.inside(tmp_path, folders, script)
+    failed, built = [line for line in done.stdout.splitlines() if line.startswith("=")]
+    assert failed.startswith(f"=failed fusetuned was not built for {suite.kernel()}: ")
+    assert re.search(r"gcc-\d+: not found; see /var/lib/dkms/\S+$", failed), done.stdout
+    assert built == f"=built {(suite.kernel(), 'installed', version(module))}"
+
+
+def test_make_puts_the_source_where_dkms_looks(tmp_path: Path) -> None:
+    suite = SUITES[0]
+    make: list[str | Path] = ["make", "-s", "-C", CHECKOUT, "install-dkms", f"DESTDIR={tmp_path}"]
+    for sources, code in ((suite.source(), 0), ("", 2)):
+        command = [*make, f"SOURCES={sources}"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stderr
+    assert "no Linux sources; apt-get install linux-source-6.1" in done.stderr
+    (folder,) = (tmp_path / "usr" / "src").iterdir()
+    assert folder.name == f"fusetuned-{version(folder)}"
+    assert (folder / suite.series / "fuse_i.h").exists()

@@ -47,7 +47,10 @@ def test_set_show_save_and_reset(tree: Tree, by_module: Mount) -> None:
     assert [(c.old, c.new) for c in changes] == [(256, 128)]
     assert tree.read(FILE).strip() == "128"
     states = knob_states(tree.host, by_module, Journal(tree.host, by_module))
-    shown = schemas.check(show_object(by_module, states, None, {}))["knobs"][-1]
+    document = show_object(by_module, states, None, {}, settled(tree.host, by_module))
+    shown = schemas.check(document)["knobs"][-1]
+    assert document["init"]["max_write"] == 1 << 20
+    assert document["init"]["flags"] == ["async_read", "max_pages"]
     wanted = {"name": "max_pages", "value": 128, "stock": 256, "high": 256, "set_by": "fusetune"}
     assert wanted.items() <= shown.items()
     save_now(tree.host, by_module, admin=False, dry_run=False)
