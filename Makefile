@@ -123,15 +123,17 @@ install:
 	$(call put,$(PREFIX)/share/doc/fusetune/examples) udev/61-fusetune-max-ratio.rules \
 		systemd/modules-load.d/fusetuned.conf
 
-# The source of the module for DKMS, which reads /usr/src alone. SOURCES: Linux source packages
-# (.deb, .tar.xz) or trees, one a series.
+# The source of a module for DKMS, which reads /usr/src alone. MODULE: a folder of dkms/. SOURCES:
+# Linux source packages (.deb, .tar.xz) or trees, one a series.
+MODULE = fusetuned
 SOURCES = $(wildcard /usr/src/linux-source-*.tar.*)
-DKMS_VERSION = $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' dkms/fusetuned/dkms.conf)
+dkms = $(shell sed -n 's/^PACKAGE_$(1)="\(.*\)"/\1/p' dkms/$(MODULE)/dkms.conf)
 
 install-dkms:
 	@[ -n "$(SOURCES)" ] || { echo "no Linux sources; apt-get install linux-source-6.1 (6.12, 7.2)," \
 		"or name them: make install-dkms SOURCES='FILE...'" >&2; exit 1; }
-	$(PYTHON) dkms/fusetuned/import.py $(DESTDIR)/usr/src/fusetuned-$(DKMS_VERSION) $(SOURCES)
+	$(PYTHON) dkms/import.py $(MODULE) $(DESTDIR)/usr/src/$(call dkms,NAME)-$(call dkms,VERSION) \
+		$(SOURCES)
 
 clean:
 	rm -rf build

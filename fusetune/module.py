@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Our kernel modules, which run beside the kernel's own: their state, and how it is changed.
+"""Our kernel modules, beside or in place of the kernel's own: their state, and how it is changed.
 
 They are built by DKMS; what it did is read from its folders, for ``dkms status`` names no failure.
 """
@@ -35,25 +35,34 @@ Runner = Callable[[Words], subprocess.CompletedProcess[str]]
 class Kind:
     """A module of ours.
 
-    ``stock``: the kernel's own that it runs beside. ``types``, ``stock_types``: what the mounts of
-    either are in mountinfo. ``control``: place of its control file system, None without one.
+    ``name``: as DKMS knows it; ``module``: as the kernel does. ``stock``: the kernel's own that it
+    runs beside, or replaces where that has the same name. ``types``, ``stock_types``: what the
+    mounts of either are in mountinfo. ``control``: place of its control file system, if it has one.
     """
 
     name: str
+    module: str
     stock: str
     types: re.Pattern[str]
     stock_types: re.Pattern[str]
     control: str | None = None
 
+    @property
+    def replaces(self) -> bool:
+        """Whether it is loaded in place of the kernel's own."""
+        return self.module == self.stock
+
 
 KINDS = (
     Kind(
+        "fusetuned",
         "fusetuned",
         "fuse",
         re.compile(r"fusetuned(blk)?(\..*)?", re.DOTALL),
         re.compile(r"fuse(blk)?(\..*)?", re.DOTALL),
         FUSETUNEDCTL,
     ),
+    Kind("f2fs-tuned", "f2fs", "f2fs", re.compile("f2fs"), re.compile("f2fs")),
 )
 
 
@@ -169,24 +178,34 @@ def status(host: Host, kinds: Sequence[Kind] = KINDS, run: Runner = run_program)
     return Report(kernel, _signing(host, all(state.loaded for state in states)), states)
 
 
+def ours(host: Host, kind: Kind) -> Loaded | None:
+    """Return our module if it is loaded; the kernel's own of the same name has no version."""
+    now = loaded(host, kind.module)
+    return None if kind.replaces and now and now.version is None else now
+
+
+def _stock(host: Host, kind: Kind) -> Loaded | None:
+    return None if kind.replaces and ours(host, kind) else loaded(host, kind.stock)
+
+
 def _state(host: Host, kind: Kind, kernel: str, run: Runner) -> State:
     sources = _sources(host, kind)
     kernels = [_built(host, kind, sources, release) for release in _kernels(host)]
-    now = loaded(host, kind.name)
+    now, stock = ours(host, kind), _stock(host, kind)
     as_installed = None
-    if now and now.srcversion and _installed_file(host, kind, kernel):
-        file = _installed_file(host, kind, kernel)
+    file = _installed_file(host, kind, kernel)
+    if now and now.srcversion and file:
         said = run(("modinfo", "-F", "srcversion", str(file)))
         as_installed = said.stdout.strip() == now.srcversion if said.returncode == 0 else None
     return State(
         kind,
         now,
-        loaded(host, kind.stock),
+        stock,
         as_installed,
         sources,
         kernels,
-        points_of(host, kind.types),
-        points_of(host, kind.stock_types),
+        points_of(host, kind.types) if now else [],
+        points_of(host, kind.stock_types) if stock else [],
         bool(kind.control and control_mounted(host, kind.control)),
     )
 
@@ -215,7 +234,7 @@ def _sources(host: Host, kind: Kind) -> list[str]:
 
 def _installed_file(host: Host, kind: Kind, kernel: str) -> Path | None:
     for folder in _INSTALLED:
-        for path in Path(host.path(_MODULES), kernel, folder).glob(f"{kind.name}.ko*"):
+        for path in Path(host.path(_MODULES), kernel, folder).glob(f"{kind.module}.ko*"):
             return path
     return None
 
@@ -230,7 +249,7 @@ def _built(host: Host, kind: Kind, sources: Sequence[str], kernel: str) -> Built
     version = sources[-1] if sources else None
     if version is None:
         return Built(kernel, "none", None, "its source is not there")
-    if any((tree / version / kernel).glob(f"*/module/{kind.name}.ko*")):
+    if any((tree / version / kernel).glob(f"*/module/{kind.module}.ko*")):
         return Built(kernel, "built", version, "built, but not installed")
     if why := _skipped(host, kind, version, kernel):
         return Built(kernel, "skipped", None, why)
@@ -357,11 +376,16 @@ def load(
     kernel = host.read("proc/sys/kernel/osrelease")
     commands: list[Words] = []
     for kind in kinds:
-        if not loaded(host, kind.name):
+        if not ours(host, kind):
+            if kind.replaces and loaded(host, kind.stock):
+                raise FusetuneError(
+                    f"the kernel's own {kind.stock} is loaded: unmount what it serves and "
+                    f"'rmmod {kind.stock}' first"
+                )
             if not _installed_file(host, kind, kernel):
                 why = _built(host, kind, _sources(host, kind), kernel).reason
                 raise FusetuneError(f"{kind.name} is not there for this kernel, {kernel}: {why}")
-            commands.append(("modprobe", kind.name))
+            commands.append(("modprobe", kind.module))
         if kind.control and not control_mounted(host, kind.control):
             commands.append(_control_command(host, kind.control, mount=True))
     for command in () if dry_run else commands:
@@ -409,17 +433,17 @@ def unload(
     """
     commands: list[Words] = []
     for kind in kinds:
-        if loaded(host, kind.name):
+        if ours(host, kind):
             _check_unused(host, kind)
             if kind.control and control_mounted(host, kind.control):
                 commands.append(_control_command(host, kind.control, mount=False))
-            commands.append(("rmmod", kind.name))
+            commands.append(("rmmod", kind.module))
     for command in () if dry_run else commands:
         done = run(command)
         if done.returncode:
             said = _last_line(done)
             if command[0] == "rmmod":
-                for kind in (kind for kind in kinds if kind.name == command[1] and kind.control):
+                for kind in (kind for kind in kinds if kind.module == command[1] and kind.control):
                     run(_control_command(host, str(kind.control), mount=True))
                 said += "; a server that has its device open keeps it" if "in use" in said else ""
             raise FusetuneError(f"{' '.join(command)}: {said}")

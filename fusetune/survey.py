@@ -12,14 +12,14 @@ from fusetune.doctor import Diagnosis, diagnose
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.kept import Expected, Keeper
-from fusetune.module import KINDS, Loaded, loaded
+from fusetune.module import Loaded, loaded
 from fusetune.mounts import Mount, discover, find, waiting
 from fusetune.saved import Saved, saved_for
 from fusetune.status import KnobState, knob_states
 from fusetune.store import Journal
 from fusetune.verify import Check
 
-_MODULES = [name for kind in KINDS for name in (kind.stock, kind.name)]
+_MODULES = ("fuse", "fusetuned")
 _LIBRARIES = ("lib*/libfuse*.so.*", "lib/*/libfuse*.so.*")
 
 

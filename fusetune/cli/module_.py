@@ -25,7 +25,7 @@ def command(
 ) -> None:
     if kernel and action != "build":
         raise UsageError("--kernel is for build; load and unload are about the running kernel")
-    kinds = module.named(name)
+    kinds = module.named(name) if name or action == "status" else module.KINDS[:1]
     match action:
         case "build":
             report = module.build(host, kinds, kernel, dry_run=dry_run)

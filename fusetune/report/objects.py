@@ -366,8 +366,9 @@ def _module(state: State) -> Object:
             }
             for one in state.kernels
         ],
-        "beside": {
+        "stock": {
             "name": state.kind.stock,
+            "replaced": state.kind.replaces,
             "loaded": _loaded(state.stock),
             "mounts": list(state.stock_points),
         },

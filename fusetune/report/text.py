@@ -305,7 +305,7 @@ def print_module(document: Object) -> None:
 
 
 def _print_module(module: Object, running: str) -> None:
-    now, other = module["loaded"], module["beside"]
+    now, other = module["loaded"], module["stock"]
     state = "not loaded"
     if now:
         state = f"{now['version']}, loaded"
@@ -314,12 +314,12 @@ def _print_module(module: Object, running: str) -> None:
     _say(f"{module['name']}: {state}")
     stock = other["loaded"]
     how = ("built in" if stock["built_in"] else "loaded") if stock else "not loaded"
-    _say(f"  beside {other['name']} ({how})")
+    _say(f"  {'in place of' if other['replaced'] else 'beside'} {other['name']} ({how})")
     for name, points in ((module["name"], module["mounts"]), (other["name"], other["mounts"])):
         if points:
             _say(f"  mounted by {name}: {', '.join(points)}")
     if not module["sources"]:
-        _say("  no source in /usr/src: 'make install-dkms' in fusetune's source puts it there")
+        _say("  its source is not in /usr/src")
     for one in module["kernels"]:
         mark = "*" if one["kernel"] == running else " "
         what = f"{one['state']} {one['version'] or ''}".rstrip()

@@ -13,8 +13,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kernel.machine import version
-from tests.kernel.suites import SUITES, Suite, import_module
+from tests.kernel.machine import package
+from tests.kernel.suites import MODULES, SUITES, Suite, import_module
 from tests.system import tree
 
 _HEADERS = re.compile(r"linux-headers-(\d+\.\d+\.\d.*?)-((?:cloud-|rt-)?amd64)")
@@ -148,9 +148,9 @@ def build(suite: Suite, module: Path, out: Path, *, every: bool = False) -> tupl
     out.mkdir(parents=True, exist_ok=True)
     lines = [f"{one.release} {' '.join(files[name] for name in one.packages)}" for one in kernels]
     (out / "kernels").write_text("\n".join([*lines, ""]))
-    name = f"fusetuned/{version(module)}"
-    folders = {module: "/usr/src/" + name.replace("/", "-"), archive.folder / "debs": "/debs"}
-    script = f"set -- {shlex.quote(name)}\n{_BUILD}"
+    name = package(module)
+    folders = {module: f"/usr/src/{name}", archive.folder / "debs": "/debs"}
+    script = f"set -- {shlex.quote('/'.join(name.rsplit('-', 1)))}\n{_BUILD}"
     done = suite.inside(out, folders, script, timeout=3600)
     if done.returncode:
         raise RuntimeError(f"{suite.name}: {done.stdout}")
@@ -158,18 +158,20 @@ def build(suite: Suite, module: Path, out: Path, *, every: bool = False) -> tupl
 
 
 def main() -> None:
-    """Build on all headers of all suites and print the table; status 1 if one failed."""
-    said = []
+    """Build every module on all headers of all suites, print the table; status 1 if one failed."""
+    bad = False
+    sources = [suite.source() for suite in SUITES]
     with tempfile.TemporaryDirectory(prefix="fusetune-headers-") as folder:
-        module = Path(folder, "module")
-        done = import_module(module, *(suite.source() for suite in SUITES))
-        if done.returncode:
-            sys.exit(done.stderr)
-        for suite in SUITES:
-            for line in build(suite, module, Path(folder, suite.name), every=True):
-                print(f"{suite.name}: {line.removeprefix('=')}", flush=True)
-                said.append(line)
-    sys.exit(any(line.startswith(("=failed", "=warned")) for line in said))
+        for name in MODULES:
+            done = import_module(name, Path(folder, name), *sources)
+            if done.returncode:
+                sys.exit(done.stderr)
+            for suite in SUITES:
+                out = Path(folder, f"{name}-{suite.name}")
+                for line in build(suite, Path(folder, name), out, every=True):
+                    print(f"{name} {suite.name}: {line.removeprefix('=')}", flush=True)
+                    bad |= line.startswith(("=failed", "=warned"))
+    sys.exit(bad)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ import pytest
 
 from fusetune import module
 from fusetune.errors import FusetuneError, UsageError
-from fusetune.module import KINDS, Words
+from fusetune.module import Words
 from fusetune.report.objects import module_object
 from fusetune.report.text import print_module
 from tests import schemas
 from tests.unit.conftest import Tree
 
 RUNNING, OLDER, OTHER = "6.12.94+deb13-amd64", "6.12.9+deb13-amd64", "6.5.0-other"
+FUSETUNED = module.named("fusetuned")
 DKMS = "var/lib/dkms/fusetuned"
 LOG = """\
 DKMS (dkms-3.2.2) make.log for fusetuned/0.1.0 for kernel {} (x86_64)
@@ -76,7 +77,7 @@ def in_kernel(tree: Tree) -> None:
 
 def document(tree: Tree, run: Programs | None = None) -> dict[str, Any]:
     """The object of `status`, valid by its schema."""
-    return schemas.check(module_object(module.status(tree.host, run=run or Programs())))
+    return schemas.check(module_object(module.status(tree.host, FUSETUNED, run or Programs())))
 
 
 def kernels(tree: Tree) -> dict[str, dict[str, Any]]:
@@ -91,7 +92,7 @@ def test_nothing_is_there(tree: Tree) -> None:
     tree.write("proc/sys/kernel/osrelease", RUNNING + "\n")
     (only,) = document(tree)["modules"]
     assert (only["loaded"], only["sources"], only["kernels"]) == (None, [], [])
-    assert only["beside"] == {"name": "fuse", "loaded": None, "mounts": []}
+    assert only["stock"] == {"name": "fuse", "replaced": False, "loaded": None, "mounts": []}
 
 
 def test_source_without_a_build(host_tree: Tree) -> None:
@@ -150,7 +151,7 @@ def test_loaded_and_as_installed_or_not(host_tree: Tree) -> None:
     (only,) = document(host_tree, said)["modules"]
     assert only["loaded"] == {"version": "0.1.0", "srcversion": "ABC", "built_in": False}
     assert only["as_installed"] is True
-    assert only["beside"]["loaded"]["built_in"] is True
+    assert only["stock"]["loaded"]["built_in"] is True
     assert said.ran[0][:3] == ("modinfo", "-F", "srcversion")
     for code, out, expected in ((0, "DEF\n", False), (1, "", None)):
         (only,) = document(host_tree, Programs(modinfo=(code, out)))["modules"]
@@ -158,13 +159,14 @@ def test_loaded_and_as_installed_or_not(host_tree: Tree) -> None:
 
 
 def test_mounts_of_either_kind(host_tree: Tree) -> None:
+    in_kernel(host_tree)
     host_tree.mount("/mnt/a", device="0:41", fstype="fusetuned.mirrorfs")
     host_tree.mount("/mnt/b", device="8:2", fstype="fusetunedblk")
     host_tree.mount("/mnt/c", device="0:43", fstype="fuse.sshfs")
     host_tree.mount("/mnt/d", device="0:44", fstype="fusectl")
     (only,) = document(host_tree)["modules"]
     assert only["mounts"] == ["/mnt/a", "/mnt/b"]
-    assert only["beside"]["mounts"] == ["/mnt/c"]
+    assert only["stock"]["mounts"] == ["/mnt/c"]
 
 
 @pytest.mark.parametrize(
@@ -221,14 +223,14 @@ def test_text_names_all_of_it(host_tree: Tree, capsys: pytest.CaptureFixture[str
 def test_build_runs_dkms(host_tree: Tree) -> None:
     run = Programs()
     run.then["dkms"] = lambda: installed(host_tree)
-    module.build(host_tree.host, KINDS, run=run)
+    module.build(host_tree.host, FUSETUNED, run=run)
     assert run.ran == [("dkms", "install", "fusetuned/0.1.0", "-k", RUNNING)]
 
 
 def test_build_takes_the_newest_source(host_tree: Tree) -> None:
     for version in ("0.9.0", "0.10.0"):
         host_tree.write(f"usr/src/fusetuned-{version}/dkms.conf", "")
-    report = module.build(host_tree.host, KINDS, OLDER, dry_run=True, run=Programs())
+    report = module.build(host_tree.host, FUSETUNED, OLDER, dry_run=True, run=Programs())
     assert report.commands == (("dkms", "install", "fusetuned/0.10.0", "-k", OLDER),)
 
 
@@ -236,7 +238,7 @@ def test_a_build_that_fails_names_the_first_error(host_tree: Tree) -> None:
     run = Programs(dkms=(10, "Error! Bad return status"))
     log = host_tree.write(f"{DKMS}/0.1.0/build/make.log", LOG.format(RUNNING))
     with pytest.raises(FusetuneError) as raised:
-        module.build(host_tree.host, KINDS, run=run)
+        module.build(host_tree.host, FUSETUNED, run=run)
     assert str(raised.value) == (
         f"fusetuned was not built for {RUNNING}: /bin/sh: 1: gcc-14: not found; see {log}"
     )
@@ -245,17 +247,17 @@ def test_a_build_that_fails_names_the_first_error(host_tree: Tree) -> None:
 def test_a_build_without_a_log_gives_dkms_last_words(host_tree: Tree) -> None:
     run = Programs(dkms=(1, "first\nError! You must be root\n"))
     with pytest.raises(FusetuneError, match=r": Error! You must be root$"):
-        module.build(host_tree.host, KINDS, run=run)
+        module.build(host_tree.host, FUSETUNED, run=run)
 
 
 def test_what_cannot_be_built_is_not_tried(host_tree: Tree) -> None:
     run = Programs()
     for kernel, why in ((OTHER, "not for this kernel"), ("6.12.1", "no kernel 6.12.1 in /lib")):
         with pytest.raises(FusetuneError, match=why):
-            module.build(host_tree.host, KINDS, kernel, run=run)
+            module.build(host_tree.host, FUSETUNED, kernel, run=run)
     (host_tree.root / "usr/src/fusetuned-0.1.0/dkms.conf").unlink()
     with pytest.raises(FusetuneError, match="there is no source of fusetuned in /usr/src"):
-        module.build(host_tree.host, KINDS, run=run)
+        module.build(host_tree.host, FUSETUNED, run=run)
     assert not run.ran
 
 
@@ -278,13 +280,13 @@ def test_load_and_unload(ready: Tree) -> None:
         "mount": lambda: Path(folder).mkdir(0o755, True),
     }
     Path(folder).parent.mkdir(parents=True)
-    module.load(ready.host, KINDS, run=run)
+    module.load(ready.host, FUSETUNED, run=run)
     mount = ("mount", "-t", "fusetunedctl", "fusetunedctl", folder)
     assert run.ran[:2] == [("modprobe", "fusetuned"), mount]
     run.ran.clear()
-    module.load(ready.host, KINDS, run=run)
+    module.load(ready.host, FUSETUNED, run=run)
     assert not [words for words in run.ran if words[0] != "modinfo"]
-    module.unload(ready.host, KINDS, run=run)
+    module.unload(ready.host, FUSETUNED, run=run)
     changed = [words for words in run.ran if words[0] != "modinfo"]
     assert changed == [("umount", folder), ("rmmod", "fusetuned")]
 
@@ -293,17 +295,17 @@ def test_with_systemd_the_unit_mounts(ready: Tree) -> None:
     ready.write("run/systemd/system/x", "")
     ready.write("usr/lib/systemd/system/sys-fs-fusetuned-connections.mount", "")
     unit = "sys-fs-fusetuned-connections.mount"
-    report = module.load(ready.host, KINDS, dry_run=True, run=Programs())
+    report = module.load(ready.host, FUSETUNED, dry_run=True, run=Programs())
     assert report.commands[-1] == ("systemctl", "start", unit)
     in_kernel(ready)
     (ready.root / "sys/fs/fusetuned/connections").mkdir(parents=True)
-    report = module.unload(ready.host, KINDS, dry_run=True, run=Programs())
+    report = module.unload(ready.host, FUSETUNED, dry_run=True, run=Programs())
     assert report.commands == (("systemctl", "stop", unit), ("rmmod", "fusetuned"))
 
 
 def test_dry_run_runs_nothing(ready: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     run = Programs()
-    report = module.load(ready.host, KINDS, dry_run=True, run=run)
+    report = module.load(ready.host, FUSETUNED, dry_run=True, run=run)
     print_module(schemas.check(module_object(report, dry_run=True)))
     assert capsys.readouterr().out.splitlines()[0] == "modprobe fusetuned"
     assert not run.ran
@@ -311,7 +313,7 @@ def test_dry_run_runs_nothing(ready: Tree, capsys: pytest.CaptureFixture[str]) -
 
 def test_load_says_why_it_is_not_there(host_tree: Tree) -> None:
     with pytest.raises(FusetuneError, match=f"fusetune module build --kernel {re.escape(RUNNING)}"):
-        module.load(host_tree.host, KINDS, run=Programs())
+        module.load(host_tree.host, FUSETUNED, run=Programs())
 
 
 @pytest.mark.parametrize(
@@ -324,7 +326,7 @@ def test_load_says_why_it_is_not_there(host_tree: Tree) -> None:
 def test_what_the_kernel_refuses_has_a_remedy(ready: Tree, said: str, remedy: str) -> None:
     ready.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
     with pytest.raises(FusetuneError) as raised:
-        module.load(ready.host, KINDS, run=Programs(modprobe=(1, f"modprobe: ERROR: {said}\n")))
+        module.load(ready.host, FUSETUNED, run=Programs(modprobe=(1, f"modprobe: ERROR: {said}\n")))
     assert said in str(raised.value)
     assert remedy in str(raised.value)
 
@@ -335,7 +337,7 @@ def test_unload_names_what_is_mounted(ready: Tree) -> None:
         ready.mount(f"/mnt/{number}", device=f"0:4{number}", fstype="fusetuned.x")
     run = Programs()
     with pytest.raises(FusetuneError, match="fusetuned serves /mnt/1, /mnt/2: unmount first"):
-        module.unload(ready.host, KINDS, run=run)
+        module.unload(ready.host, FUSETUNED, run=run)
     assert not run.ran
 
 
@@ -343,7 +345,7 @@ def test_unload_counts_mounts_elsewhere(ready: Tree) -> None:
     in_kernel(ready)
     ready.write("sys/fs/fusetuned/connections/50/waiting", "0\n")
     with pytest.raises(FusetuneError, match="serves 1 mounts of other mount namespaces"):
-        module.unload(ready.host, KINDS, run=Programs())
+        module.unload(ready.host, FUSETUNED, run=Programs())
 
 
 def test_a_device_in_use_leaves_all_as_it_was(ready: Tree) -> None:
@@ -351,18 +353,43 @@ def test_a_device_in_use_leaves_all_as_it_was(ready: Tree) -> None:
     (ready.root / "sys/fs/fusetuned/connections").mkdir(parents=True)
     run = Programs(rmmod=(1, "rmmod: ERROR: Module fusetuned is in use\n"))
     with pytest.raises(FusetuneError, match="in use; a server that has its device open keeps it"):
-        module.unload(ready.host, KINDS, run=run)
+        module.unload(ready.host, FUSETUNED, run=run)
     assert [words[0] for words in run.ran] == ["umount", "rmmod", "mount"]
 
 
 def test_unload_of_nothing(host_tree: Tree) -> None:
     run = Programs()
-    assert module.unload(host_tree.host, KINDS, run=run).commands == ()
+    assert module.unload(host_tree.host, FUSETUNED, run=run).commands == ()
+
+
+def test_a_module_in_place_of_the_kernels_own(host_tree: Tree) -> None:
+    """It is ours if it has a version; the kernel's own is in the way of loading ours."""
+    kinds = module.named("f2fs-tuned")
+    host_tree.write(f"usr/lib/modules/{RUNNING}/updates/dkms/f2fs.ko.xz", "")
+    host_tree.mount("/mnt/a", device="8:2", fstype="f2fs")
+
+    def seen() -> dict[str, Any]:
+        report = module.status(host_tree.host, kinds, Programs(modinfo=(0, "DEF")))
+        (only,) = schemas.check(module_object(report))["modules"]
+        return {**only, "stock mounts": only["stock"]["mounts"]}
+
+    assert seen()["stock"]["replaced"] is True
+    host_tree.write("sys/module/f2fs/initstate", "live\n")
+    assert (seen()["loaded"], seen()["mounts"], seen()["stock mounts"]) == (None, [], ["/mnt/a"])
+    with pytest.raises(FusetuneError, match="the kernel's own f2fs is loaded: unmount"):
+        module.load(host_tree.host, kinds, run=Programs())
+    assert module.unload(host_tree.host, kinds, run=Programs()).commands == ()
+    host_tree.write("sys/module/f2fs/version", "0.1.0\n")
+    host_tree.write("sys/module/f2fs/srcversion", "ABC\n")
+    assert (seen()["as_installed"], seen()["mounts"]) == (False, ["/mnt/a"])
+    assert seen()["stock"]["loaded"] is None
+    with pytest.raises(FusetuneError, match="f2fs-tuned serves /mnt/a: unmount first"):
+        module.unload(host_tree.host, kinds, run=Programs())
 
 
 def test_names() -> None:
-    assert module.named(None) == module.named("fusetuned") == KINDS
-    with pytest.raises(UsageError, match="no module of ours is called 'fuse'; there is fusetuned"):
+    assert module.named(None) == (*FUSETUNED, *module.named("f2fs-tuned"))
+    with pytest.raises(UsageError, match="no module of ours is called 'fuse'; there is fusetuned,"):
         module.named("fuse")
 
 

@@ -62,7 +62,7 @@ def check_tool_loads_and_unloads() -> None:
     unload()
     fresh_source()
     release = os.uname().release
-    before = _object("module", "status")["modules"][0]
+    before = _object("module", "status", "fusetuned")["modules"][0]
     assert before["loaded"] is None
     assert {one["kernel"]: one["state"] for one in before["kernels"]} == {release: "installed"}
     after = _object("module", "load")["modules"][0]
@@ -73,9 +73,9 @@ def check_tool_loads_and_unloads() -> None:
     with tuned() as mirror, stock() as other:
         said = _fusetune("module", "unload", code=1)
         assert said == f"fusetune: fusetuned serves {mirror.mountpoint}: unmount first\n"
-        now = _object("module", "status")["modules"][0]
+        now = _object("module", "status", "fusetuned")["modules"][0]
         assert now["mounts"] == [str(mirror.mountpoint)]
-        assert now["beside"]["mounts"] == [str(other.mountpoint)]
+        assert now["stock"]["mounts"] == [str(other.mountpoint)]
     device = os.open("/dev/fusetuned", os.O_RDWR)
     assert "in use" in _fusetune("module", "unload", code=1)
     assert mounted_at(CONTROL)
