@@ -24,19 +24,24 @@ _PARTS = re.compile(r"linux-(?:headers-\d[^\s,]*-common(?:-rt)?|kbuild-[^\s,]+)"
 _BUILD = """
 dkms add "$1" >/dev/null
 cd /debs
-while read -r kernel debs; do
+unpack() {
     rm -rf /tmp/unpacked
-    for deb in $debs; do dpkg-deb -x "$deb" /tmp/unpacked; done
+    for deb; do dpkg-deb -x "$deb" /tmp/unpacked; done
     if [ -d /tmp/unpacked/lib ]; then
         cp -a /tmp/unpacked/lib/. /usr/lib
         rm -r /tmp/unpacked/lib
     fi
     cp -a /tmp/unpacked/. /
+}
+besides=$(cat /out/besides)
+[ -z "$besides" ] || unpack $besides
+while read -r kernel debs; do
+    unpack $debs
     state=0
     dkms build "$1" -k "$kernel" >/tmp/said 2>&1 </dev/null || state=$?
     log=/var/lib/dkms/$1/$kernel/x86_64/log/make.log
     case $state in
-        0) state=built; ! grep -i warning "$log" || state=warned ;;
+        0) state=built; ! grep -i warning "$log" | grep -v ^readelf: || state=warned ;;
         77) state=skipped ;;
         *) state=failed; cat /tmp/said /var/lib/dkms/$1/build/make.log ;;
     esac
@@ -69,7 +74,7 @@ class Archive:
 
     def __init__(self, suite: Suite) -> None:
         cache = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache"), "fusetune", "headers")
-        self.folder = cache / suite.name
+        self.folder, self.tree = cache / suite.name, suite.tree()
         for part in ("lists/partial", "cache/archives/partial", "debs"):
             (self.folder / part).mkdir(parents=True, exist_ok=True)
         backports = f"deb {tree.archive()} {suite.name}-backports main"
@@ -81,7 +86,7 @@ class Archive:
             "Dir::Etc::sourcelist": self.folder / "sources.list",
             "Dir::Etc::sourceparts": "-",
             "Dir::State::lists": self.folder / "lists",
-            "Dir::State::status": "/dev/null",
+            "Dir::State::status": self.tree / "var/lib/dpkg/status",
             "Dir::Cache": self.folder / "cache",
             "Acquire::Check-Valid-Until": "false",
             "Acquire::Languages": "none",
@@ -111,19 +116,32 @@ class Archive:
                 found.append(Headers(release, match[2], (fields["Package"], *parts)))
         return sorted(found, key=Headers.order)
 
-    def fetch(self, held: list[Headers], kernels: list[Headers]) -> dict[str, str]:
+    def _files(self, *words: str) -> dict[str, str]:
+        """Return the files that apt would fetch, by package."""
+        listed = self._apt("apt-get", "--print-uris", "-qq", "--no-install-recommends", *words)
+        # 'URI' FILE SIZE HASH; the file's name begins with the package's.
+        files = [line.split()[1] for line in listed.splitlines() if line.startswith("'")]
+        return {file.partition("_")[0]: file for file in files}
+
+    def besides(self, kernels: list[Headers]) -> list[str]:
+        """Return the packages, not the kernel's, that the headers need and the tree lacks."""
+        names = {name for one in kernels for name in one.packages if "-kbuild-" in name}
+        files = self._files("install", *sorted(names))
+        return [name for name in files if not name.startswith("linux-")]
+
+    def fetch(
+        self, held: list[Headers], kernels: list[Headers], besides: list[str]
+    ) -> dict[str, str]:
         """Download what ``kernels`` need and is not there yet; return each package's file.
 
         Files of kernels that are not among ``held``, those of the archive, are removed.
         """
         debs = self.folder / "debs"
         names = {name for one in held for name in one.packages}
-        listed = self._apt("apt-get", "download", "--print-uris", *sorted(names))
-        # 'URI' FILE SIZE HASH; the file's name begins with the package's.
-        files = {line.split()[1].partition("_")[0]: line.split()[1] for line in listed.splitlines()}
+        files = self._files("download", *sorted(names | {*besides}))
         for old in {path.name for path in debs.iterdir()} - set(files.values()):
             (debs / old).unlink()
-        needed = {name for one in kernels for name in one.packages}
+        needed = {*besides, *(name for one in kernels for name in one.packages)}
         if missing := [name for name in sorted(needed) if not (debs / files[name]).exists()]:
             self._apt("apt-get", "download", *missing, folder=debs)
         return files
@@ -144,10 +162,12 @@ def build(suite: Suite, module: Path, out: Path, *, every: bool = False) -> tupl
     archive = Archive(suite)
     held = archive.kernels()
     kernels = held if every else chosen(held)
-    files = archive.fetch(held, kernels)
+    besides = archive.besides(kernels)
+    files = archive.fetch(held, kernels, besides)
     out.mkdir(parents=True, exist_ok=True)
     lines = [f"{one.release} {' '.join(files[name] for name in one.packages)}" for one in kernels]
     (out / "kernels").write_text("\n".join([*lines, ""]))
+    (out / "besides").write_text(" ".join(files[name] for name in besides))
     name = package(module)
     folders = {module: f"/usr/src/{name}", archive.folder / "debs": "/debs"}
     script = f"set -- {shlex.quote('/'.join(name.rsplit('-', 1)))}\n{_BUILD}"
