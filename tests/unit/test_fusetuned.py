@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What only mounts of the module fusetuned have: pages a request that can change while mounted."""
 
+from functools import partial
+
 import pytest
 
 from fusetune.apply import knobs_of, plan, reset, set_knobs
-from fusetune.auto import preview
+from fusetune.auto import preview, searched
 from fusetune.config import load
 from fusetune.doctor import diagnose
 from fusetune.errors import FusetuneError
@@ -97,6 +99,9 @@ def test_auto_tries_no_more_than_init_settled_on(tree: Tree, by_module: Mount) -
     tried = {one.knob: one for one in preview(keeper, by_module, [WORKLOADS["seq-write"]])}
     assert tried["max_pages"].values == (16, 32, 64, 128, 256)
     assert tried["max_pages"].file == tree.host.path(FILE)
+    knobs, now = knobs_of(tree.host, by_module), values_now(tree.host, by_module)
+    refuse = partial(keeper.refusal, by_module)
+    assert searched(knobs, now, [WORKLOADS["seq-write"]], refuse)[1] == []
 
 
 def test_auto_leaves_it_out_elsewhere(tree: Tree, mounted: Mount) -> None:
