@@ -20,8 +20,8 @@ PREFIX = /usr
 MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps demo check lint install test test-versions test-system test-kernel \
-	bench bench-search clean
+.PHONY: all deps test-deps demo check lint install install-dkms test test-versions test-system \
+	test-kernel bench bench-search clean
 
 all: $(MIRRORFS)
 
@@ -116,12 +116,28 @@ install:
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/fusetune
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
 	$(call put,$(PREFIX)/share/man/man8) man/*.8
-	$(call put,$(PREFIX)/lib/systemd/system) systemd/*.service systemd/*.timer
+	$(call put,$(PREFIX)/lib/systemd/system) systemd/*.service systemd/*.timer systemd/*.mount
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system/sysinit.target.wants
+	ln -sf ../sys-fs-fusetuned-connections.mount \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system/sysinit.target.wants
 	$(call put,$(PREFIX)/lib/systemd/system-preset) systemd/*.preset
 	$(call put,$(PREFIX)/lib/sysctl.d) systemd/sysctl.d/*.conf
 	$(call put,$(PREFIX)/lib/tmpfiles.d) systemd/tmpfiles.d/*.conf
 	$(call put,$(PREFIX)/lib/udev/rules.d) udev/60-fusetune.rules
-	$(call put,$(PREFIX)/share/doc/fusetune/examples) udev/61-fusetune-max-ratio.rules
+	$(call put,$(PREFIX)/share/doc/fusetune/examples) udev/61-fusetune-max-ratio.rules \
+		systemd/modules-load.d/fusetuned.conf
+
+# The source of a module for DKMS, which reads /usr/src alone. MODULE: a folder of dkms/. SOURCES:
+# Linux source packages (.deb, .tar.xz) or trees, one a series.
+MODULE = fusetuned
+SOURCES = $(wildcard /usr/src/linux-source-*.tar.*)
+dkms = $(shell sed -n 's/^PACKAGE_$(1)="\(.*\)"/\1/p' dkms/$(MODULE)/dkms.conf)
+
+install-dkms:
+	@[ -n "$(SOURCES)" ] || { echo "no Linux sources; apt-get install linux-source-6.1 (6.12, 7.2)," \
+		"or name them: make install-dkms SOURCES='FILE...'" >&2; exit 1; }
+	$(PYTHON) dkms/import.py $(MODULE) $(DESTDIR)/usr/src/$(call dkms,NAME)-$(call dkms,VERSION) \
+		$(SOURCES)
 
 clean:
 	rm -rf build

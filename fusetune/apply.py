@@ -35,9 +35,11 @@ class Change:
     new: int
 
 
-def knobs_of(mount: Mount | None) -> Sequence[Knob]:
-    """Return the knobs of a mount, or of the host for None."""
-    return SYSTEM if mount is None else LIVE
+def knobs_of(host: Host, mount: Mount | None) -> Sequence[Knob]:
+    """Return the knobs of a mount, each with its range and default there, or of the host."""
+    if mount is None:
+        return SYSTEM
+    return [knob.on(host, mount) for knob in LIVE if mount.is_tuned_type or knob.init_line is None]
 
 
 def plan(host: Host, mount: Mount | None, values: Mapping[Knob, int]) -> list[Change]:
@@ -90,7 +92,7 @@ def enforce(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[
     """
     changes = []
     failure: FusetuneError | None = None
-    for knob in knobs_of(mount):
+    for knob in knobs_of(host, mount):
         if knob.name not in values:
             continue
         try:
@@ -113,7 +115,7 @@ def to_undo(host: Host, journal: Journal, mount: Mount | None) -> dict[Knob, int
     What is gone has nothing to put back. Raises FusetuneError where a value cannot be read.
     """
     found = {}
-    for knob in knobs_of(mount):
+    for knob in knobs_of(host, mount):
         try:
             if journal.to_undo(knob.name, knob.read(host, mount)):
                 found[knob] = journal.originals[knob.name]
@@ -127,6 +129,14 @@ def settle(host: Host, journal: Journal, mount: Mount | None) -> None:
     with suppress(FusetuneError):  # unreadable: keep it
         if not to_undo(host, journal, mount):
             journal.remove()
+
+
+def out_of_range(host: Host, mount: Mount | None, knob: Knob, value: int) -> str | None:
+    """Return why a mount's own range does not hold ``value``, None if it does."""
+    most = knob.on(host, mount).high
+    if most is None or value <= most:
+        return None
+    return f"{knob.name}={value}: INIT settled on {most}; more needs a remount"
 
 
 def set_knobs(
@@ -143,6 +153,8 @@ def set_knobs(
     """
     for knob, value in values.items():
         if mount and (why := refusal(mount, knob, value, allowed_owners)):
+            raise FusetuneError(why)
+        if why := out_of_range(host, mount, knob, value):
             raise FusetuneError(why)
     if dry_run:
         return plan(host, mount, values)

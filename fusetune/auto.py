@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
-from fusetune.apply import enforce, make, plan, settle
+from fusetune.apply import enforce, knobs_of, make, plan, settle
 from fusetune.bench import Bench, Budget, BudgetSpent
 from fusetune.child import Interrupted, Interruption
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.kept import Keeper
-from fusetune.knobs import LIVE, Access
+from fusetune.knobs import LIVE, Access, Knob
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
 from fusetune.mounts import Mount, printable, still_mounted
 from fusetune.saved import forget, save
@@ -55,17 +55,19 @@ class Candidates:
 
 
 def searched(
+    knobs: Sequence[Knob],
     now: Mapping[str, int],
     workloads: Sequence[Workload],
     refuse: Callable[[str, int], str | None],
 ) -> tuple[list[Dimension], list[str]]:
     """Return the knobs to search for these workloads, and why others are left out.
 
-    ``refuse``: tells why the mount must not get a knob's value, None if it may.
+    ``knobs``: the mount's. ``refuse``: tells why the mount must not get a knob's value, None if it
+    may.
     """
     accesses = frozenset[Access]().union(*(workload.accesses for workload in workloads))
     dimensions, reasons = [], []
-    for knob in LIVE:
+    for knob in knobs:
         if not knob.candidates or not knob.affects & accesses:
             continue
         if knob.name not in now or knob.stock is None:
@@ -102,7 +104,7 @@ def preview(
     """Return what ``auto`` would write and where, without measuring or writing anything."""
     host, before = keeper.host, values_now(keeper.host, mount)
     refuse = partial(keeper.refusal, mount, allowed_owners=allowed_owners)
-    dimensions, _ = searched(before, workloads, refuse)
+    dimensions, _ = searched(knobs_of(host, mount), before, workloads, refuse)
     tried = {d.name: sorted({d.stock, before[d.name], *d.values}) for d in dimensions}
     for knob in LIVE:
         if knob.follows and knob.follows[0] in tried and knob.name in before:
@@ -139,7 +141,7 @@ class _Run:
         """Set ``after`` for good and save it; if that fails, everything is as before."""
         try:
             self.set(after, f"auto: gain {gain.ratio:.3f}")
-            kept = not_stock(after)
+            kept = not_stock(knobs_of(self.host, self.mount), after)
             if kept:
                 save(self.host, self.mount, kept, "auto", gain.ratio, (gain.low, gain.high))
             else:
@@ -199,7 +201,8 @@ def auto(
         interruption = contexts.enter_context(Interruption())
         before = values_now(host, mount)
         refuse = partial(keeper.refusal, mount, allowed_owners=allowed_owners)
-        dimensions, reasons = searched(before, workloads, refuse)
+        knobs = knobs_of(host, mount)
+        dimensions, reasons = searched(knobs, before, workloads, refuse)
         if not dimensions:
             reasons.append("no knob that can be set live matters to these workloads")
             return Outcome(mount, list(workloads), before, before, _unchanged(), reasons=reasons)

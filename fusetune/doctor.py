@@ -5,17 +5,19 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from errno import EOPNOTSUPP
 from pathlib import Path
 
+from fusetune.apply import knobs_of
 from fusetune.config import ConfigError, Settings, load
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.extents import interleaved
 from fusetune.host import Host
-from fusetune.knobs import LIVE, SYSTEM, Absent, Knob
+from fusetune.knobs import SYSTEM, Absent, Knob
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
-from fusetune.mounts import FUSECTL, Mount, discover, printable, shell_word, waiting
+from fusetune.mounts import CONTROLS, Mount, discover, printable, shell_word, waiting
 from fusetune.policy import dirty_share, excluded_reason, owners_named
 from fusetune.saved import unusable
 from fusetune.status import is_tuned, values_now
@@ -78,7 +80,7 @@ def diagnose(
     values = {mount.device: one for mount, one in known}
     features = [_feature(host, knob, None) for knob in SYSTEM]
     if mounts:
-        features += [_feature(host, knob, mounts[0]) for knob in LIVE]
+        features += [_feature(host, knob, mounts[0]) for knob in knobs_of(host, mounts[0])]
     findings = [*_on_host(host, mounts), *_kept(host)]
     bound = None
     dirty = sum(dirty_share(one) for one in values.values())
@@ -158,12 +160,14 @@ def _on_host(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
         yield Finding(
             "permission", "only root may change knobs and see every connection", "run it as root"
         )
-    if mounts and not any(mount.connection for mount in mounts):
-        yield Finding(
-            "fusectl",
-            f"no connection is shown under /{FUSECTL}: max_background cannot be seen or set",
-            f"mount -t fusectl fusectl /{FUSECTL}",
-        )
+    for control, kind in CONTROLS.items():
+        served = [mount for mount in mounts if mount.control == control]
+        if served and not any(mount.connection for mount in served):
+            yield Finding(
+                kind,
+                f"no connection is shown under /{control}: max_background cannot be seen or set",
+                f"mount -t {kind} {kind} /{control}",
+            )
     now = values_now(host, None)
     if now.get("fs.pipe-max-size", LIBFUSE_BUFFER) < LIBFUSE_BUFFER:
         yield Finding(
@@ -193,11 +197,11 @@ def _elsewhere(host: Host, mounts: list[Mount]) -> int:
 
     The kernel lists every connection (fs/fuse/control.c), but mountinfo only our mounts.
     """
-    try:
-        connections = set(os.listdir(host.path(FUSECTL)))
-    except OSError:
-        return 0
-    return len(connections - {mount.connection for mount in mounts})
+    connections: set[tuple[str, str | None]] = set()
+    for control in CONTROLS:
+        with suppress(OSError):
+            connections.update((control, name) for name in os.listdir(host.path(control)))
+    return len(connections - {(mount.control, mount.connection) for mount in mounts})
 
 
 def _on_mounts(
@@ -219,7 +223,7 @@ def _on_mounts(
                 f"/{mount.control}/{mount.connection}/abort' ends a hung one",
                 mount,
             )
-        if not is_tuned(values[mount.device]):
+        if not is_tuned(host, mount, values[mount.device]):
             yield Finding(
                 "stock",
                 f"{path} has the kernel's default values",

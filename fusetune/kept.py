@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from fusetune.apply import Change, make, plan, settle
+from fusetune.apply import Change, make, out_of_range, plan, settle
 from fusetune.config import Config, Layer, Origin, Section
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -107,6 +107,8 @@ class Keeper:
         ``allowed_owners``: uids whose mounts may get more dirty memory, besides the configured.
         """
         knob = _KNOBS[name]
+        if why := out_of_range(self.host, mount, knob, value):
+            return why
         room = self.room(mount) if more_dirty_memory(knob, value) else None
         return refusal(mount, knob, value, {*self.owners, *allowed_owners}, room)
 

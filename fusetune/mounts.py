@@ -22,6 +22,8 @@ FUSE_TYPE = re.compile(r"(fuse|fuseblk|virtiofs|fusetuned|fusetunedblk)(\..*)?",
 BDI_NAME = re.compile(r"\d+:\d+(-[a-z]+)?")
 FUSECTL = "sys/fs/fuse/connections"
 FUSETUNEDCTL = "sys/fs/fusetuned/connections"
+#: The control file systems by their place.
+CONTROLS = {FUSECTL: "fusectl", FUSETUNEDCTL: "fusetunedctl"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,12 @@ class Mount:
     @cached_property
     def control(self) -> str:
         """Folder of this mount's kind in sysfs that holds a folder for each connection."""
-        return FUSETUNEDCTL if self.fstype.startswith("fusetuned") else FUSECTL
+        return FUSETUNEDCTL if self.is_tuned_type else FUSECTL
+
+    @property
+    def is_tuned_type(self) -> bool:
+        """Whether the module fusetuned serves it, and not the kernel's own FUSE."""
+        return self.fstype.startswith("fusetuned")
 
     @property
     def allows_other(self) -> bool:
@@ -145,8 +152,9 @@ def _with_kernel_objects(host: Host, mount: Mount) -> Mount:
 def discover(host: Host) -> list[Mount]:
     """Return every FUSE super block in this mount namespace, in the order of mounting.
 
-    Bind mounts of one super block are one `Mount`. Mounts fusectl first if there are FUSE mounts,
-    it is absent, and we are root. Raises FusetuneError where /proc cannot be read.
+    Bind mounts of one super block are one `Mount`. Mounts the control file systems first that
+    these mounts need, where one is absent and we are root. Raises FusetuneError where /proc cannot
+    be read.
     """
     return _super_blocks(host, _mountinfo(host))
 
@@ -169,28 +177,39 @@ def _super_blocks(host: Host, lines: Iterable[_Line]) -> list[Mount]:
             owner_uid=_option_number(line.options, "user_id"),
             owner_gid=_option_number(line.options, "group_id"),
         )
-    if found and host.real:
-        mount_fusectl(host)
+    if host.real:
+        for control in {mount.control for mount in found.values()}:
+            mount_control(host, control)
     return [_with_kernel_objects(host, mount) for mount in found.values()]
 
 
-def mount_fusectl(host: Host) -> bool:
-    """Mount fusectl on its usual place if it is absent; return whether it is there now.
+def control_mounted(host: Host, control: str) -> bool:
+    """Whether the control file system is mounted on its place, one of `CONTROLS`."""
+    folder = host.path(control)
+    return os.path.isdir(folder) and os.stat(folder).st_dev != os.stat(host.path("sys")).st_dev
+
+
+def mount_control(host: Host, control: str) -> bool:
+    """Mount a control file system on its place if it is absent; return whether it is there now.
 
     Without it the kernel shows no connection (Documentation/filesystems/fuse.rst). Only root can,
     and only in the initial user namespace; elsewhere nothing happens.
     """
-    folder = host.path(FUSECTL)
-    if os.path.isdir(folder) and os.stat(folder).st_dev == os.stat(host.path("sys")).st_dev:
-        if os.geteuid() != 0:
-            return False
-        mounted = subprocess.run(
-            ["mount", "-t", "fusectl", "fusectl", folder],
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
-        return mounted.returncode == 0
-    return os.path.isdir(folder)
+    if control_mounted(host, control):
+        return True
+    if not os.path.isdir(host.path(control)) or os.geteuid() != 0:
+        return False
+    kind = CONTROLS[control]
+    mounted = subprocess.run(
+        ["mount", "-t", kind, kind, host.path(control)], stderr=subprocess.DEVNULL, check=False
+    )
+    return mounted.returncode == 0
+
+
+def points_of(host: Host, types: re.Pattern[str]) -> list[str]:
+    """Return where file systems are mounted whose whole type ``types`` matches."""
+    lines = [line for line in _mountinfo(host) if types.fullmatch(line.fstype)]
+    return list(dict.fromkeys(line.path for line in lines))
 
 
 def _lexical(path: str, points: frozenset[str]) -> str:
@@ -287,3 +306,17 @@ def waiting(host: Host, mount: Mount) -> int:
         return int(host.read(f"{mount.control}/{mount.connection}/waiting"))
     except OSError:
         return 0
+
+
+def settled(host: Host, mount: Mount) -> dict[str, str]:
+    """Return what INIT settled on, by name, as the module fusetuned tells it.
+
+    Empty for other mounts, before INIT is answered, and where it cannot be told.
+    """
+    if not mount.is_tuned_type or mount.connection is None:
+        return {}
+    try:
+        text = host.read(f"{mount.control}/{mount.connection}/init")
+    except OSError:
+        return {}
+    return {name: rest for name, _, rest in (line.partition(" ") for line in text.splitlines())}

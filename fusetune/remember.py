@@ -16,6 +16,7 @@ from pathlib import Path
 import tomlkit
 from tomlkit.items import AoT, Table
 
+from fusetune.apply import knobs_of
 from fusetune.config import load, statements
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -59,7 +60,7 @@ def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembe
     defaults, or it cannot be written; `ConfigError` where the configuration is wrong as it is.
     """
     load(host)
-    values = not_stock(values_now(host, mount))
+    values = not_stock(knobs_of(host, mount), values_now(host, mount))
     if not values:
         raise FusetuneError(
             f"{printable(mount.path)} has the kernel's default values: there is nothing to keep; "

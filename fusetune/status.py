@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The state of a mount's knobs: values, and who set them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fusetune.apply import knobs_of
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.knobs import LIVE, Absent, Knob
+from fusetune.knobs import Absent, Knob
 from fusetune.mounts import Mount
 from fusetune.store import Journal
 
@@ -29,7 +29,7 @@ class KnobState:
 def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
     """Return the knobs of the mount (of the host, for None) that can be read, by name."""
     now = {}
-    for knob in knobs_of(mount):
+    for knob in knobs_of(host, mount):
         try:
             now[knob.name] = knob.read(host, mount)
         except (Absent, FusetuneError):
@@ -37,18 +37,21 @@ def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
     return now
 
 
-def not_stock(values: Mapping[str, int]) -> dict[str, int]:
-    """Return the live knobs among ``values`` that differ from the kernel's default."""
+def not_stock(knobs: Sequence[Knob], values: Mapping[str, int]) -> dict[str, int]:
+    """Return those among ``values`` that differ from the kernel's default.
+
+    ``knobs``: those of the mount, for a default may be the mount's own.
+    """
     return {
         knob.name: values[knob.name]
-        for knob in LIVE
-        if values.get(knob.name, knob.stock) != knob.stock
+        for knob in knobs
+        if knob.stock is not None and values.get(knob.name, knob.stock) != knob.stock
     }
 
 
-def is_tuned(values: Mapping[str, int]) -> bool:
-    """Whether any live knob among ``values`` differs from the kernel's default."""
-    return bool(not_stock(values))
+def is_tuned(host: Host, mount: Mount, values: Mapping[str, int]) -> bool:
+    """Whether any among the mount's ``values`` differs from the kernel's default."""
+    return bool(not_stock(knobs_of(host, mount), values))
 
 
 def knob_states(host: Host, mount: Mount | None, journal: Journal | None) -> list[KnobState]:
@@ -56,7 +59,7 @@ def knob_states(host: Host, mount: Mount | None, journal: Journal | None) -> lis
 
     ``journal``: what fusetune wrote; None if that cannot be told.
     """
-    return [_state(host, mount, journal, knob) for knob in knobs_of(mount)]
+    return [_state(host, mount, journal, knob) for knob in knobs_of(host, mount)]
 
 
 def _state(host: Host, mount: Mount | None, journal: Journal | None, knob: Knob) -> KnobState:

@@ -12,23 +12,15 @@ from fusetune.doctor import Diagnosis, diagnose
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.kept import Expected, Keeper
+from fusetune.module import Loaded, loaded
 from fusetune.mounts import Mount, discover, find, waiting
 from fusetune.saved import Saved, saved_for
 from fusetune.status import KnobState, knob_states
 from fusetune.store import Journal
 from fusetune.verify import Check
 
-MODULES = ("fuse", "fusetuned")
+_MODULES = ("fuse", "fusetuned")
 _LIBRARIES = ("lib*/libfuse*.so.*", "lib/*/libfuse*.so.*")
-
-
-@dataclass(frozen=True)
-class Module:
-    """A FUSE kernel module; ``version``: None where it names none, as the stock one."""
-
-    name: str
-    built_in: bool
-    version: str | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +51,7 @@ class Survey:
     machine: str
     cores: int
     memory_bytes: int
-    modules: list[Module]
+    modules: list[Loaded]
     libfuse: list[str]
     mounts: list[MountSurvey]
     diagnosis: Diagnosis
@@ -82,7 +74,7 @@ def survey(host: Host, name: str | None = None) -> Survey:
         machine=os.uname().machine,
         cores=os.cpu_count() or 1,
         memory_bytes=int(meminfo[1]) * 1024 if meminfo else 0,
-        modules=list(_modules(host)),
+        modules=[one for name in _MODULES if (one := loaded(host, name))],
         libfuse=_libfuse(host),
         mounts=surveys,
         diagnosis=diagnose(host, None if name else [(one.mount, _values(one)) for one in surveys]),
@@ -114,22 +106,6 @@ def _mount(host: Host, keeper: Keeper | None, mount: Mount, problems: list[str])
         if state.knob.name in expected and Check(state, expected[state.knob.name]).differs
     )
     return MountSurvey(mount, states, expected, left_alone, saved, waiting(host, mount), differing)
-
-
-def _modules(host: Host) -> list[Module]:
-    found = []
-    for name in MODULES:
-        folder = f"sys/module/{name}"
-        if not os.path.isdir(host.path(folder)):
-            continue
-        try:
-            version = host.read(f"{folder}/version")
-        except FileNotFoundError:
-            version = None
-        # Only a loaded module has a state (kernel/module/sysfs.c).
-        built_in = not os.path.exists(host.path(f"{folder}/initstate"))
-        found.append(Module(name, built_in, version))
-    return found
 
 
 def _libfuse(host: Host) -> list[str]:

@@ -2,10 +2,13 @@
 """What all tests share."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from _pytest.terminal import TerminalReporter
+
+_FIGURES = pytest.StashKey[list[str]]()
 
 
 @pytest.hookimpl(hookwrapper=True)  # type: ignore[misc]
@@ -16,3 +19,18 @@ def pytest_runtest_makereport() -> Generator[None, Any, None]:
     if os.environ.get("CI") and report.skipped:
         report.outcome = "failed"
         report.longrepr = f"skipped on CI: {report.longrepr}"
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Show what was measured, or counted, at the end of the run."""
+    figures = request.config.stash.setdefault(_FIGURES, [])
+    return lambda text: figures.append(f"{request.node.name}: {text}")
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    """Print the figures."""
+    if figures := config.stash.get(_FIGURES, []):
+        terminalreporter.section("measured")
+        for line in figures:
+            terminalreporter.write_line(line)

@@ -30,6 +30,7 @@ COMMANDS = {
     "report": "Report on every mount, for people and for monitoring.",
     "watch": "Set what is kept on mounts as they appear; udev starts it.",
     "bench": "Measure a mount as it is, or what FUSE can do on this host.",
+    "module": "Tell the state of the tuned kernel module; build, load, unload it.",
     "doctor": "Tell what limits FUSE on this host, and the remedies.",
 }
 

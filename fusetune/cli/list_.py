@@ -8,12 +8,13 @@ from fusetune.cli.common import json_option, pass_host, present
 from fusetune.host import Host
 from fusetune.mounts import discover
 from fusetune.report.objects import list_object
-from fusetune.status import values_now
+from fusetune.status import is_tuned, values_now
 
 
 @click.command("list", help=COMMANDS["list"])
 @json_option
 @pass_host
 def command(host: Host, as_json: bool) -> None:
-    document = list_object([(mount, values_now(host, mount)) for mount in discover(host)])
+    values = [(mount, values_now(host, mount)) for mount in discover(host)]
+    document = list_object([(mount, now, is_tuned(host, mount, now)) for mount, now in values])
     present(document, as_json)

@@ -11,6 +11,7 @@ from fusetune.config import load
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.kept import Expected, Keeper
+from fusetune.mounts import settled
 from fusetune.report.objects import show_object
 from fusetune.saved import saved_for
 from fusetune.status import knob_states
@@ -36,5 +37,6 @@ def command(host: Host, name: str, long: bool, as_json: bool) -> None:
             expected = Keeper(host, load(host)).expected(mount)
     except FusetuneError as error:
         warn(str(error))
-    document = show_object(mount, knob_states(host, mount, journal), saved, expected)
+    init = settled(host, mount) if mount else None
+    document = show_object(mount, knob_states(host, mount, journal), saved, expected, init)
     present(document, as_json, long=long)

@@ -29,7 +29,9 @@ __all__ = [
 
 def named(name: str) -> Knob | RemountKnob:
     """Return the knob of that name; UsageError with the nearest known name if there is none."""
-    known: dict[str, Knob | RemountKnob] = {knob.name: knob for knob in (*LIVE, *SYSTEM, *REMOUNT)}
+    known: dict[str, Knob | RemountKnob] = {knob.name: knob for knob in (*LIVE, *SYSTEM)}
+    for knob in REMOUNT:
+        known.setdefault(knob.name, knob)
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1)

@@ -4,12 +4,12 @@
 import errno
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.host import Host
-from fusetune.mounts import Mount, still_mounted
+from fusetune.mounts import Mount, settled, still_mounted
 
 _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # ENODEV: a sysfs file that was open when its device went away.
@@ -56,7 +56,7 @@ def parse_number(text: str) -> int:
     return int(match[1]) * _SUFFIXES[match[2].upper()]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Knob:
     """One tunable value.
 
@@ -65,6 +65,9 @@ class Knob:
     to a multiple of it. ``stock``: the kernel's value without us, None where it follows the
     memory size. ``absent``: what it means if the file is not there. ``words``: how the kernel
     spells values that it does not print as numbers. ``source``: where the facts come from.
+    ``takes``: what the kernel takes, where that is not all from ``low`` to ``high``. ``init_line``:
+    for what only mounts of the module fusetuned have, the name in their ``init`` of what INIT
+    settled on: the value without us, and the highest. Knobs of one name are equal.
 
     For knobs that ``auto`` searches, ``candidates``: values to try besides stock, the safest
     first; ``ordered``: False if they are categories; ``interacts``: knobs whose best value may
@@ -85,6 +88,8 @@ class Knob:
     absent: str
     step: int = 1
     words: Mapping[int, str] | None = None
+    takes: str = ""
+    init_line: str | None = None
     candidates: tuple[int, ...] = ()
     ordered: bool = True
     interacts: tuple[str, ...] = ()
@@ -94,10 +99,26 @@ class Knob:
     def __hash__(self) -> int:
         return hash(self.name)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Knob) and self.name == other.name
+
+    def on(self, host: Host, mount: Mount | None) -> "Knob":
+        """Return this knob as it is on ``mount``, where its range and default are the mount's."""
+        if mount is None or self.init_line is None:
+            return self
+        word = settled(host, mount).get(self.init_line, "")
+        if not word.isdigit():
+            return self
+        most = int(word)
+        candidates = tuple(value for value in self.candidates if value <= most)
+        return replace(self, stock=most, high=most, candidates=candidates)
+
     def location(self, mount: Mount | None) -> str:
         """Return the file's path relative to the root; raises `Absent` where there can be none."""
         if mount is None:
             return self.file
+        if self.init_line and not mount.is_tuned_type:
+            raise Absent(self.absent)
         if "{bdi}" in self.file and mount.bdi is None:
             raise Absent("the kernel shows no bdi for this mount")
         if "{connection}" in self.file and mount.connection is None:
@@ -115,6 +136,8 @@ class Knob:
         except OSError as error:
             if error.errno in _GONE:
                 raise Absent(self.absent) from error
+            if error.errno == errno.EAGAIN:
+                raise Absent("the server has not answered INIT yet") from error
             raise FusetuneError(f"cannot read /{location}: {reason(error)}") from error
         for number, word in (self.words or {}).items():
             if text == word:
@@ -145,8 +168,9 @@ class Knob:
                 raise FusetuneError(
                     f"cannot write /{location}: {reason(error)}; run it as root"
                 ) from error
+            why = self.takes if error.errno == errno.EINVAL and self.takes else reason(error)
             raise FusetuneError(
-                f"the kernel refused {self.name}={value} in /{location}: {reason(error)}"
+                f"the kernel refused {self.name}={value} in /{location}: {why}"
             ) from error
         back = self.read(host, mount)
         if back != value:

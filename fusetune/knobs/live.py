@@ -7,7 +7,7 @@ from fusetune.knobs.base import Access, Knob, Scope
 
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 _NO_BDI = "the mount is gone, or this kernel does not offer it (strict_limit: Linux 6.2)"
-_NO_CONNECTION = "fusectl is not mounted: mount -t fusectl fusectl /sys/fs/fuse/connections"
+_NO_CONNECTION = "its control file system is not mounted; 'fusetune list' as root mounts it"
 
 LIVE = (
     Knob(
@@ -90,5 +90,24 @@ LIVE = (
         ordered=False,
         interacts=("max_ratio",),
         affects=frozenset({Access.BUFFERED_WRITE}),
+    ),
+    Knob(
+        name="max_pages",
+        unit="pages",
+        scope=Scope.MOUNT,
+        file="{control}/{connection}/max_pages",
+        low=1,
+        high=65535,
+        stock=None,
+        init_line="max_pages",
+        takes="it takes 1 to what INIT settled on ('max_pages' in the connection's init)",
+        summary="most pages a request",
+        risk="fewer than the server can take make more requests of the same data",
+        source="dkms/fusetuned/tuned/control.c",
+        absent="only mounts of the module fusetuned can change it live; elsewhere it needs a "
+        "remount with a larger fs.fuse.max_pages_limit, and a server that asks for more",
+        candidates=(16, 32, 64, 128, 256, 512, 1024),
+        interacts=("read_ahead_kb",),
+        affects=frozenset({Access.BUFFERED_READ, Access.BUFFERED_WRITE, Access.DIRECT_WRITE}),
     ),
 )

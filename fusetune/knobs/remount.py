@@ -18,6 +18,7 @@ class RemountKnob:
     """A property that only a new mount can have.
 
     ``remedy``: one sentence on how a server is told. ``source``: where the fact comes from.
+    ``tuned``: the mount option of the module fusetuned that does it, None where none does.
     """
 
     name: str
@@ -25,8 +26,21 @@ class RemountKnob:
     remedy: str
     risk: str
     source: str
+    tuned: str | None = None
+
+    def remedy_on(self, mount: Mount | None) -> str:
+        """Return the remedy, for a mount of the module fusetuned by its own mount option."""
+        if mount is None or not mount.is_tuned_type or self.tuned is None:
+            return self.remedy
+        if mount.fstype == "fusetuned.mirrorfs":
+            return f"mount with -o tuned,tuned_options={self.tuned}"
+        return f"mount with the module's option {self.tuned}"
 
 
+_BY_FUSETUNED = (
+    "mount by the module fusetuned with its option {0}; 'fusetune module status' tells whether it "
+    "is there"
+)
 _CONN_OPTION = (
     "a server that reads libfuse's connection options takes -o {0}; others need their own"
 )
@@ -52,6 +66,7 @@ REMOUNT = (
         "high-level servers on libfuse 3.17 and later take -o parallel_direct_write",
         "needs a thread-safe server",
         "include/uapi/linux/fuse.h FOPEN_PARALLEL_DIRECT_WRITES",
+        tuned="parallel_direct_writes",
     ),
     RemountKnob(
         "atomic_open",
@@ -62,10 +77,11 @@ REMOUNT = (
     ),
     RemountKnob(
         "max_pages",
-        "most pages a request",
+        "most pages a request that INIT may settle on",
         "raise fs.fuse.max_pages_limit, then mount a server that asks for more",
         "larger buffers in server and kernel",
         "fs/fuse/inode.c process_init_reply()",
+        tuned="max_pages=N",
     ),
     RemountKnob(
         "max_read",
@@ -84,9 +100,10 @@ REMOUNT = (
     RemountKnob(
         "no_file_caps",
         "no getxattr for security.capability before a write",
-        "needs a FUSE module that knows it",
+        _BY_FUSETUNED.format("no_file_caps"),
         "file capabilities have no effect in the mount",
         "fs/attr.c file_remove_privs(); no stock kernel has it",
+        tuned="no_file_caps",
     ),
     RemountKnob(
         "io_uring",
@@ -108,11 +125,12 @@ SPELLINGS: Mapping[str, Mapping[str, str]] = {
 
 def remount_hint(mount: Mount, name: str) -> str:
     """Return the sentence that tells how ``mount`` gets the property ``name`` by a remount."""
-    spelling = SPELLINGS.get(mount.fstype, {}).get(name)
+    # A server takes the same options whichever module it mounts by.
+    spelling = SPELLINGS.get(mount.fstype.replace("fusetuned", "fuse", 1), {}).get(name)
     if spelling:
         return f"unmount it and mount it again with '-o {spelling}' added to its options"
     knob = next(knob for knob in REMOUNT if knob.name == name)
-    return f"unmount it and mount it again with {name}: {knob.remedy}"
+    return f"unmount it and mount it again with {name}: {knob.remedy_on(mount)}"
 
 
 def dirtied_bytes(host: Host, mount: Mount) -> int | None:

@@ -77,4 +77,19 @@ SYSTEM = (
         source="Documentation/filesystems/fuse/fuse-io-uring.rst; fs/fuse/dev_uring.c",
         absent="this kernel has no FUSE over io_uring (Linux 6.14 and later may have it)",
     ),
+    Knob(
+        name="max_pages_per_req",
+        unit="pages",
+        scope=Scope.HOST,
+        file="sys/module/fusetuned/parameters/max_pages_per_req",
+        low=0,
+        high=65535,
+        stock=0,
+        takes="it takes 0 (as the kernel's FUSE), or 32 to the pages that fs.pipe-max-size holds",
+        summary="most pages a request that a new mount of the module fusetuned may negotiate; "
+        "0: as the kernel's FUSE",
+        risk="a server that asks for more keeps larger buffers",
+        source="dkms/fusetuned/tuned/options.c",
+        absent="the module fusetuned is not loaded; 'fusetune module status' says why",
+    ),
 )

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusetune.knobs import REMOUNT
 from fusetune.policy import excluded_reason
-from fusetune.status import KnobState, is_tuned
-from fusetune.suite import WorkResult
+from fusetune.status import KnobState
 
 if TYPE_CHECKING:  # 'list' must not load the search
     from fusetune.apply import Change
@@ -21,10 +20,12 @@ if TYPE_CHECKING:  # 'list' must not load the search
     from fusetune.doctor import Diagnosis
     from fusetune.kept import Expected
     from fusetune.measure import Figure, Measurement
+    from fusetune.module import Loaded, Report, State
     from fusetune.mounts import Mount
     from fusetune.remember import Remembered
     from fusetune.saved import Saved
     from fusetune.search import Interval
+    from fusetune.suite import WorkResult
     from fusetune.survey import MountSurvey, Survey
     from fusetune.verify import Check, Verified
     from fusetune.workloads import Workload
@@ -49,8 +50,8 @@ def _interval(interval: Interval) -> Object:
     return {"ratio": interval.ratio, "ci95": [interval.low, interval.high]}
 
 
-def list_object(mounts: Sequence[tuple[Mount, Mapping[str, int]]]) -> Object:
-    """Return ``list``'s object for mounts and their live values."""
+def list_object(mounts: Sequence[tuple[Mount, Mapping[str, int], bool]]) -> Object:
+    """Return ``list``'s object for mounts, their live values, and whether they are tuned."""
     return _schema("list") | {
         "mounts": [
             _mount(mount)
@@ -59,10 +60,10 @@ def list_object(mounts: Sequence[tuple[Mount, Mapping[str, int]]]) -> Object:
                 "connection": mount.connection,
                 "owner_uid": mount.owner_uid,
                 "knobs": dict(values),
-                "tuned": is_tuned(dict(values)),
+                "tuned": tuned,
                 "excluded_reason": excluded_reason(mount),
             }
-            for mount, values in mounts
+            for mount, values, tuned in mounts
         ]
     }
 
@@ -84,8 +85,12 @@ def show_object(
     states: Sequence[KnobState],
     saved: Saved | None,
     expected: Mapping[str, Expected],
+    init: Mapping[str, str] | None = None,
 ) -> Object:
-    """Return ``show``'s object for a mount, or for the host where ``mount`` is None."""
+    """Return ``show``'s object for a mount, or for the host where ``mount`` is None.
+
+    ``init``: what INIT settled on, as far as it can be told.
+    """
     return _schema("show") | {
         "mount": _mount(mount) if mount else None,
         "knobs": [
@@ -110,14 +115,22 @@ def show_object(
             {
                 "name": knob.name,
                 "summary": knob.summary,
-                "remedy": knob.remedy,
+                "remedy": knob.remedy_on(mount),
                 "risk": knob.risk,
                 "source": knob.source,
             }
             for knob in (REMOUNT if mount else ())
         ],
+        "init": _init(init or {}),
         "saved": _saved(saved),
     }
+
+
+def _init(settled: Mapping[str, str]) -> Object | None:
+    if not settled:
+        return None
+    numbers = {name: int(text) for name, text in settled.items() if text.isdigit()}
+    return numbers | {"flags": settled.get("flags", "").split()}
 
 
 def changes_object(command: str, changes: Sequence[Change], dry_run: bool) -> Object:
@@ -351,6 +364,58 @@ def preview_object(
             {"knob": c.knob, "file": c.file, "before": c.now, "candidates": list(c.values)}
             for c in candidates
         ],
+    }
+
+
+def _loaded(module: Loaded | None) -> Object | None:
+    if module is None:
+        return None
+    return {
+        "version": module.version,
+        "srcversion": module.srcversion,
+        "built_in": module.built_in,
+    }
+
+
+def _module(state: State) -> Object:
+    return {
+        "name": state.kind.name,
+        "loaded": _loaded(state.loaded),
+        "as_installed": state.as_installed,
+        "control_mounted": state.control_mounted,
+        "mounts": list(state.points),
+        "sources": list(state.sources),
+        "kernels": [
+            {
+                "kernel": one.kernel,
+                "state": one.state,
+                "version": one.version,
+                "reason": one.reason,
+                "log": list(one.log),
+                "log_file": one.log_file,
+            }
+            for one in state.kernels
+        ],
+        "stock": {
+            "name": state.kind.stock,
+            "replaced": state.kind.replaces,
+            "loaded": _loaded(state.stock),
+            "mounts": list(state.stock_points),
+        },
+    }
+
+
+def module_object(report: Report, dry_run: bool = False) -> Object:
+    """Return the object of ``module status``, ``build``, ``load`` and ``unload``."""
+    return _schema("module") | {
+        "dry_run": dry_run,
+        "commands": [list(command) for command in report.commands],
+        "kernel": report.kernel,
+        "secure_boot": report.signing.secure_boot,
+        "lockdown": report.signing.lockdown,
+        "signatures_enforced": report.signing.enforced,
+        "enrol": list(report.signing.enrol),
+        "modules": [_module(state) for state in report.states],
     }
 
 

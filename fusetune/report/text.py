@@ -98,6 +98,9 @@ def print_show(document: Object, long: bool) -> None:
     if document["saved"]:
         kept = " ".join(f"{name}={value}" for name, value in document["saved"]["knobs"].items())
         _say(f"saved: {kept}")
+    if document["init"]:
+        numbers = [f"{name} {value}" for name, value in document["init"].items() if name != "flags"]
+        _say(f"INIT settled on: {', '.join(numbers)}; {' '.join(document['init']['flags'])}")
     if document["needs_remount"]:
         _say("needs a remount: " + ", ".join(knob["name"] for knob in document["needs_remount"]))
     if long:
@@ -307,6 +310,48 @@ def print_doctor(document: Object) -> None:
         _say("nothing found that limits FUSE here")
 
 
+def print_module(document: Object) -> None:
+    """Print ``module``'s object: what was run, then the state of each module."""
+    for command in document["commands"]:
+        _say(" ".join(command))
+    if document["dry_run"]:
+        _say("dry run: nothing was run" if document["commands"] else "nothing to do")
+        return
+    boot = {True: ", Secure Boot", False: "", None: ""}[document["secure_boot"]]
+    signed = ", takes signed modules alone" if document["signatures_enforced"] else ""
+    _say(f"kernel {document['kernel']}{boot}{signed}")
+    for module in document["modules"]:
+        _print_module(module, document["kernel"])
+    for command in document["enrol"]:
+        _say(f"to have its signature accepted: {command}")
+    if document["enrol"]:
+        _say("then restart, and confirm the key at boot")
+
+
+def _print_module(module: Object, running: str) -> None:
+    now, other = module["loaded"], module["stock"]
+    state = "not loaded"
+    if now:
+        state = f"{now['version']}, loaded"
+        if module["as_installed"] is False:
+            state += "; another one is installed: 'fusetune module unload', then 'load', takes it"
+    _say(f"{module['name']}: {state}")
+    stock = other["loaded"]
+    how = ("built in" if stock["built_in"] else "loaded") if stock else "not loaded"
+    _say(f"  {'in place of' if other['replaced'] else 'beside'} {other['name']} ({how})")
+    for name, points in ((module["name"], module["mounts"]), (other["name"], other["mounts"])):
+        if points:
+            _say(f"  mounted by {name}: {', '.join(points)}")
+    if not module["sources"]:
+        _say("  its source is not in /usr/src")
+    for one in module["kernels"]:
+        mark = "*" if one["kernel"] == running else " "
+        what = f"{one['state']} {one['version'] or ''}".rstrip()
+        _say(f"{mark} {one['kernel']}: {what}" + (f": {one['reason']}" if one["reason"] else ""))
+        if one["log_file"]:
+            _say(f"    see {one['log_file']}")
+
+
 def print_report(document: Object) -> None:
     """Print ``report``'s object: the host, what is not stock on each mount, and findings."""
     host = document["host"]
@@ -378,4 +423,5 @@ PRINTERS: Mapping[str, Callable[..., None]] = {
     "fusetune.bench-suite/1": print_suite,
     "fusetune.doctor/1": print_doctor,
     "fusetune.report/1": print_report,
+    "fusetune.module/1": print_module,
 }

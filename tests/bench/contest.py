@@ -135,7 +135,8 @@ def paired(logs: Sequence[float], others: Sequence[float]) -> Interval:
 def grid(server: Server) -> dict[str, dict[str, int]]:
     """Return every combination of the values that auto may choose from for this workload."""
     accesses = WORKLOADS[server.workload].accesses
-    knobs = [knob for knob in LIVE if knob.candidates and knob.affects & accesses]
+    known = [knob for knob in LIVE if knob.name in STOCK and knob.candidates]
+    knobs = [knob for knob in known if knob.affects & accesses]
     points = itertools.product(*(knob.candidates for knob in knobs))
     settings = [dict(zip((knob.name for knob in knobs), point, strict=True)) for point in points]
     return {f"grid {n}": with_followers(s, STOCK) for n, s in enumerate(settings)}

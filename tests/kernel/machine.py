@@ -126,11 +126,11 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> Path:
     checkout = stage / "checkout"
     tests = CHECKOUT / "tests"
     names = ("__init__.py", "native/__init__.py", "native/mirror.py", "kernel/__init__.py")
-    files = [*(tests / name for name in names), *(tests / "kernel" / "guest").glob("*.py")]
     for path in (
-        *files,
-        CHECKOUT / "fusetune" / "__init__.py",
-        CHECKOUT / "fusetune" / "extents.py",
+        *(tests / name for name in names),
+        *(tests / "kernel" / "guest").glob("*.py"),
+        *(path for path in (CHECKOUT / "fusetune").rglob("*") if path.suffix in (".py", ".toml")),
+        CHECKOUT / "udev" / "60-fusetune.rules",
     ):
         copy = checkout / path.relative_to(CHECKOUT)
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -22,8 +22,12 @@ _PACKAGES = (
     *("dkms", "gcc", "make", "libc6-dev", "xz-utils"),
     *("fuse3", "libfuse3-dev", "pkg-config", "procps", "python3"),
 )
-#: More, for what runs in the machines.
-_PROGRAMS = ("fio", "f2fs-tools")
+#: More, for what runs in the machines: fusetune, too.
+_PROGRAMS = (
+    *("fio", "f2fs-tools", "udev"),
+    *("python3-click", "python3-prometheus-client", "python3-pyudev"),
+    *("python3-rich", "python3-systemd", "python3-tomlkit"),
+)
 
 
 def rules(module: str) -> dict[str, Any]:
@@ -39,7 +43,8 @@ class Suite:
     series: str
     packages: tuple[str, ...] = _PACKAGES
 
-    def _sources(self) -> tuple[str, ...]:
+    def sources(self) -> tuple[str, ...]:
+        """Return where its packages come from, as lines for apt."""
         lines = [f"deb {tree.archive()} {self.name} main"]
         if self.name != "sid":  # what is uploaded there is its security update
             security = tree.archive("Debian-Security")
@@ -54,7 +59,7 @@ class Suite:
             "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
             '--aptopt=Acquire::Check-Valid-Until "false"',
         )
-        return tree.made(self.name, "kernel", options, *self._sources())
+        return tree.made(self.name, "kernel", options, *self.sources())
 
     def archive(self) -> Path:
         """Return the archive of the kernel's source, in the tree."""
@@ -83,7 +88,7 @@ class Suite:
         return next(path.name for path in (self.tree() / "usr" / "lib" / "modules").iterdir())
 
     def inside(
-        self, out: Path, folders: dict[Path, str], script: str
+        self, out: Path, folders: dict[Path, str], script: str, timeout: float = 600
     ) -> subprocess.CompletedProcess[str]:
         """Run a shell script as root in the tree, which stays as it is, and return its end.
 
@@ -96,7 +101,7 @@ class Suite:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=600,
+            timeout=timeout,
             check=False,
         )
 

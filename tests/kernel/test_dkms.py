@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What DKMS makes of the module in each suite, with that suite's compiler and headers."""
 
+import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.kernel.headers import build as build_on_headers
 from tests.kernel.machine import package
 from tests.kernel.suites import MODULES, SUITES, Suite
+from tests.native.mirror import CHECKOUT
 
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
 _PROBED = [suite for suite in SUITES if suite.series != "6.1"]
@@ -71,3 +75,182 @@ def test_builds_on_headers_of_either_kind(
     """
     done = suite.inside(tmp_path, {modules["fusetuned"]: there}, script)
     assert done.returncode == 0, done.stdout
+
+
+# Headers of the whole archive
+
+
+@_EVERY
+def test_builds_on_the_archives_headers(
+    suite: Suite, modules: dict[str, Path], tmp_path: Path, figure: Callable[[str], None]
+) -> None:
+    """Every point release that a host may run, and each flavour; a new series is skipped."""
+    supported = {suite.series for suite in SUITES}
+    states: dict[str, str] = {}
+    said = build_on_headers(suite, modules["fusetuned"], tmp_path)
+    for line in said:
+        if line.startswith("="):
+            state, release = line[1:].split()
+            states[release] = state
+            figure(f"{release}: {state}")
+    wanted = {
+        release: "built" if ".".join(release.split(".")[:2]) in supported else "skipped"
+        for release in states
+    }
+    assert states == wanted, "\n".join(said)
+    assert [release for release in states if release.startswith(f"{suite.series}.")]
+    assert [release for release in states if release.endswith("-rt-amd64")]
+
+
+# Builds that fail
+
+
+def _version(module: Path) -> str:
+    return package(module).rpartition("-")[2]
+
+
+_PACKAGE = """
+mkdir -p /tmp/package/DEBIAN /tmp/package/usr/src
+cp -r /module "/tmp/package/usr/src/fusetuned-$version"
+cat >/tmp/package/DEBIAN/control <<CONTROL
+Package: fusetuned-dkms
+Version: $version
+Architecture: all
+Maintainer: Nobody <nobody@localhost>
+Depends: dkms
+Description: the module, as a package has it
+CONTROL
+cat >/tmp/package/DEBIAN/postinst <<POSTINST
+#!/bin/sh
+set -e
+/usr/lib/dkms/common.postinst fusetuned $version /usr/share/fusetuned "" "\\$2" ||
+    echo "fusetuned was not built; 'fusetune module status' says why" >&2
+POSTINST
+chmod 755 /tmp/package/DEBIAN/postinst
+dpkg-deb --build /tmp/package /tmp/fusetuned.deb >/dev/null
+kernel=$(ls /lib/modules)
+"""
+_INSTALL = """
+dpkg -i /tmp/fusetuned.deb
+echo "=audit $(dpkg --audit)"
+echo "=apt $(apt-get -qq -y -f install 2>&1)"
+echo "=stock $(dpkg --verify "linux-image-$kernel" | grep -v /boot/ || true)"
+echo "=module $(find /lib/modules -name 'fusetuned.ko*')"
+cd /checkout
+printf '=status %s\\n' "$(python3 -B -c '
+import json
+from fusetune import module
+from fusetune.host import Host
+from fusetune.report.objects import module_object
+print(json.dumps(module_object(module.status(Host(), module.KINDS[:1]))))')"
+"""
+#: What is made to go wrong, and what `status` says of the kernel then.
+_FAILURES = {
+    "unsupported kernel": (
+        "mv /lib/modules/$kernel /lib/modules/6.5.0-other",
+        ("skipped", "not for this kernel, but for those that match"),
+    ),
+    "no headers": (
+        "rm /lib/modules/$kernel/build",
+        ("skipped", "its headers are not there: apt install linux-headers-"),
+    ),
+    "no compiler": (
+        "rm /usr/bin/gcc* /usr/bin/x86_64-linux-gnu-gcc*",
+        ("failed", "gcc-\\d+: not found"),
+    ),
+    "full disk": (
+        "mount -t tmpfs -o size=700k tmpfs /var/lib/dkms",
+        ("failed", "no space left: \\d+ KiB are free in /var/lib/dkms"),
+    ),
+}
+
+
+def install(suite: Suite, module: Path, out: Path, before: str) -> dict[str, str]:
+    """Install a package of the module after ``before``; return what the script's = lines say."""
+    folders = {module: "/module", CHECKOUT / "fusetune": "/checkout/fusetune"}
+    script = f"version={_version(module)}\n{_PACKAGE}\n{before}\n{_INSTALL}"
+    done = suite.inside(out, folders, script)
+    assert done.returncode == 0, done.stdout
+    said = (line[1:].partition(" ") for line in done.stdout.splitlines() if line.startswith("="))
+    return {name: rest for name, _, rest in said}
+
+
+@_EVERY
+@pytest.mark.parametrize("failure", _FAILURES)
+def test_a_build_that_fails_leaves_apt_and_fuse_alone(
+    suite: Suite, failure: str, modules: dict[str, Path], tmp_path: Path
+) -> None:
+    before, (state, why) = _FAILURES[failure]
+    said = install(suite, modules["fusetuned"], tmp_path, before)
+    status = json.loads(said.pop("status"))
+    stock = said.pop("stock")
+    assert said == {"audit": "", "apt": "", "module": ""}
+    # Nothing of the kernel's own changed but what was made to go wrong.
+    assert not stock or failure == "unsupported kernel"
+    (kernel,) = status["modules"][0]["kernels"]
+    assert kernel["state"] == state
+    assert re.search(why, kernel["reason"]), kernel
+    assert (kernel["log_file"] is None) == (state == "skipped")
+
+
+@_EVERY
+def test_a_package_builds_the_module(
+    suite: Suite, modules: dict[str, Path], tmp_path: Path
+) -> None:
+    """The same package where nothing goes wrong: what fails above fails for that reason."""
+    module = modules["fusetuned"]
+    said = install(suite, module, tmp_path, ":")
+    (kernel,) = json.loads(said["status"])["modules"][0]["kernels"]
+    assert (kernel["state"], kernel["version"]) == ("installed", _version(module))
+    assert said["module"].startswith(f"/lib/modules/{suite.kernel()}/updates/dkms/fusetuned.ko")
+    assert (said["audit"], said["apt"], said["stock"]) == ("", "", "")
+
+
+# The commands that lead there
+
+
+@_EVERY
+def test_module_build(suite: Suite, modules: dict[str, Path], tmp_path: Path) -> None:
+    """Builds and installs; without a compiler it says what is missing, in one line."""
+    script = """
+        cd /checkout
+        cat >/tmp/build.py <<'PYTHON'
+import os
+from fusetune import module
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+
+(kernel,) = os.listdir("/lib/modules")
+try:
+    (state,) = module.build(Host(), module.KINDS[:1], kernel).states
+    print("=built", *[(one.kernel, one.state, one.version) for one in state.kernels])
+except FusetuneError as error:
+    print("=failed", error)
+PYTHON
+        for compiler in /usr/bin/gcc* /usr/bin/x86_64-linux-gnu-gcc*; do
+            mv "$compiler" "$compiler.away"
+        done
+        PYTHONPATH=. python3 -B /tmp/build.py
+        for compiler in /usr/bin/*.away; do mv "$compiler" "${compiler%.away}"; done
+        PYTHONPATH=. python3 -B /tmp/build.py
+    """
+    there = f"/usr/src/{package(modules['fusetuned'])}"
+    folders = {modules["fusetuned"]: there, CHECKOUT / "fusetune": "/checkout/fusetune"}
+    done = suite.inside(tmp_path, folders, script)
+    failed, built = [line for line in done.stdout.splitlines() if line.startswith("=")]
+    assert failed.startswith(f"=failed fusetuned was not built for {suite.kernel()}: ")
+    assert re.search(r"gcc-\d+: not found; see /var/lib/dkms/\S+$", failed), done.stdout
+    assert built == f"=built {(suite.kernel(), 'installed', _version(modules['fusetuned']))}"
+
+
+def test_make_puts_the_source_where_dkms_looks(tmp_path: Path) -> None:
+    suite = SUITES[0]
+    make: list[str | Path] = ["make", "-s", "-C", CHECKOUT, "install-dkms", f"DESTDIR={tmp_path}"]
+    for sources, code in ((suite.source(), 0), ("", 2)):
+        command = [*make, f"SOURCES={sources}"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stderr
+    assert "no Linux sources; apt-get install linux-source-6.1" in done.stderr
+    (folder,) = (tmp_path / "usr" / "src").iterdir()
+    assert folder.name == package(folder)
+    assert (folder / suite.series / "fuse_i.h").exists()

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fixtures for tests with a real systemd and udevd."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from _pytest.terminal import TerminalReporter
 
 from tests.system.container import Container
 from tests.system.watched import SERVICE, Answering, left, serving
-
-_FIGURES = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +46,3 @@ def server(quiet: Container) -> Iterator[Answering]:
     """A server of many mounts in that container."""
     with serving(quiet) as answering:
         yield answering
-
-
-@pytest.fixture
-def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Show what was measured at the end of the run."""
-    figures = request.config.stash.setdefault(_FIGURES, [])
-    return lambda text: figures.append(f"{request.node.name}: {text}")
-
-
-def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
-    if figures := config.stash.get(_FIGURES, []):
-        terminalreporter.section("measured")
-        for line in figures:
-            terminalreporter.write_line(line)

@@ -13,6 +13,7 @@ from tests.system.watched import serving, show, state
 pytestmark = requires("systemd-nspawn", "mmdebstrap")
 
 SERVICES = ("fusetune.service", "fusetune-verify.service", "fusetune-report.service")
+CONTROL = "sys-fs-fusetuned-connections.mount"
 TIMERS = ("fusetune-verify.timer", "fusetune-report.timer")
 EXAMPLE = "/usr/share/doc/fusetune/examples/61-fusetune-max-ratio.rules"
 METRICS = "/var/lib/prometheus/node-exporter"
@@ -27,8 +28,17 @@ def test_boot_is_clean(container: Container) -> None:
 
 
 def test_units_are_valid(container: Container) -> None:
-    done = container.run("systemd-analyze", "verify", "--man=no", *SERVICES, *TIMERS)
+    done = container.run("systemd-analyze", "verify", "--man=no", *SERVICES, *TIMERS, CONTROL)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_without_the_module_its_control_file_system_is_skipped(container: Container) -> None:
+    """Asked for at boot, and by hand; tests/kernel mounts it."""
+    wanted = container.run("systemctl", "show", "--property=Wants", "sysinit.target").stdout
+    assert CONTROL in wanted
+    container.run("systemctl", "start", CONTROL)
+    said = container.run("systemctl", "show", "--property=ConditionResult,ActiveState", CONTROL)
+    assert sorted(said.stdout.split()) == ["ActiveState=inactive", "ConditionResult=no"]
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -100,6 +100,8 @@ class Tree:
         """Add a mount's bdi and connection with its knobs at their defaults, or at ``values``."""
         wanted = {knob.name: knob.stock for knob in LIVE} | dict(values or {})
         for knob in LIVE:
+            if wanted[knob.name] is None:
+                continue  # of the module fusetuned alone
             if "{bdi}" in knob.file and bdi:
                 self.write(knob.file.format(bdi=bdi), f"{wanted[knob.name]}\n")
             elif "{connection}" in knob.file and connection:
@@ -127,6 +129,8 @@ class Tree:
         """Read the live knobs of the usual mount, straight from the files."""
         found = {}
         for knob in LIVE:
+            if knob.init_line:
+                continue
             file = knob.file.format(bdi="0:40", control="sys/fs/fuse/connections", connection="40")
             found[knob.name] = int(self.read(file))
         return found
@@ -147,4 +151,20 @@ def mounted(tree: Tree) -> Mount:
     """One stock mount at /mnt/one, device 0:40."""
     tree.mount("/mnt/one")
     tree.live()
+    return tree.only()
+
+
+INIT = (
+    "minor 41\nmax_write 1048576\nmax_read 4294967295\nmax_readahead 131072\n"
+    "max_pages {}\nflags {}\n"
+)
+
+
+@pytest.fixture
+def by_module(tree: Tree) -> Mount:
+    """One mount of the module fusetuned at /mnt/tuned, device 0:41; INIT settled on 256 pages."""
+    control = "sys/fs/fusetuned/connections"
+    tree.mount("/mnt/tuned", device="0:41", fstype="fusetuned.mirrorfs")
+    tree.live("0:41", "41", control, {"max_pages": 256})
+    tree.write(f"{control}/41/init", INIT.format(256, "async_read max_pages"))
     return tree.only()

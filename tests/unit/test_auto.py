@@ -24,6 +24,8 @@ STOCK = {
     "max_ratio": 1,
     "strict_limit": 1,
 }
+#: What a mount of the kernel's own FUSE has.
+OF_STOCK = [knob for knob in LIVE if knob.name in STOCK]
 
 
 def mount(owner: int = 0, fstype: str = "fuse.x") -> Mount:
@@ -46,18 +48,18 @@ def refuse(owner: int = 0, allowed: Collection[int] = ()) -> Callable[[str, int]
     ],
 )
 def test_only_what_can_matter_is_searched(workload: str, names: set[str]) -> None:
-    dimensions, reasons = searched(STOCK, [WORKLOADS[workload]], refuse())
+    dimensions, reasons = searched(OF_STOCK, STOCK, [WORKLOADS[workload]], refuse())
     assert {dimension.name for dimension in dimensions} == names
     assert not reasons
 
 
 def test_a_users_mount_gets_no_more_dirty_memory() -> None:
     workloads = [WORKLOADS["small-write"]]
-    dimensions, reasons = searched(STOCK, workloads, refuse(1000))
+    dimensions, reasons = searched(OF_STOCK, STOCK, workloads, refuse(1000))
     assert {dimension.name for dimension in dimensions} == {"max_background"}
     assert all("--allow-owner 1000" in reason for reason in reasons)
     assert len(reasons) == 2
-    dimensions, reasons = searched(STOCK, workloads, refuse(1000, (1000,)))
+    dimensions, reasons = searched(OF_STOCK, STOCK, workloads, refuse(1000, (1000,)))
     assert {"max_ratio", "strict_limit"} <= {dimension.name for dimension in dimensions}
     assert not reasons
 
@@ -65,14 +67,14 @@ def test_a_users_mount_gets_no_more_dirty_memory() -> None:
 def test_a_raised_value_of_a_users_mount_may_go_back_to_stock() -> None:
     """What is set is where the search starts, and stock stays a candidate."""
     now = STOCK | {"max_ratio": 20}
-    dimensions, _ = searched(now, [WORKLOADS["small-write"]], refuse(1000))
+    dimensions, _ = searched(OF_STOCK, now, [WORKLOADS["small-write"]], refuse(1000))
     (ratio,) = (dimension for dimension in dimensions if dimension.name == "max_ratio")
     assert max(ratio.values) == ratio.stock == 1
 
 
 def test_an_absent_knob_is_told() -> None:
     now = {name: value for name, value in STOCK.items() if name != "strict_limit"}
-    dimensions, (reason,) = searched(now, [WORKLOADS["seq-write"]], refuse())
+    dimensions, (reason,) = searched(OF_STOCK, now, [WORKLOADS["seq-write"]], refuse())
     assert "strict_limit" not in {dimension.name for dimension in dimensions}
     assert "strict_limit" in reason
 

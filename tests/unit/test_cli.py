@@ -80,7 +80,7 @@ def test_help_of_a_command(command: str, here: Run) -> None:
     assert done.stdout.startswith(f"Usage: fusetune {command} ")
     assert " ".join(COMMANDS[command].split()) in " ".join(done.stdout.split())
     assert ("--json" in done.stdout) == (command != "watch")
-    changing = ("set", "reset", "auto", "apply", "save", "forget")
+    changing = ("set", "reset", "auto", "apply", "save", "forget", "module")
     assert ("--dry-run" in done.stdout) == (command in changing)
 
 
@@ -189,6 +189,7 @@ def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path, 
         "list": None,
         "doctor": None,
         "watch": None,
+        "module": None,
         "set": ["set", f"{tmp_path}/absent", "max_ratio=1"],
     }.get(command, [command, f"{tmp_path}/absent"])
     if words is None:

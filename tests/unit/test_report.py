@@ -18,6 +18,7 @@ from fusetune.doctor import Diagnosis, Feature, Finding
 from fusetune.kept import Expected
 from fusetune.knobs import LIVE, SYSTEM
 from fusetune.measure import Measurement, summarise
+from fusetune.module import KINDS, Built, Loaded, Report, Signing, State
 from fusetune.mounts import Mount
 from fusetune.remember import Remembered
 from fusetune.report import objects, text
@@ -26,7 +27,7 @@ from fusetune.saved import Saved
 from fusetune.search import Choice, Interval, Trial
 from fusetune.status import KnobState, knob_states
 from fusetune.store import Journal, Record
-from fusetune.survey import Module, MountSurvey, Survey
+from fusetune.survey import MountSurvey, Survey
 from fusetune.verify import Check, Verified
 from fusetune.workloads import WORKLOADS
 from tests import schemas
@@ -52,6 +53,7 @@ COMMANDS = [
     "doctor",
     "forget",
     "list",
+    "module",
     "report",
     "reset",
     "save",
@@ -66,6 +68,22 @@ odd_paths = pytest.mark.parametrize("path", PATHS, ids=range(len(PATHS)))
 def named(path: str) -> Mount:
     """A mount whose every name is odd."""
     return replace(SERVED, path=path, source=path, fstype="fuse." + path, also_at=(path + "2",))
+
+
+def module_documents(mount: Mount) -> list[dict[str, Any]]:
+    """A host with all of it, and one with nothing."""
+    ours, stock = Loaded("fusetuned", False, "0.1.0", "0123ABC"), Loaded("fuse", True, None, None)
+    signing = Signing(True, "integrity", True, ["mokutil --import /var/lib/dkms/mok.pub"])
+    built = [
+        Built("6.12.94", "installed", "0.1.0"),
+        Built("6.1.0", "failed", None, "error: why", ["error: why"], "/var/lib/dkms/make.log"),
+    ]
+    full = State(KINDS[0], ours, stock, False, ["0.1.0"], built, [mount.path], [mount.path], True)
+    bare = State(KINDS[0], None, None, None, [], [], [], [], False)
+    return [
+        objects.module_object(Report("6.12.94", signing, [full], [("dkms", "install")])),
+        objects.module_object(Report("6.12.94", Signing(None, None, False), [bare]), dry_run=True),
+    ]
 
 
 def documents(mount: Mount) -> list[dict[str, Any]]:
@@ -89,9 +107,12 @@ def documents(mount: Mount) -> list[dict[str, Any]]:
     trials = [Trial(STOCK, ({"mixed": 1e6}, {"mixed": 1.1e6}))]
     figures = [summarise(workload, [100.0, 110.0, 90.0]) for workload in (mixed, metadata)]
     return [
+        *module_documents(mount),
         objects.list_object([]),
-        objects.list_object([(mount, STOCK), (bare, {}), (mount, {"max_ratio": 20})]),
-        objects.list_object([(replace(mount, fstype="fuse.lxcfs"), STOCK)]),
+        objects.list_object(
+            [(mount, STOCK, False), (bare, {}, False), (mount, {"max_ratio": 20}, True)]
+        ),
+        objects.list_object([(replace(mount, fstype="fuse.lxcfs"), STOCK, False)]),
         objects.show_object(mount, states, saved_by(mount, "auto"), expected(mount)),
         objects.show_object(mount, states, saved_by(mount, "save"), {}),
         objects.show_object(bare, gone, None, {}),
@@ -208,7 +229,7 @@ def report_documents(mount: Mount) -> list[dict[str, Any]]:
     bare = MountSurvey(replace(mount, bdi=None), gone, {}, why, None, 0, frozenset())
     diagnosis = Diagnosis([], [_finding(mount)], 40, 100, 2)
     problem = f"no journal of {mount.path}"
-    modules = [Module("fuse", True, None), Module("fusetuned", False, "0.1.0")]
+    modules = [Loaded("fuse", True, None, None), Loaded("fusetuned", False, "0.1.0", "0123ABC")]
     host = Survey("6.12", "x86_64", 2, 1 << 30, modules, ["3.14.0"], [], diagnosis, [])
     return [
         objects.report_object(host),
@@ -298,7 +319,7 @@ def test_the_schemas_name_every_live_knob(command: str) -> None:
         if command == "list"
         else properties["before"]
     )["properties"]
-    assert set(knobs) == set(STOCK)
+    assert set(knobs) == {knob.name for knob in LIVE}
     for knob in LIVE:
         assert knobs[knob.name]["minimum"] == knob.low
         # max_background shows as UINT_MAX once the connection is aborted.
@@ -347,7 +368,7 @@ def test_text_is_fit_for_a_terminal(path: str, capsys: pytest.CaptureFixture[str
 
 def test_a_path_is_printed_whole_and_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     for path in ("/mnt/[bold]markup[/bold]", "/mnt/" + "long" * 200, "/mnt/größe 日本"):
-        text.print_list(objects.list_object([(replace(SERVED, path=path), STOCK)]))
+        text.print_list(objects.list_object([(replace(SERVED, path=path), STOCK, False)]))
         assert path in capsys.readouterr().out.replace("\n", "")
 
 
@@ -357,7 +378,7 @@ def test_no_mount(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_absent_values_are_dashes(capsys: pytest.CaptureFixture[str]) -> None:
-    text.print_list(objects.list_object([(SERVED, STOCK), (SERVED, {"max_ratio": 7})]))
+    text.print_list(objects.list_object([(SERVED, STOCK, False), (SERVED, {"max_ratio": 7}, True)]))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["mount", "type", "bdi", *sorted(STOCK), "tuned"]
     assert lines[1].split()[3:] == ["9", "12", "1", "128", "1", "no"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The report: one object for people and Prometheus, harmless whatever a mount is called."""
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -34,6 +35,7 @@ def host_tree(tree: Tree) -> Tree:
     tree.write("usr/lib/x86_64-linux-gnu/libfuse3.so.3.17.2", "")
     tree.write("usr/lib/x86_64-linux-gnu/libfuse3.so.4", "")
     tree.system()
+    shutil.rmtree(tree.root / "sys/module/fusetuned")
     tree.mount("/mnt/one")
     tree.live(values={"max_ratio": 20}, waiting=3)
     tree.write("etc/fusetune.toml", '[[mount]]\npath = "/mnt/*"\nmax_ratio = 30\n')

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune module``."""
+
+import click
+
+from fusetune import module
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import dry_run_option, json_option, pass_host, present
+from fusetune.errors import UsageError
+from fusetune.host import Host
+from fusetune.report.objects import module_object
+
+_ACTIONS = ("status", "build", "load", "unload")
+
+
+@click.command("module", help=COMMANDS["module"])
+@click.argument("action", type=click.Choice(_ACTIONS))
+@click.argument("name", metavar="[MODULE]", required=False)
+@click.option("--kernel", "-k", metavar="RELEASE", help="Build for another kernel.")
+@dry_run_option
+@json_option
+@pass_host
+def command(
+    host: Host, action: str, name: str | None, kernel: str | None, dry_run: bool, as_json: bool
+) -> None:
+    if kernel and action != "build":
+        raise UsageError("--kernel is for build; load and unload are about the running kernel")
+    kinds = module.named(name) if name or action == "status" else module.KINDS[:1]
+    match action:
+        case "build":
+            report = module.build(host, kinds, kernel, dry_run=dry_run)
+        case "load":
+            report = module.load(host, kinds, dry_run=dry_run)
+        case "unload":
+            report = module.unload(host, kinds, dry_run=dry_run)
+        case _:
+            report = module.status(host, kinds)
+    present(module_object(report, dry_run and action != "status"), as_json)

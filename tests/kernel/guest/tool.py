@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command fusetune, with the real module and mounts of it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.kernel.guest.rig import (
+    CONTROL,
+    MODULE,
+    direct,
+    fresh_source,
+    largest,
+    load,
+    run,
+    stock,
+    tuned,
+    unload,
+)
+from tests.native.mirror import CHECKOUT, mounted_at
+
+_FOLDERS = {name: f"/run/{name}" for name in ("state", "run", "config")}
+_PARAMETER = MODULE / "parameters" / "max_pages_per_req"
+
+
+def _environment() -> dict[str, str]:
+    folders = {f"FUSETUNE_{name.upper()}_DIR": path for name, path in _FOLDERS.items()}
+    return {**os.environ, **folders, "PYTHONPATH": str(CHECKOUT)}
+
+
+def _start(*words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-B", "-m", "fusetune", *words]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=_environment(), stdout=pipe, stderr=pipe, text=True)
+
+
+def _fusetune(*words: str, code: int = 0) -> str:
+    """Run the command, which must end with ``code``; return what it says, or why it fails."""
+    with _start(*words) as done:
+        out, err = done.communicate(timeout=60)
+    assert done.returncode == code, f"{words}: {done.returncode}: {out}{err}"
+    return err if code else out
+
+
+def _object(*words: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(_fusetune(*words, "--json"))
+    return document
+
+
+def _fresh_folders() -> None:
+    for folder in _FOLDERS.values():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_tool_loads_and_unloads() -> None:
+    """`module` says what is there, and leaves alone what is in use."""
+    unload()
+    fresh_source()
+    release = os.uname().release
+    before = _object("module", "status", "fusetuned")["modules"][0]
+    assert before["loaded"] is None
+    assert {one["kernel"]: one["state"] for one in before["kernels"]} == {release: "installed"}
+    after = _object("module", "load")["modules"][0]
+    assert after["loaded"]["version"] == (MODULE / "version").read_text().strip()
+    assert after["as_installed"] is True
+    assert after["control_mounted"] is True
+    assert mounted_at(CONTROL)
+    with tuned() as mirror, stock() as other:
+        said = _fusetune("module", "unload", code=1)
+        assert said == f"fusetune: fusetuned serves {mirror.mountpoint}: unmount first\n"
+        now = _object("module", "status", "fusetuned")["modules"][0]
+        assert now["mounts"] == [str(mirror.mountpoint)]
+        assert now["stock"]["mounts"] == [str(other.mountpoint)]
+    device = os.open("/dev/fusetuned", os.O_RDWR)
+    assert "in use" in _fusetune("module", "unload", code=1)
+    assert mounted_at(CONTROL)
+    os.close(device)
+    assert _object("module", "unload")["modules"][0]["loaded"] is None
+    assert not MODULE.exists()
+
+
+def check_tool_sets_and_resets_a_mount() -> None:
+    """`list` mounts the control file system; `set` and `reset` change pages a request live."""
+    load()
+    run("umount", CONTROL)
+    fresh_source()
+    _fresh_folders()
+    with tuned("max_write=512K", "direct_io", "splice=off") as mirror:
+        (one,) = _object("list")["mounts"]
+        assert mounted_at(CONTROL)
+        assert one["fstype"] == "fusetuned.mirrorfs"
+        assert (one["knobs"]["max_pages"], one["tuned"]) == (128, False)
+        point, file = str(mirror.mountpoint), CONTROL / one["connection"] / "max_pages"
+        assert "INIT settled on 128" in _fusetune("set", point, "max_pages=129", code=1)
+        _fusetune("set", point, "max_pages=32", "max_background=20")
+        direct(mirror, 1 << 20)
+        assert largest(mirror) == (32, 32)
+        knobs = {knob["name"]: knob for knob in _object("show", point)["knobs"]}
+        wanted = {"value": 32, "stock": 128, "high": 128, "set_by": "fusetune"}
+        assert wanted.items() <= knobs["max_pages"].items()
+        _fusetune("reset", point)
+        assert file.read_text() == "128\n"
+        assert (file.parent / "max_background").read_text() == "12\n"
+        direct(mirror, 1 << 20)
+        assert largest(mirror) == (128, 128)
+
+
+def check_tool_sets_the_hosts_limit() -> None:
+    """`set host` reaches the module's parameter, which new mounts go by."""
+    load()
+    fresh_source()
+    _fresh_folders()
+    said = _fusetune("set", "host", "max_pages_per_req=31", code=1)
+    assert "it takes 0 (as the kernel's FUSE), or 32 to" in said
+    assert _PARAMETER.read_text() == "0\n"
+    _fusetune("set", "host", "max_pages_per_req=64")
+    with tuned("max_write=1M", "direct_io", "splice=off") as mirror:
+        direct(mirror, 1 << 20)
+        assert largest(mirror) == (64, 64)
+    _fusetune("reset", "host")
+    assert _PARAMETER.read_text() == "0\n"
+
+
+def check_tool_keeps_values_on_new_mounts() -> None:
+    """`watch` sets what is configured; a mount that settled on less gets the rest."""
+    load()
+    fresh_source()
+    _fresh_folders()
+    section = '[[mount]]\nfstype = "fusetuned*"\nmax_pages = 100\nmax_background = 33\n'
+    Path(_FOLDERS["config"]).mkdir()
+    Path(_FOLDERS["config"], "fusetune.toml").write_text(section)
+    with tuned("max_write=1M") as large, tuned("max_write=64K", point="/mnt/small") as small:
+        _fusetune("watch", "--idle", "0.1s")
+        for mirror, pages in ((large, 100), (small, 16)):
+            folder = CONTROL / mirror.bdi.partition(":")[2]
+            values = [(folder / name).read_text() for name in ("max_pages", "max_background")]
+            assert values == [f"{pages}\n", "33\n"], values
+
+
+def check_udev_opens_the_device_to_users() -> None:
+    """The device gets /dev/fuse's mode, and systemd would mount the control file system."""
+    unload()
+    rules = Path("/run/udev/rules.d")
+    rules.mkdir(parents=True, exist_ok=True)
+    shutil.copy(CHECKOUT / "udev" / "60-fusetune.rules", rules)
+    daemon = subprocess.Popen(["/usr/lib/systemd/systemd-udevd"])
+    try:
+        until = time.monotonic() + 30
+        while not Path("/run/udev/control").exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        run("modprobe", "fusetuned")
+        run("udevadm", "settle", "--timeout=30")
+        assert Path("/dev/fusetuned").stat().st_mode & 0o777 == 0o666
+        told = run("udevadm", "info", "--query=property", MODULE).stdout.splitlines()
+        assert "SYSTEMD_WANTS=sys-fs-fusetuned-connections.mount" in told, told
+    finally:
+        daemon.terminate()
+        daemon.wait(30)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernel headers that the Debian archive holds now, and builds of the module on each.
+
+``python3 -m tests.kernel.headers`` builds on all of them, of every flavour.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kernel.machine import package
+from tests.kernel.suites import MODULES, SUITES, Suite, import_module
+from tests.system import tree
+
+_HEADERS = re.compile(r"linux-headers-(\d+\.\d+\.\d.*?)-((?:cloud-|rt-)?amd64)")
+#: What headers need besides, of the kernel's own packages.
+_PARTS = re.compile(r"linux-(?:headers-\d[^\s,]*-common(?:-rt)?|kbuild-[^\s,]+)")
+#: In the suite's tree: each kernel's packages are unpacked, and gone after the build.
+_BUILD = """
+dkms add "$1" >/dev/null
+cd /debs
+unpack() {
+    rm -rf /tmp/unpacked
+    for deb; do dpkg-deb -x "$deb" /tmp/unpacked; done
+    if [ -d /tmp/unpacked/lib ]; then
+        cp -a /tmp/unpacked/lib/. /usr/lib
+        rm -r /tmp/unpacked/lib
+    fi
+    cp -a /tmp/unpacked/. /
+}
+besides=$(cat /out/besides)
+[ -z "$besides" ] || unpack $besides
+while read -r kernel debs; do
+    unpack $debs
+    state=0
+    dkms build "$1" -k "$kernel" >/tmp/said 2>&1 </dev/null || state=$?
+    log=/var/lib/dkms/$1/$kernel/x86_64/log/make.log
+    case $state in
+        0) state=built; ! grep -i warning "$log" | grep -v ^readelf: || state=warned ;;
+        77) state=skipped ;;
+        *) state=failed; cat /tmp/said /var/lib/dkms/$1/build/make.log ;;
+    esac
+    echo "=$state $kernel"
+    rm -rf /var/lib/dkms/"$1"/"$kernel" /usr/src/linux-headers-* /usr/lib/modules/"$kernel"
+done </out/kernels
+"""
+
+
+@dataclass(frozen=True)
+class Headers:
+    """Headers of one kernel: its release, flavour, and the packages they are in."""
+
+    release: str
+    flavour: str
+    packages: tuple[str, ...]
+
+    @property
+    def series(self) -> str:
+        """Return the kernel's series, as 6.12."""
+        return ".".join(self.release.split(".")[:2])
+
+    def order(self) -> list[int]:
+        """Return what sorts by version."""
+        return [int(number) for number in re.findall(r"\d+", self.release)]
+
+
+class Archive:
+    """The archive of a suite, its security updates and backports, with apt's files of our own."""
+
+    def __init__(self, suite: Suite) -> None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache"), "fusetune", "headers")
+        self.folder, self.tree = cache / suite.name, suite.tree()
+        for part in ("lists/partial", "cache/archives/partial", "debs"):
+            (self.folder / part).mkdir(parents=True, exist_ok=True)
+        backports = f"deb {tree.archive()} {suite.name}-backports main"
+        lines = [*suite.sources(), *([] if suite.name == "sid" else [backports])]
+        (self.folder / "sources.list").write_text("".join(f"{line}\n" for line in lines))
+
+    def _apt(self, program: str, *words: str, folder: Path | None = None) -> str:
+        own = {
+            "Dir::Etc::sourcelist": self.folder / "sources.list",
+            "Dir::Etc::sourceparts": "-",
+            "Dir::State::lists": self.folder / "lists",
+            "Dir::State::status": self.tree / "var/lib/dpkg/status",
+            "Dir::Cache": self.folder / "cache",
+            "Acquire::Check-Valid-Until": "false",
+            "Acquire::Languages": "none",
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
+            "APT::Sandbox::User": "root",
+        }
+        options = [f"-o{name}={value}" for name, value in own.items()]
+        done = subprocess.run(
+            [program, *options, *words], cwd=folder, check=False, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program} {words[0]}: {done.stderr}")
+        return done.stdout
+
+    def kernels(self) -> list[Headers]:
+        """Return the headers that the archive holds now, by version."""
+        self._apt("apt-get", "update")
+        names = self._apt("apt-cache", "pkgnames", "linux-headers-").split()
+        wanted = [name for name in names if _HEADERS.fullmatch(name)]
+        shown = self._apt("apt-cache", "show", "--no-all-versions", *wanted)
+        found = []
+        for stanza in shown.split("\n\n"):
+            fields = dict(re.findall(r"^(\S+): (.*)$", stanza, re.MULTILINE))
+            if match := _HEADERS.fullmatch(fields.get("Package", "")):
+                release = f"{match[1]}-{match[2]}"
+                parts = _PARTS.findall(fields["Depends"])
+                found.append(Headers(release, match[2], (fields["Package"], *parts)))
+        return sorted(found, key=Headers.order)
+
+    def _files(self, *words: str) -> dict[str, str]:
+        """Return the files that apt would fetch, by package."""
+        listed = self._apt("apt-get", "--print-uris", "-qq", "--no-install-recommends", *words)
+        # 'URI' FILE SIZE HASH; the file's name begins with the package's.
+        files = [line.split()[1] for line in listed.splitlines() if line.startswith("'")]
+        return {file.partition("_")[0]: file for file in files}
+
+    def besides(self, kernels: list[Headers]) -> list[str]:
+        """Return the packages, not the kernel's, that the headers need and the tree lacks."""
+        names = {name for one in kernels for name in one.packages if "-kbuild-" in name}
+        files = self._files("install", *sorted(names))
+        return [name for name in files if not name.startswith("linux-")]
+
+    def fetch(
+        self, held: list[Headers], kernels: list[Headers], besides: list[str]
+    ) -> dict[str, str]:
+        """Download what ``kernels`` need and is not there yet; return each package's file.
+
+        Files of kernels that are not among ``held``, those of the archive, are removed.
+        """
+        debs = self.folder / "debs"
+        names = {name for one in held for name in one.packages}
+        files = self._files("download", *sorted(names | {*besides}))
+        for old in {path.name for path in debs.iterdir()} - set(files.values()):
+            (debs / old).unlink()
+        needed = {*besides, *(name for one in kernels for name in one.packages)}
+        if missing := [name for name in sorted(needed) if not (debs / files[name]).exists()]:
+            self._apt("apt-get", "download", *missing, folder=debs)
+        return files
+
+
+def chosen(kernels: list[Headers]) -> list[Headers]:
+    """Return every kernel of the usual flavour, and the newest of each series in all flavours."""
+    newest = {one.series: one.order() for one in kernels}
+    return [one for one in kernels if one.flavour == "amd64" or one.order() == newest[one.series]]
+
+
+def build(suite: Suite, module: Path, out: Path, *, every: bool = False) -> tuple[str, ...]:
+    """Build by dkms on the archive's headers, with the suite's compiler; return a line a kernel.
+
+    "=STATE RELEASE", STATE being built, warned (with a warning), skipped or failed; between them
+    what failed builds said. ``every``: on all, not only on those `chosen`.
+    """
+    archive = Archive(suite)
+    held = archive.kernels()
+    kernels = held if every else chosen(held)
+    besides = archive.besides(kernels)
+    files = archive.fetch(held, kernels, besides)
+    out.mkdir(parents=True, exist_ok=True)
+    lines = [f"{one.release} {' '.join(files[name] for name in one.packages)}" for one in kernels]
+    (out / "kernels").write_text("\n".join([*lines, ""]))
+    (out / "besides").write_text(" ".join(files[name] for name in besides))
+    name = package(module)
+    folders = {module: f"/usr/src/{name}", archive.folder / "debs": "/debs"}
+    script = f"set -- {shlex.quote('/'.join(name.rsplit('-', 1)))}\n{_BUILD}"
+    done = suite.inside(out, folders, script, timeout=3600)
+    if done.returncode:
+        raise RuntimeError(f"{suite.name}: {done.stdout}")
+    return tuple(done.stdout.splitlines())
+
+
+def main() -> None:
+    """Build every module on all headers of all suites, print the table; status 1 if one failed."""
+    bad = False
+    sources = [suite.source() for suite in SUITES]
+    with tempfile.TemporaryDirectory(prefix="fusetune-headers-") as folder:
+        for name in MODULES:
+            done = import_module(name, Path(folder, name), *sources)
+            if done.returncode:
+                sys.exit(done.stderr)
+            for suite in SUITES:
+                out = Path(folder, f"{name}-{suite.name}")
+                for line in build(suite, Path(folder, name), out, every=True):
+                    print(f"{name} {suite.name}: {line.removeprefix('=')}", flush=True)
+                    bad |= line.startswith(("=failed", "=warned"))
+    sys.exit(bad)
+
+
+if __name__ == "__main__":
+    main()

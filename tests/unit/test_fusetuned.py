@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What only mounts of the module fusetuned have: pages a request that can change while mounted."""
+
+from functools import partial
+
+import pytest
+
+from fusetune.apply import knobs_of, plan, reset, set_knobs
+from fusetune.auto import preview, searched
+from fusetune.config import load
+from fusetune.doctor import diagnose
+from fusetune.errors import FusetuneError
+from fusetune.kept import Keeper
+from fusetune.knobs import LIVE, REMOUNT, Absent, Knob
+from fusetune.knobs.remount import remount_hint
+from fusetune.mounts import Mount, settled
+from fusetune.remember import save_now
+from fusetune.report.objects import show_object
+from fusetune.saved import saved_for
+from fusetune.status import is_tuned, knob_states, values_now
+from fusetune.store import Journal
+from fusetune.workloads import WORKLOADS
+from tests import schemas
+from tests.unit.conftest import Tree
+
+MAX_PAGES = next(knob for knob in LIVE if knob.name == "max_pages")
+FILE = "sys/fs/fusetuned/connections/41/max_pages"
+INIT_FILE = "sys/fs/fusetuned/connections/41/init"
+
+
+def on(tree: Tree, mount: Mount) -> Knob:
+    """The knob as it is on the mount."""
+    return next(knob for knob in knobs_of(tree.host, mount) if knob.name == "max_pages")
+
+
+def test_what_init_settled_on_is_stock_and_the_highest(tree: Tree, by_module: Mount) -> None:
+    assert settled(tree.host, by_module)["max_write"] == "1048576"
+    assert (on(tree, by_module).stock, on(tree, by_module).high) == (256, 256)
+    now = values_now(tree.host, by_module)
+    assert now["max_pages"] == 256
+    assert not is_tuned(tree.host, by_module, now)
+    assert is_tuned(tree.host, by_module, now | {"max_pages": 64})
+    with pytest.raises(FusetuneError, match="has the kernel's default values"):
+        save_now(tree.host, by_module, admin=False, dry_run=False)
+
+
+def test_set_show_save_and_reset(tree: Tree, by_module: Mount) -> None:
+    changes = set_knobs(tree.host, by_module, {MAX_PAGES: 128})
+    assert [(c.old, c.new) for c in changes] == [(256, 128)]
+    assert tree.read(FILE).strip() == "128"
+    states = knob_states(tree.host, by_module, Journal(tree.host, by_module))
+    document = show_object(by_module, states, None, {}, settled(tree.host, by_module))
+    shown = schemas.check(document)["knobs"][-1]
+    assert document["init"]["max_write"] == 1 << 20
+    assert document["init"]["flags"] == ["async_read", "max_pages"]
+    wanted = {"name": "max_pages", "value": 128, "stock": 256, "high": 256, "set_by": "fusetune"}
+    assert wanted.items() <= shown.items()
+    save_now(tree.host, by_module, admin=False, dry_run=False)
+    saved = saved_for(tree.host, by_module)
+    assert saved
+    assert saved.values == {"max_pages": 128}
+    assert [(c.old, c.new) for c in reset(tree.host, by_module)] == [(128, 256)]
+    assert tree.read(FILE).strip() == "256"
+    assert not tree.journals()
+
+
+def test_more_than_init_settled_on_is_refused(tree: Tree, by_module: Mount) -> None:
+    with pytest.raises(FusetuneError, match="max_pages=257: INIT settled on 256"):
+        set_knobs(tree.host, by_module, {MAX_PAGES: 257})
+    assert not tree.journals()
+
+
+def test_kept_for_a_larger_mount_it_does_not_hinder_the_rest(tree: Tree, by_module: Mount) -> None:
+    """As after a remount with a smaller limit."""
+    section = '[[mount]]\npath = "/mnt/tuned"\nmax_pages = 512\nmax_ratio = 20\n'
+    tree.write("etc/fusetune.toml", section)
+    kept = Keeper(tree.host, load(tree.host)).keep(by_module)
+    assert [(c.knob.name, c.new) for c in kept.changes] == [("max_ratio", 20)]
+    assert kept.refused == ["max_pages=512: INIT settled on 256; more needs a remount"]
+
+
+def test_before_init_is_answered_there_is_no_range(tree: Tree, by_module: Mount) -> None:
+    (tree.root / INIT_FILE).unlink()
+    assert settled(tree.host, by_module) == {}
+    assert on(tree, by_module).stock is None
+    assert not is_tuned(tree.host, by_module, values_now(tree.host, by_module))
+
+
+def test_a_mount_of_the_kernels_fuse_has_none(tree: Tree, mounted: Mount) -> None:
+    assert "max_pages" not in {knob.name for knob in knobs_of(tree.host, mounted)}
+    with pytest.raises(Absent, match="only mounts of the module fusetuned"):
+        MAX_PAGES.read(tree.host, mounted)
+    with pytest.raises(FusetuneError, match="max_pages is not there: only mounts of the module"):
+        plan(tree.host, mounted, {MAX_PAGES: 64})
+
+
+def test_auto_tries_no_more_than_init_settled_on(tree: Tree, by_module: Mount) -> None:
+    keeper = Keeper(tree.host, load(tree.host))
+    tried = {one.knob: one for one in preview(keeper, by_module, [WORKLOADS["seq-write"]])}
+    assert tried["max_pages"].values == (16, 32, 64, 128, 256)
+    assert tried["max_pages"].file == tree.host.path(FILE)
+    knobs, now = knobs_of(tree.host, by_module), values_now(tree.host, by_module)
+    refuse = partial(keeper.refusal, by_module)
+    assert searched(knobs, now, [WORKLOADS["seq-write"]], refuse)[1] == []
+
+
+def test_auto_leaves_it_out_elsewhere(tree: Tree, mounted: Mount) -> None:
+    keeper = Keeper(tree.host, load(tree.host))
+    tried = preview(keeper, mounted, [WORKLOADS["seq-write"]])
+    assert "max_pages" not in {one.knob for one in tried}
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("no_file_caps", "mount with -o tuned,tuned_options=no_file_caps"),
+        ("max_pages", "mount with -o tuned,tuned_options=max_pages=N"),
+        ("writeback_cache", "unmount it and mount it again with '-o writeback' added"),
+    ],
+)
+def test_what_needs_a_remount_is_told_for_the_module(
+    by_module: Mount, name: str, line: str
+) -> None:
+    assert line in remount_hint(by_module, name)
+
+
+def test_what_the_module_would_bring_is_told_elsewhere(mounted: Mount) -> None:
+    for knob in REMOUNT:
+        assert "tuned_options" not in knob.remedy_on(mounted)
+    assert "by the module fusetuned with its option no_file_caps" in remount_hint(
+        mounted, "no_file_caps"
+    )
+
+
+def test_doctor_names_the_control_file_system_that_is_missing(tree: Tree, by_module: Mount) -> None:
+    (tree.root / "sys/fs/fusetuned").rename(tree.root / "gone")
+    tree.mount("/mnt/one")
+    tree.live()
+    found = {finding.name: finding for finding in diagnose(tree.host).findings}
+    assert "fusectl" not in found
+    assert found["fusetunedctl"].remedy.endswith(" /sys/fs/fusetuned/connections")
+
+
+def test_connections_of_either_kind_elsewhere_are_counted(tree: Tree, by_module: Mount) -> None:
+    for folder in ("fusetuned/connections/50", "fuse/connections/41", "fuse/connections/60"):
+        tree.write(f"sys/fs/{folder}/waiting", "0\n")
+    assert diagnose(tree.host).elsewhere == 3
