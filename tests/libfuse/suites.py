@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Debian suites whose libfuse3 is supported, each as a tree with its sources and compiler."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.native.mirror import CHECKOUT
+from tests.system import tree
+
+RIG = CHECKOUT / "tests" / "kernel" / "rig.sh"
+IMPORT = CHECKOUT / "libfuse" / "import.py"
+_PACKAGES = ("abigail-tools", "fuse3", "libfuse3-dev", "sshfs", "openssh-sftp-server", "strace")
+_HOOKS = (
+    "DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends build-dep fuse3",
+    "cd /usr/src && apt-get -q source fuse3 && rm -f fuse3_*",
+)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A Debian suite and the libfuse3 it ships."""
+
+    name: str
+    version: str
+
+    def tree(self) -> Path:
+        """Return the folder of this suite, made first (minutes) if it is not there."""
+        options = (
+            "--variant=minbase",
+            f"--include={','.join(_PACKAGES)}",
+            "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
+            '--aptopt=Acquire::Check-Valid-Until "false"',
+            *(f"--customize-hook=chroot \"$1\" sh -ec '{hook}'" for hook in _HOOKS),
+        )
+        lines = (f"{kind} {tree.archive()} {self.name} main" for kind in ("deb", "deb-src"))
+        return tree.made(self.name, "libfuse", options, *lines)
+
+    def source(self) -> Path:
+        """Return the distribution's source of libfuse3, its patches applied, in the tree."""
+        return self.tree() / "usr" / "src" / f"fuse3-{self.version}"
+
+
+SUITES = (Suite("bookworm", "3.14.0"), Suite("trixie", "3.17.2"), Suite("sid", "3.18.3"))
