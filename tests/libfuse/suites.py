@@ -2,6 +2,7 @@
 """The Debian suites whose libfuse3 is supported, each as a tree with its sources and compiler."""
 
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,5 +41,31 @@ class Suite:
         """Return the distribution's source of libfuse3, its patches applied, in the tree."""
         return self.tree() / "usr" / "src" / f"fuse3-{self.version}"
 
+    def inside(self, out: Path, script: str) -> subprocess.CompletedProcess[str]:
+        """Run a shell script as root in the tree, which stays as it is, and return its end.
+
+        ``out`` is /out there, the checkout /checkout, unchangeable.
+        """
+        return subprocess.run(
+            [RIG, "inside", self.tree(), out, f"{CHECKOUT}=/checkout", "--", "sh", "-ec", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
 
 SUITES = (Suite("bookworm", "3.14.0"), Suite("trixie", "3.17.2"), Suite("sid", "3.18.3"))
+
+
+def import_library(output: Path, source: Path) -> subprocess.CompletedProcess[str]:
+    """Run import.py and return its end."""
+    return subprocess.run(
+        [sys.executable, IMPORT, output, source],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )

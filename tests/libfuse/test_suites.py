@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The tuned libfuse3 of each suite: imported, built, compared, and run by that suite's servers."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.libfuse.suites import IMPORT, SUITES, Suite, import_library
+
+_EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.version)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Suite], tuple[Path, str]]:
+    """Return where a suite's library was built, and what building said; made at the first call."""
+
+    @cache
+    def of(suite: Suite) -> tuple[Path, str]:
+        out = tmp_path_factory.mktemp("libfuse") / suite.name
+        out.mkdir()
+        done = import_library(out / "source", suite.source())
+        assert done.returncode == 0, done.stderr
+        script = "/checkout/libfuse/build.sh /out/source /out/new"
+        ended = suite.inside(out, script)
+        assert ended.returncode == 0, ended.stdout[-6000:]
+        return out, ended.stdout
+
+    return of
+
+
+@_EVERY
+def test_builds_and_passes_libfuses_own_tests(
+    suite: Suite, built: Callable[[Suite], tuple[Path, str]]
+) -> None:
+    """build.sh compares the symbols, too: it ends in an error where they differ."""
+    out, said = built(suite)
+    assert not re.findall(r".*lib/tuned/.*warning.*", said)
+    assert list(out.glob("new/usr/lib/*/fusetune/libfuse3.so.?"))
+
+
+@_EVERY
+def test_servers(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> None:
+    """inside/ runs in the tree, in a mount namespace of its own."""
+    out, _ = built(suite)
+    script = """
+        mount -t sysfs sysfs /sys
+        mount -t tmpfs tmpfs /tmp
+        mknod -m 666 /run/fuse c 10 229
+        mount --bind /run/fuse /dev/fuse
+        make -s -C /checkout/mirrorfs BUILD=/out
+        cd /checkout
+        exec python3 -B -m pytest -q tests/libfuse/inside
+    """
+    ended = suite.inside(out, script)
+    assert ended.returncode == 0, ended.stdout[-12000:]
+
+
+@_EVERY
+def test_a_symbol_more_is_an_error(
+    suite: Suite, built: Callable[[Suite], tuple[Path, str]], tmp_path: Path
+) -> None:
+    out, _ = built(suite)
+    shutil.copytree(out / "source", tmp_path / "source", symlinks=True)
+    versions = tmp_path / "source" / "lib" / "fuse_versionscript"
+    text = versions.read_text()
+    versions.write_text(text.replace("global:", "global:\n\t\ttuned_name;", 1))
+    script = "TESTS=no /checkout/libfuse/build.sh /out/source /out/new"
+    ended = suite.inside(tmp_path, f"touch /out/source/lib/meson.build; {script}")
+    assert ended.returncode == 1
+    assert re.search(r"^> .*tuned_name", ended.stdout, re.M), ended.stdout[-3000:]
+    assert not (tmp_path / "new").exists()
+
+
+def _refused(ours: Path, output: Path, source: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, ours / "libfuse" / "import.py", output, source],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert not output.exists()
+    assert done.stderr.startswith("import.py: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    """A copy of what is imported from and by, to be broken."""
+    root = IMPORT.parents[1]
+    shutil.copytree(root / "libfuse", tmp_path / "ours" / "libfuse")
+    hooks = tmp_path / "ours" / "dkms" / "fusetuned"
+    hooks.mkdir(parents=True)
+    shutil.copy(root / "dkms" / "fusetuned" / "hooks.py", hooks)
+    return tmp_path / "ours"
+
+
+@_EVERY
+@pytest.mark.parametrize("script", ["session", "mount", "loop"])
+def test_a_hook_that_did_not_land_is_refused(
+    suite: Suite, script: str, ours: Path, tmp_path: Path
+) -> None:
+    """The rule's last place to match becomes one that there is not; spatch does not mind."""
+    rules = ours / "libfuse" / "rules" / f"{script}.cocci"
+    lines = rules.read_text().splitlines()
+    added = max(number for number, line in enumerate(lines) if line.startswith("+"))
+    lines[added] = lines[added].replace("tuned_", "other_")
+    rules.write_text("\n".join([*lines, ""]))
+    assert " is in {" in _refused(ours, tmp_path / "output", suite.source())
+
+
+def test_another_source_is_refused(ours: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "meson.build").write_text("project('libfuse3', ['c'], version: '3.16.1')\n")
+    assert "libfuse 3.16 is not supported" in _refused(ours, tmp_path / "output", source)
+    (source / "meson.build").write_text("project('other')\n")
+    assert "not that of libfuse3" in _refused(ours, tmp_path / "output", source)
