@@ -10,6 +10,8 @@ TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-ven
 	libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
 KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap qemu-system-x86 tar util-linux xz-utils
+LIBFUSE_PACKAGES = coccinelle dpkg-dev mmdebstrap util-linux
+FUZZ_PACKAGES = clang
 BENCH_PACKAGES = python3-optuna
 
 PREFIX = /usr
@@ -17,7 +19,7 @@ MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps demo check lint install test test-versions test-system test-kernel \
-	bench bench-search clean
+	test-libfuse fuzz bench bench-search clean
 
 all: $(MIRRORFS)
 
@@ -78,6 +80,17 @@ test-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
 	nice $(PYTHON) -m pytest tests/kernel
 
+# The tuned libfuse3: made from the sources of three Debian suites, built there, run by their servers.
+test-libfuse: test-deps
+	$(call install,$(LIBFUSE_PACKAGES))
+	nice $(PYTHON) -m pytest tests/libfuse --ignore tests/libfuse/inside
+
+# Its parsers, with what a fuzzer makes up, for FUZZ_SECONDS each.
+FUZZ_SECONDS = 60
+fuzz:
+	$(call install,$(FUZZ_PACKAGES))
+	$(MAKE) -C tests/libfuse/fuzz SECONDS=$(FUZZ_SECONDS)
+
 bench: $(MIRRORFS) test-deps
 	$(call install,$(SYSTEM_PACKAGES))
 	$(PYTHON) -m tests.bench
@@ -110,6 +123,10 @@ install:
 	install -d $(DESTDIR)$(PREFIX)/bin
 	printf '%s\n' "$$LAUNCHER" >$(DESTDIR)$(PREFIX)/bin/fusetune
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/fusetune
+	install -d $(DESTDIR)$(PREFIX)/sbin
+	printf '%s\n' "$$LAUNCHER" | sed 's/fusetune.cli/fusetune.mount_helper/' \
+		>$(DESTDIR)$(PREFIX)/sbin/mount.fusetune
+	chmod 755 $(DESTDIR)$(PREFIX)/sbin/mount.fusetune
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
 	$(call put,$(PREFIX)/share/man/man8) man/*.8
 	$(call put,$(PREFIX)/lib/systemd/system) systemd/*.service systemd/*.timer

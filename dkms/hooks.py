@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Hooks put into sources of others, and the check that each is where it belongs.
 
-For `import.py` here and of libfuse/. Rules are read from a rules.toml, which says what they are.
+For `import.py` here and for libfuse/import_libfuse.py; each one's rules.toml says what rules are.
 """
 
 import re

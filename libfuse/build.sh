@@ -3,7 +3,7 @@
 #
 # build.sh SOURCE DESTDIR
 #
-# Builds the tuned libfuse3 in SOURCE, which import.py made, by the
+# Builds the tuned libfuse3 in SOURCE, which import_libfuse.py made, by the
 # distribution's own rules and so with its flags; runs libfuse's own tests
 # where there is a /dev/fuse; and installs the library to
 # DESTDIR/usr/lib/TRIPLET/fusetune. Its exported symbols and their versions
@@ -35,7 +35,8 @@ abidiff "$stock" "$stripped"
 
 if [[ ${TESTS-} != no && -e /dev/fuse ]]; then
 	if [[ -e test/run-tests.py ]]; then
-		test/run-tests.py --build-dir "$build"
+		# Where there is no user session, the runner is not to look for one.
+		FUSE_TESTS_UNDER_SCOPE=1 test/run-tests.py --build-dir "$build" --run-dir "$(mktemp -d)"
 	else
 		(cd "$build" && python3 -m pytest -q -p no:cacheprovider test)
 	fi

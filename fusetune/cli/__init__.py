@@ -30,6 +30,8 @@ COMMANDS = {
     "report": "Report on every mount, for people and for monitoring.",
     "watch": "Set what is kept on mounts as they appear; udev starts it.",
     "bench": "Measure a mount as it is, or what FUSE can do on this host.",
+    "run": "Run a program with the tuned libfuse.",
+    "lib": "Tell who uses the tuned libfuse; make services, or the host, use it.",
     "doctor": "Tell what limits FUSE on this host, and the remedies.",
 }
 

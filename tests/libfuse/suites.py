@@ -10,7 +10,7 @@ from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
 RIG = CHECKOUT / "tests" / "kernel" / "rig.sh"
-IMPORT = CHECKOUT / "libfuse" / "import.py"
+IMPORT = CHECKOUT / "libfuse" / "import_libfuse.py"
 _PACKAGES = ("abigail-tools", "fuse3", "libfuse3-dev", "sshfs", "openssh-sftp-server", "strace")
 _HOOKS = (
     "DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends build-dep fuse3",
@@ -61,7 +61,7 @@ SUITES = (Suite("bookworm", "3.14.0"), Suite("trixie", "3.17.2"), Suite("sid", "
 
 
 def import_library(output: Path, source: Path) -> subprocess.CompletedProcess[str]:
-    """Run import.py and return its end."""
+    """Run import_libfuse.py and return its end."""
     return subprocess.run(
         [sys.executable, IMPORT, output, source],
         capture_output=True,

@@ -142,7 +142,11 @@ def test_clone_fd_gives_threads_devices_of_their_own(environment: str, devices: 
 
 @pytest.mark.parametrize(
     ("environment", "spliced"),
-    [("max_pages=64,splice=off", set()), ("max_pages=64,splice=read", {"in"}), ("max_pages=64,splice=read+write+move", {"in", "out"})],
+    [
+        ("max_pages=64,splice=off", set()),
+        ("max_pages=64,splice=read", {"in"}),
+        ("max_pages=64,splice=read+write+move", {"in", "out"}),
+    ],
 )
 def test_splice(environment: str, spliced: set[str]) -> None:
     """Which way data moves between device and pipe: strace tells by the order of arguments."""
@@ -199,9 +203,12 @@ def test_what_is_wrong_is_refused(environment: str, why: str) -> None:
 
 
 def test_a_wrong_argument_is_refused() -> None:
-    with scratch() as (source, point), pytest.raises(RuntimeError, match="max_pages=x takes"):
-        with serve(command("hello", source, point), point, options="max_pages=x"):
-            pass
+    with (
+        pytest.raises(RuntimeError, match="max_pages=x takes"),
+        scratch() as (source, point),
+        serve(command("hello", source, point), point, options="max_pages=x"),
+    ):
+        pass
 
 
 def test_without_the_module_tuned_is_stock_with_one_line() -> None:
@@ -258,7 +265,9 @@ def test_the_most_specific_section_counts(sections: Path) -> None:
     assert background("", "") == 40
     (sections / "a.toml").unlink()
     assert background("", "") == 30
-    (sections / "b.toml").write_text('[[mount]]\nfstype="fuse.hello"\noptions="max_background=20"\n')
+    (sections / "b.toml").write_text(
+        '[[mount]]\nfstype="fuse.hello"\noptions="max_background=20"\n'
+    )
     assert background("", "") == 20
     (sections / "b.toml").write_text('[[mount]]\nserver="hell"\noptions="max_background=20"\n')
     assert background("", "") == 0  # the kernel's choice
@@ -318,7 +327,7 @@ def test_privileged_programs_take_neither(sections: Path) -> None:
             privileged.chmod(mode)
             with scratch() as (_, point):
                 os.chown(point, 65534, 65534)
-                words = [*_NOBODY, privileged, "-f", "-d", point]
+                words: list[str | Path] = [*_NOBODY, privileged, "-f", "-d", point]
                 environment = "max_background=11"
                 with serve(words, point, tuned=False, environment=environment) as served:
                     wait_for(lambda: "max_background" in served.answered_init(), "INIT")

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.libfuse.inside.served import LIBRARY, STRACE, TUNED, command, scratch, serve, write_direct
+from tests.libfuse.inside.served import (
+    LIBRARY,
+    STRACE,
+    TUNED,
+    command,
+    scratch,
+    serve,
+    write_direct,
+)
 
 _SERVERS = ("passthrough", "passthrough_fh", "passthrough_ll", "passthrough_hp", "sshfs")
 _EVERY = pytest.mark.parametrize("server", _SERVERS)
@@ -101,10 +109,11 @@ def test_direct_io_bypasses_the_page_cache(server: str) -> None:
             (source / "file").write_bytes(b"r" * _PIECE)
             options = unspliced(server, environment)
             with serve(debug(server, source, point), point, environment=options) as served:
-                with (point / "file").open("rb", buffering=0) as stream:
-                    for _ in range(3):
-                        assert os.pread(stream.fileno(), _PIECE, 0) == b"r" * _PIECE
-                    counts.append(len(served.asked("READ")))
+                fd = os.open(point / "file", os.O_RDONLY)
+                for _ in range(3):
+                    assert os.pread(fd, _PIECE, 0) == b"r" * _PIECE
+                os.close(fd)
+                counts.append(len(served.asked("READ")))
     assert counts == [1, 3]
 
 
@@ -124,7 +133,9 @@ def test_direct_io_does_not_end_passthrough() -> None:
     """A file that the kernel reads by itself stays so."""
     with scratch() as (source, point):
         (source / "file").write_bytes(b"r" * _PIECE)
-        words = [word for word in debug("passthrough_hp", source, point) if "nopass" not in str(word)]
+        words = [
+            word for word in debug("passthrough_hp", source, point) if "nopass" not in str(word)
+        ]
         with serve(words, point, environment="direct_io") as served:
             assert (point / "file").read_bytes() == b"r" * _PIECE
             assert (len(served.asked("OPEN")), served.asked("READ")) == (1, [])

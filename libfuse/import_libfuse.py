@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Make the source of the tuned libfuse3 from a distribution's own.
 
-    import.py OUTPUT SOURCE
+    import_libfuse.py OUTPUT SOURCE
 
 SOURCE is the distribution's source tree of fuse3, its patches applied (what `apt-get source fuse3`
 leaves), which stays as it is. OUTPUT is made anew: that tree with our files and hooks in it, as
@@ -61,7 +61,7 @@ def main() -> int:
     try:
         series = make(Path(sys.argv[1]).absolute(), Path(sys.argv[2]))
     except (Refused, OSError) as error:
-        print(f"import.py: {error}", file=sys.stderr)
+        print(f"import_libfuse.py: {error}", file=sys.stderr)
         return 1
     print(f"{sys.argv[1]}: {series}")
     return 0
