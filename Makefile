@@ -11,7 +11,7 @@ TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-ven
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
 KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap qemu-system-x86 tar util-linux xz-utils
 LIBFUSE_PACKAGES = coccinelle dpkg-dev mmdebstrap util-linux
-FUZZ_PACKAGES = clang
+FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
 
 PREFIX = /usr

@@ -162,10 +162,10 @@ static int path_matches(const char *pattern, const char *path)
 		if (!again_path)
 			return 0;
 		again_path = strchr(again_path, '/');
-		if (!again_path++)
+		if (!again_path)
 			return 0;
 		pattern = again_pattern;
-		path = again_path;
+		path = ++again_path;
 	}
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Any bytes as an option: taken within its range or not at all, and adding it changes no other.
+ * Any bytes as an option: taken within its range or not at all; added where
+ * it is not given, and nowhere else.
  */
 #include "options.h"
 
@@ -9,22 +10,26 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct tuned_options before = { 0 }, after, more = { 0 };
-	const char *wrong;
+	struct tuned_options none = { 0 }, taken = { 0 }, added = { 0 }, full, same;
+	const char *wrong = tuned_take(&taken, (const char *)data, size);
 
-	before.given = size ? data[0] : 0;
-	after = before;
-	wrong = tuned_take(&after, (const char *)data, size);
-	if (wrong)
-		assert(!memcmp(&before, &after, sizeof(after)));
-	else
-		assert(after.given && after.given < 1U << TUNED_OPTIONS);
-	if (TUNED_GIVEN(&after, TUNED_SPLICE))
-		assert(after.value[TUNED_SPLICE] <= 7);
-	if (after.given != before.given && TUNED_GIVEN(&after, TUNED_MAX_PAGES))
-		assert(before.given & 1 || after.value[TUNED_MAX_PAGES] - 1 < 65535);
-	tuned_add(&more, &after);
-	assert(!memcmp(&more, &after, sizeof(more)) || after.given != more.given ||
-	       !memcmp(more.value, after.value, sizeof(more.value)));
+	if (wrong) {
+		assert(*wrong && !memcmp(&taken, &none, sizeof(none)));
+		return 0;
+	}
+	assert(taken.given && taken.given < 1U << TUNED_OPTIONS);
+	assert(!(taken.given & (taken.given - 1)));
+	if (TUNED_GIVEN(&taken, TUNED_MAX_PAGES))
+		assert(taken.value[TUNED_MAX_PAGES] - 1 < 65535);
+	if (TUNED_GIVEN(&taken, TUNED_MAX_WRITE))
+		assert(taken.value[TUNED_MAX_WRITE] >= 4096);
+	if (TUNED_GIVEN(&taken, TUNED_SPLICE))
+		assert(taken.value[TUNED_SPLICE] <= 7);
+	tuned_add(&added, &taken);
+	assert(!memcmp(&added, &taken, sizeof(added)));
+	memset(&full, 0xff, sizeof(full));
+	same = full;
+	tuned_add(&full, &taken);
+	assert(!memcmp(&full, &same, sizeof(full)));
 	return 0;
 }
