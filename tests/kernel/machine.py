@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kernel.suites import MODULES, RIG, SUITES, USERLAND, Suite, import_module
+from tests.libfuse.suites import library
 from tests.native.mirror import CHECKOUT
 
 #: Seconds: emulated machines are some ten times slower than the host.
@@ -118,6 +119,7 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> Path:
         shutil.copy(path, copy)
     (checkout / "build").mkdir()
     build_mirrorfs(checkout / "build")
+    shutil.copytree(library(USERLAND.name), checkout / "build" / "libfuse")
     (stage / "start").write_text(_START.format(checks=" ".join(checks)))
     image = scratch / "stage.ext4"
     make: list[str | Path] = [

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The Debian suites whose libfuse3 is supported, each as a tree with its sources and compiler."""
 
+import hashlib
+import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,3 +72,41 @@ def import_library(output: Path, source: Path) -> subprocess.CompletedProcess[st
         timeout=120,
         check=False,
     )
+
+
+def build(suite: Suite, out: Path, tests: str) -> str:
+    """Import and build a suite's library below ``out``/new; return what was said.
+
+    ``tests``: "yes" runs libfuse's own, too. Raises RuntimeError with what was said.
+    """
+    done = import_library(out / "source", suite.source())
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    # libfuse's tests compare inode numbers, which the tree's overlay changes.
+    script = "mount -t tmpfs tmpfs /tmp\n" + (
+        f"TESTS={tests} /checkout/libfuse/build.sh /out/source /out/new"
+    )
+    ended = suite.inside(out, script)
+    if ended.returncode:
+        raise RuntimeError(ended.stdout[-8000:])
+    return ended.stdout
+
+
+def library(name: str) -> Path:
+    """Return a folder with the library of the suite of this name, built first if it changed."""
+    suite = next(suite for suite in SUITES if suite.name == name)
+    files = [CHECKOUT / "dkms" / "fusetuned" / "hooks.py"]
+    files += [path for path in (CHECKOUT / "libfuse").rglob("*") if path.is_file()]
+    made_from = hashlib.sha256()
+    for path in sorted(files):
+        made_from.update(path.read_bytes())
+    tree = suite.tree()
+    kept = tree.with_name(f"{tree.name}-{made_from.hexdigest()[:12]}.library")
+    if not kept.exists():
+        for old in tree.parent.glob(f"{tree.name}-*.library"):
+            shutil.rmtree(old)
+        with tempfile.TemporaryDirectory(prefix="libfuse-") as scratch:
+            build(suite, Path(scratch), "no")
+            (folder,) = Path(scratch).glob("new/usr/lib/*/fusetune")
+            shutil.copytree(folder, kept)
+    return kept

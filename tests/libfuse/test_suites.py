@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.libfuse.suites import IMPORT, SUITES, Suite, import_library
+from tests.libfuse.suites import IMPORT, SUITES, Suite, build
 
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.version)
 
@@ -24,13 +24,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Suite], tuple[P
     def of(suite: Suite) -> tuple[Path, str]:
         out = tmp_path_factory.mktemp("libfuse") / suite.name
         out.mkdir()
-        done = import_library(out / "source", suite.source())
-        assert done.returncode == 0, done.stderr
-        # libfuse's tests compare inode numbers, which the tree's overlay changes.
-        script = "mount -t tmpfs tmpfs /tmp; /checkout/libfuse/build.sh /out/source /out/new"
-        ended = suite.inside(out, script)
-        assert ended.returncode == 0, ended.stdout[-6000:]
-        return out, ended.stdout
+        return out, build(suite, out, "yes")
 
     return of
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.kernel.guest import f2fs, options, pages, writes
+from tests.kernel.guest import f2fs, library, options, pages, writes
 from tests.kernel.guest import module as module_checks
 from tests.kernel.guest.rig import run, set_pipe_limit
 from tests.native.mirror import unmount
@@ -44,7 +44,7 @@ def checks() -> dict[str, Callable[[], None]]:
     """Return all checks by name, in order."""
     return {
         name: check
-        for module in (module_checks, pages, options, writes, f2fs)
+        for module in (module_checks, pages, options, writes, f2fs, library)
         for name, check in vars(module).items()
         if name.startswith("check_")
     }
