@@ -16,6 +16,16 @@ from tests.libfuse.suites import IMPORT, SUITES, Suite, build
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.version)
 
 
+_INSIDE = """
+        mount -t sysfs sysfs /sys
+        mount -t tmpfs tmpfs /tmp
+        mknod -m 666 /run/fuse c 10 229
+        mount --bind /run/fuse /dev/fuse
+        make -s -C /checkout/mirrorfs BUILD=/out
+        cd /checkout
+        python3 -B -m pytest -q tests/libfuse/inside"""
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Suite], tuple[Path, str]]:
     """Return where a suite's library was built, and what building said; made at the first call."""
@@ -43,14 +53,21 @@ def test_builds_and_passes_libfuses_own_tests(
 def test_servers(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> None:
     """inside/ runs in the tree, in a mount namespace of its own."""
     out, _ = built(suite)
-    script = """
-        mount -t sysfs sysfs /sys
-        mount -t tmpfs tmpfs /tmp
-        mknod -m 666 /run/fuse c 10 229
-        mount --bind /run/fuse /dev/fuse
-        make -s -C /checkout/mirrorfs BUILD=/out
-        cd /checkout
-        exec python3 -B -m pytest -q tests/libfuse/inside
+    ended = suite.inside(out, _INSIDE)
+    assert ended.returncode == 0, ended.stdout[-12000:]
+
+
+@_EVERY
+def test_sanitized(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> None:
+    """Each option once more, with every access and leak of library and server watched."""
+    out, _ = built(suite)
+    script = f"""
+        meson setup -Db_sanitize=address,undefined -Db_lundef=false -Dudevrulesdir=/tmp \\
+            --default-library=static -Dtests=false -Dutils=false /out/sanitized /out/source
+        ninja -C /out/sanitized
+        export EXAMPLES=/out/sanitized/example
+        export UBSAN_OPTIONS=halt_on_error=1
+        {_INSIDE}/test_options.py -k 'not mirrorfs and not privileged and not in_flight'
     """
     ended = suite.inside(out, script)
     assert ended.returncode == 0, ended.stdout[-12000:]

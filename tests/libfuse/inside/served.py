@@ -16,7 +16,8 @@ from tests.native.mirror import PATIENCE, mounted_at, unmount, wait_for
 OUT = Path("/out")
 TUNED = next(OUT.glob("new/usr/lib/*/fusetune"))
 LIBRARY = next(TUNED.iterdir())
-EXAMPLES = next(OUT.glob("source/obj-*/example"))
+#: Another build of them, for the sanitizers, may be named.
+EXAMPLES = Path(os.environ.get("EXAMPLES") or next(OUT.glob("source/obj-*/example")))
 MIRRORFS = OUT / "mirrorfs"
 ENVIRONMENT = "FUSETUNE_OPTIONS"
 
@@ -181,6 +182,8 @@ def serve(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(PATIENCE)
+        said = log.read_text(errors="replace")
+        assert not re.search(r"Sanitizer|runtime error", said), said
 
 
 def refused(words: Sequence[str | Path], point: Path, environment: str) -> str:
