@@ -120,13 +120,20 @@ def ours(tmp_path: Path) -> Path:
 def test_a_hook_that_did_not_land_is_refused(
     suite: Suite, script: str, ours: Path, tmp_path: Path
 ) -> None:
-    """The rule's last place to match becomes one that there is not; spatch does not mind."""
+    """What the rules add is not what it should be; spatch does not mind."""
     rules = ours / "libfuse" / "rules" / f"{script}.cocci"
     lines = rules.read_text().splitlines()
-    added = max(number for number, line in enumerate(lines) if line.startswith("+"))
-    lines[added] = lines[added].replace("tuned_", "other_")
-    rules.write_text("\n".join([*lines, ""]))
+    changed = [line.replace("tuned_", "other_") if line[:1] == "+" else line for line in lines]
+    rules.write_text("\n".join([*changed, ""]))
     assert " is in {" in _refused(ours, tmp_path / "output", suite.source())
+
+
+@_EVERY
+def test_a_hook_in_another_place_is_refused(suite: Suite, ours: Path, tmp_path: Path) -> None:
+    rules = ours / "libfuse" / "rules.toml"
+    rules.write_text(rules.read_text().replace("lowlevel.c fuse_reply_open", "lowlevel.c other"))
+    said = _refused(ours, tmp_path / "output", suite.source())
+    assert "fuse_lowlevel.c fuse_reply_open" in said
 
 
 def test_another_source_is_refused(ours: Path, tmp_path: Path) -> None:
