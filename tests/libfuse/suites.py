@@ -95,7 +95,7 @@ def build(suite: Suite, out: Path, tests: str) -> str:
 def library(name: str) -> Path:
     """Return a folder with the library of the suite of this name, built first if it changed."""
     suite = next(suite for suite in SUITES if suite.name == name)
-    files = [CHECKOUT / "dkms" / "fusetuned" / "hooks.py"]
+    files = [CHECKOUT / "dkms" / "hooks.py"]
     files += [path for path in (CHECKOUT / "libfuse").rglob("*") if path.is_file()]
     made_from = hashlib.sha256()
     for path in sorted(files):

@@ -109,9 +109,9 @@ def ours(tmp_path: Path) -> Path:
     """A copy of what is imported from and by, to be broken."""
     root = IMPORT.parents[1]
     shutil.copytree(root / "libfuse", tmp_path / "ours" / "libfuse")
-    hooks = tmp_path / "ours" / "dkms" / "fusetuned"
-    hooks.mkdir(parents=True)
-    shutil.copy(root / "dkms" / "fusetuned" / "hooks.py", hooks)
+    hooks = tmp_path / "ours" / "dkms"
+    hooks.mkdir()
+    shutil.copy(root / "dkms" / "hooks.py", hooks)
     return tmp_path / "ours"
 
 
