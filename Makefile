@@ -83,7 +83,7 @@ test-kernel: test-deps
 # The tuned libfuse3: made from the sources of three Debian suites, built there, run by their servers.
 test-libfuse: test-deps
 	$(call install,$(LIBFUSE_PACKAGES))
-	nice $(PYTHON) -m pytest tests/libfuse --ignore tests/libfuse/inside
+	nice $(PYTHON) -m pytest tests/libfuse
 
 # Its parsers, with what a fuzzer makes up, for FUZZ_SECONDS each.
 FUZZ_SECONDS = 60

@@ -83,7 +83,7 @@ def test_a_symbol_more_is_an_error(
     text = versions.read_text()
     versions.write_text(text.replace("global:", "global:\n\t\ttuned_name;", 1))
     script = "TESTS=no /checkout/libfuse/build.sh /out/source /out/new"
-    ended = suite.inside(tmp_path, f"touch /out/source/lib/meson.build; {script}")
+    ended = suite.inside(tmp_path, script)
     assert ended.returncode == 1
     assert re.search(r"^> .*tuned_name", ended.stdout, re.M), ended.stdout[-3000:]
     assert not (tmp_path / "new").exists()
