@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The Debian suites whose libfuse3 is supported, each as a tree with its sources and compiler."""
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -102,11 +103,13 @@ def library(name: str) -> Path:
         made_from.update(path.read_bytes())
     tree = suite.tree()
     kept = tree.with_name(f"{tree.name}-{made_from.hexdigest()[:12]}.library")
-    if not kept.exists():
-        for old in tree.parent.glob(f"{tree.name}-*.library"):
-            shutil.rmtree(old)
-        with tempfile.TemporaryDirectory(prefix="libfuse-") as scratch:
-            build(suite, Path(scratch), "no")
-            (folder,) = Path(scratch).glob("new/usr/lib/*/fusetune")
-            shutil.copytree(folder, kept)
+    with tree.with_name(f"{tree.name}.library.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            for old in tree.parent.glob(f"{tree.name}-*.library"):
+                shutil.rmtree(old)
+            with tempfile.TemporaryDirectory(prefix="libfuse-") as scratch:
+                build(suite, Path(scratch), "no")
+                (folder,) = Path(scratch).glob("new/usr/lib/*/fusetune")
+                shutil.copytree(folder, kept)
     return kept

@@ -14,6 +14,14 @@ _USES = {"mirrorfs": "stock", "sshfs": "stock", "passthrough_ll": "stock", "bind
 _FOLDERS = list(Path("/usr/lib").glob("*/fusetune/libfuse3.so.?"))
 
 
+def words_of(pid: int) -> str:
+    """Return a process's command line, none if it ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 @pytest.mark.parametrize("server", _USES)
 def test_status(server: str, fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> None:
     lacking = missing(server)
@@ -25,8 +33,7 @@ def test_status(server: str, fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
         assert os.listdir(point) == []  # by now what it forks has become another program
         found = fusetune.json("lib", "status")["servers"]
         # Others may serve on this host, too.
-        words = {one["pid"]: Path(f"/proc/{one['pid']}/cmdline").read_text() for one in found}
-    (ours,) = (one for one in found if str(point) in words[one["pid"]])
+        (ours,) = (one for one in found if str(point) in words_of(one["pid"]))
     assert os.path.basename(ours["program"]) == server
     assert ours["uses"] == _USES[server]
     assert "libfuse" in ours["library"]
