@@ -106,8 +106,6 @@ def library(name: str) -> Path:
     with tree.with_name(f"{tree.name}.library.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kept.exists():
-            for old in tree.parent.glob(f"{tree.name}-*.library"):
-                shutil.rmtree(old)
             with tempfile.TemporaryDirectory(prefix="libfuse-") as scratch:
                 build(suite, Path(scratch), "no")
                 (folder,) = Path(scratch).glob("new/usr/lib/*/fusetune")
