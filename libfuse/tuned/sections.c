@@ -5,7 +5,6 @@
  */
 #include "options.h"
 
-#include <fnmatch.h>
 #include <string.h>
 
 /* Longest key, pattern and value, with their NUL. */
@@ -93,6 +92,86 @@ static int read_bare(struct text *line)
 	return line->at > start ? 0 : -1;
 }
 
+/* One character of UTF-8; a byte that is none stands for itself. */
+static uint32_t take_char(const char **text)
+{
+	const unsigned char *c = (const unsigned char *)*text;
+	unsigned int more = *c >= 0xf0 ? 3 : *c >= 0xe0 ? 2 : *c >= 0xc0 ? 1 : 0;
+	uint32_t value = more ? *c & (0x3f >> more) : *c;
+	unsigned int i;
+
+	for (i = 1; i <= more; i++) {
+		if ((c[i] & 0xc0) != 0x80) {
+			more = 0;
+			value = *c;
+			break;
+		}
+		value = value << 6 | (c[i] & 0x3f);
+	}
+	*text += more + 1;
+	return value;
+}
+
+/* Where the bracket expression ends that begins before this; NULL if it does not. */
+static const char *bracket_close(const char *inside)
+{
+	if (*inside == '!')
+		inside++;
+	if (*inside == ']')
+		inside++;
+	return strchr(inside, ']');
+}
+
+static int in_bracket(const char *inside, const char *close, uint32_t c)
+{
+	int negated = *inside == '!', found = 0;
+
+	inside += negated;
+	while (inside < close) {
+		uint32_t low = take_char(&inside), high = low;
+
+		if (*inside == '-' && inside + 1 < close) {
+			inside++;
+			high = take_char(&inside);
+		}
+		found |= low <= c && c <= high;
+	}
+	return found != negated;
+}
+
+/* As Python's fnmatchcase(), whatever the locale; only the last * is tried again. */
+static int matches_glob(const char *pattern, const char *text)
+{
+	const char *star = NULL, *again = NULL;
+
+	for (;;) {
+		const char *p = pattern, *t = text;
+
+		if (*p == '*') {
+			star = ++pattern;
+			again = text;
+			continue;
+		}
+		if (!*p && !*t)
+			return 1;
+		if (*p && *t) {
+			uint32_t want = take_char(&p), have = take_char(&t);
+			const char *close = want == '[' ? bracket_close(p) : NULL;
+
+			if (close ? in_bracket(p, close, have) : want == '?' || want == have) {
+				pattern = close ? close + 1 : p;
+				text = t;
+				continue;
+			}
+		}
+		if (!again || !*again)
+			return 0;
+		take_char(&again);
+		pattern = star;
+		text = again;
+	}
+}
+
 /* The end of a bracket expression that begins here; the bracket itself if it has none. */
 static const char *bracket_end(const char *pattern)
 {
@@ -154,7 +233,7 @@ static int path_matches(const char *pattern, const char *path)
 				return 1;
 			continue;
 		}
-		if (pattern && path && !fnmatch(want, have, FNM_NOESCAPE)) {
+		if (pattern && path && matches_glob(want, have)) {
 			pattern = *rest ? rest + 1 : NULL;
 			path = *left ? left + 1 : NULL;
 			continue;
@@ -180,11 +259,11 @@ static int section_matches(int which, const char *pattern, const struct tuned_ab
 	if (value == about->path)
 		return path_matches(pattern, value);
 	if (value != about->server)
-		return !fnmatch(pattern, value, FNM_NOESCAPE);
+		return matches_glob(pattern, value);
 	if (strchr(pattern, '/'))
 		return path_matches(pattern, value);
 	slash = strrchr(value, '/');
-	return !fnmatch(pattern, slash ? slash + 1 : value, FNM_NOESCAPE);
+	return matches_glob(pattern, slash ? slash + 1 : value);
 }
 
 static void end_section(struct reading *reading, struct tuned_section *best)

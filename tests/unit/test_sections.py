@@ -17,24 +17,32 @@ from fusetune.servers import Servers
 from tests.unit.conftest import CHECKOUT, Tree
 
 _TUNED = CHECKOUT / "libfuse" / "tuned"
-_PARTS = st.sampled_from(
-    ["a", "b", "ab", "a*", "*", "?", "[ab]", "[!a]", "[[]", "**", "é", "[", ""]
-)
-_PATTERNS = st.lists(_PARTS, min_size=1, max_size=4).map("/".join).filter(bool)
 _NAMES = st.lists(st.sampled_from(["a", "b", "ab", "é", "[", "ba"]), min_size=1, max_size=4)
 _PATHS = _NAMES.map(lambda names: "/" + "/".join(names))
-_SECTIONS = st.lists(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "path": _PATTERNS.map(lambda pattern: "/" + pattern),
-            "source": _PATTERNS,
-            "server": _PATTERNS,
-            "fstype": _PATTERNS,
-        },
-    ),
-    max_size=5,
-)
+
+
+def _likes(name: str) -> st.SearchStrategy[str]:
+    """Patterns for one name, most of which match it."""
+    some = [name, name, "*", "?", "[ab]*", "[!z]*", "[[]", "**", "zz", f"{name[:1]}*", f"*{name}"]
+    return st.sampled_from(some)
+
+
+def _patterns(value: str) -> st.SearchStrategy[str]:
+    """Patterns for a path, or a word, most of which match it."""
+    parts = value.split("/")
+    each = st.tuples(*(st.just(part) if not part else _likes(part) for part in parts))
+    whole = st.sampled_from([value, "*", "**", "/**", f"{value}/**", "/*", f"*{parts[-1]}"])
+    return st.one_of(each.map("/".join), whole, _likes(parts[-1])).filter(bool)
+
+
+@st.composite
+def _cases(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """What is mounted, and sections about it."""
+    about = {key: draw(_PATHS) for key in ("path", "source", "server")}
+    about["fstype"] = "".join(draw(_NAMES))
+    optional = {key: _patterns(value) for key, value in about.items()}
+    section = st.fixed_dictionaries({}, optional=optional)
+    return about, draw(st.lists(section, max_size=6))
 
 
 class _Server(Servers):
@@ -68,18 +76,13 @@ def read(reader: Path, text: str, *about: str) -> str:
 
 
 @settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
-@given(sections=_SECTIONS, path=_PATHS, source=_PATHS, server=_PATHS, fstype=_NAMES.map("".join))
+@given(case=_cases())
 def test_the_same_section_counts(
-    reader: Path,
-    tree: Tree,
-    sections: list[dict[str, str]],
-    path: str,
-    source: str,
-    server: str,
-    fstype: str,
+    reader: Path, tree: Tree, case: tuple[dict[str, str], list[dict[str, str]]]
 ) -> None:
+    about, sections = case
     document = tomlkit.document()
     tables = tomlkit.aot()
     for number, section in enumerate(sections, 1):
@@ -89,11 +92,11 @@ def test_the_same_section_counts(
     document["mount"] = tables
     text = tomlkit.dumps(document)
     tree.write("etc/mounts.d/x.toml", text if sections else "# none\n")
-    mount = Mount(path, fstype, source, "0:40")
-    matching = list(load(tree.host).matching(mount, _Server(server)))
+    mount = Mount(about["path"], about["fstype"], about["source"], "0:40")
+    matching = list(load(tree.host).matching(mount, _Server(about["server"])))
     ranked = max(enumerate(matching), key=lambda pair: (pair[1].rank, pair[0]), default=None)
     expected = ranked[1].options if ranked else ""
-    said = read(reader, text if sections else "# none\n", path, source, server, fstype)
+    said = read(reader, text if sections else "# none\n", *about.values())
     assert said == f"0 {expected}"
 
 
