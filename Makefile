@@ -10,7 +10,7 @@ TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-ven
 	libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
 KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap qemu-system-x86 tar util-linux xz-utils
-LIBFUSE_PACKAGES = coccinelle dpkg-dev mmdebstrap util-linux
+LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
 
