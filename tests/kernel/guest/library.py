@@ -46,7 +46,7 @@ def check_library_mounts_by_the_module() -> None:
     """One WRITE and one READ of 4 MiB, which the kernel's own FUSE has on none of these kernels."""
     load()
     set_pipe_limit(8 << 20)
-    with served("tuned,max_pages=1024") as mirror:
+    with served("tuned,max_pages=1024,direct_io") as mirror:
         line = _mount_line(mirror)
         assert " fusetuned.mirrorfs " in line, line
         assert ",max_pages=1024" in line, line
