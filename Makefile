@@ -14,6 +14,8 @@ KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl qemu-system-x86 sparse ta
 ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
+LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
+FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
 
 PREFIX = /usr
@@ -21,7 +23,7 @@ MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps demo check lint install install-dkms test test-versions test-system \
-	test-kernel bench bench-search clean
+	test-kernel test-libfuse fuzz bench bench-search clean
 
 all: $(MIRRORFS)
 
@@ -82,6 +84,17 @@ test-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
 	nice $(PYTHON) -m pytest tests/kernel
 
+# The tuned libfuse3: made from the sources of three Debian suites, built there, run by their servers.
+test-libfuse: test-deps
+	$(call install,$(LIBFUSE_PACKAGES))
+	nice $(PYTHON) -m pytest tests/libfuse
+
+# Its parsers, with what a fuzzer makes up, for FUZZ_SECONDS each.
+FUZZ_SECONDS = 60
+fuzz:
+	$(call install,$(FUZZ_PACKAGES))
+	$(MAKE) -C tests/libfuse/fuzz SECONDS=$(FUZZ_SECONDS)
+
 bench: $(MIRRORFS) test-deps
 	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES))
 	$(PYTHON) -m tests.bench
@@ -114,6 +127,10 @@ install:
 	install -d $(DESTDIR)$(PREFIX)/bin
 	printf '%s\n' "$$LAUNCHER" >$(DESTDIR)$(PREFIX)/bin/fusetune
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/fusetune
+	install -d $(DESTDIR)$(PREFIX)/sbin
+	printf '%s\n' "$$LAUNCHER" | sed 's/fusetune.cli/fusetune.mount_helper/' \
+		>$(DESTDIR)$(PREFIX)/sbin/mount.fusetune
+	chmod 755 $(DESTDIR)$(PREFIX)/sbin/mount.fusetune
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
 	$(call put,$(PREFIX)/share/man/man8) man/*.8
 	$(call put,$(PREFIX)/lib/systemd/system) systemd/*.service systemd/*.timer systemd/*.mount

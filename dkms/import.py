@@ -17,19 +17,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+import hooks
+from hooks import Refused, Rules
 
 _HERE = Path(__file__).resolve().parent
 _OURS = ("dkms.conf", "Kbuild", "tuned")
-
-Rules = dict[str, Any]
-
-
-class Refused(Exception):
-    """The source is not what the rules were written for; the text says in what."""
 
 
 def wanted(rules: Rules) -> tuple[str, ...]:
@@ -64,66 +58,6 @@ def _series(tree: Path) -> str:
     return ".".join(part[1] for part in parts if part)
 
 
-def _for_series(value: Any, series: str) -> Any:
-    """Return a rule's value for ``series``: itself, or its entry in a table of series."""
-    if not isinstance(value, dict):
-        return value
-    if series not in value:
-        raise Refused(f"rules.toml: no entry for {series} in {value}")
-    return value[series]
-
-
-def _replace(folder: Path, rule: Rules, series: str) -> None:
-    """Carry out one [[text]] rule."""
-    times = _for_series(rule["times"], series)
-    path = folder / rule["file"]
-    text = path.read_text() if path.exists() else ""
-    found = text.count(rule["find"])
-    if found != times:
-        raise Refused(f"{series} {rule['file']}: {rule['find']!r} {found} times, not {times}")
-    if times:
-        path.write_text(text.replace(rule["find"], rule["replace"]))
-
-
-def _functions(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and body of each function: kernel style has its braces in column one."""
-    for match in re.finditer(r"^(\w[^;{}]*?)(\w+)\([^;{}]*\)\n\{\n(.*?)^\}", text, re.M | re.S):
-        yield match[2], match[3]
-
-
-def _landed(folder: Path, call: str) -> Counter[str]:
-    """Return how often ``call`` stands where, as ``file.c function``."""
-    found: Counter[str] = Counter()
-    for path in sorted(folder.glob("*.[ch]")):
-        text = path.read_text()
-        found[f"{path.name} -"] = text.count(call)
-        for name, body in _functions(text):
-            times = body.count(call)
-            found[f"{path.name} {name}"] += times
-            found[f"{path.name} -"] -= times
-    return +found
-
-
-def _hook(folder: Path, rule: Rules, series: str) -> None:
-    """Check one [[hook]]: its call is where it belongs, as often as it should, nowhere else."""
-    expected = Counter(_for_series(rule["sites"], series))
-    landed = _landed(folder, rule["call"])
-    if landed != expected:
-        raise Refused(f"{series} {rule['call']!r} is in {dict(landed)}, not {dict(expected)}")
-
-
-def _patch(path: Path, script: Path) -> None:
-    """Apply one semantic patch to one C file.
-
-    spatch succeeds even where nothing matches; given several files, 1.1.1 misses some matches.
-    """
-    command: list[str | Path] = ["spatch", "--very-quiet", "--no-includes", "--in-place"]
-    command += ["--sp-file", script, path]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True)
-    if ran.returncode:
-        raise Refused(f"{script.name}: {ran.stderr.strip()}")
-
-
 def _import(ours: Path, tree: Path, folder: Path, series: str) -> None:
     """Make the folder of one series from the kernel's tree."""
     rules = rules_of(ours)
@@ -136,16 +70,9 @@ def _import(ours: Path, tree: Path, folder: Path, series: str) -> None:
         header = folder / "include" / name
         header.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(tree / there, header)
-    for rule in rules["text"]:
-        _replace(folder, rule, series)
-    for script, files in rules["patches"].items():
-        for name in files:
-            if (folder / name).exists():
-                _patch(folder / name, ours / "rules" / script)
-    for rule in rules["hook"]:
-        _hook(folder, rule, series)
+    hooks.put_in(folder, rules, ours / "rules", series)
     for token in rules["forbidden"]:
-        if left := _landed(folder, token):
+        if left := hooks.landed(folder, token):
             raise Refused(f"{series}: {token} is still in {', '.join(left)}")
 
 

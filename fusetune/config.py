@@ -21,6 +21,7 @@ from typing import Any
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.host import Host
 from fusetune.knobs import LIVE, REMOUNT
+from fusetune.library import check_options
 from fusetune.mounts import Mount, printable
 from fusetune.servers import Servers
 
@@ -60,6 +61,7 @@ class Section:
     """One ``[[mount]]``: ``matches`` by what of `MATCHES`, ``values`` by knob name.
 
     ``leave_alone``: whether such mounts are left alone, None where the section does not say.
+    ``options``: those of the tuned libfuse3, which reads them from the file by itself.
     """
 
     layer: Layer
@@ -68,6 +70,7 @@ class Section:
     values: Mapping[str, int] = field(default_factory=dict)
     origins: Mapping[str, Origin] = field(default_factory=dict)
     leave_alone: bool | None = None
+    options: str | None = None
 
     @property
     def rank(self) -> tuple[Layer, list[tuple[int, int]]]:
@@ -225,7 +228,11 @@ class _Reader:
         if name in known:
             return
         if name in (knob.name for knob in REMOUNT):
-            raise self._wrong(where, f"{name} is settled at mount time: give it to the server")
+            raise self._wrong(
+                where,
+                f"{name} is settled at mount time: give it to the server, or to the tuned libfuse "
+                "by 'options'",
+            )
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
         raise self._wrong(where, f"unknown key {name!r}: {hint}")
@@ -269,10 +276,10 @@ class _Reader:
         matches: dict[str, str] = {}
         values: dict[str, int] = {}
         origins: dict[str, Origin] = {}
-        leave_alone = None
+        leave_alone = options = None
         for key, value in self._items(("mount", number), content):
             where = ("mount", number, key)
-            self._check_known(where, key, (*MATCHES, "leave_alone", *_KNOBS))
+            self._check_known(where, key, (*MATCHES, "leave_alone", "options", *_KNOBS))
             if key in MATCHES:
                 if not isinstance(value, str) or not value:
                     raise self._wrong(where, f"{key} must be a string")
@@ -282,11 +289,24 @@ class _Reader:
                     raise self._wrong(where, f"{key} must be true or false")
                 leave_alone = value
                 origins[key] = self._origin(where)
+            elif key == "options":
+                options = self._options(where, value)
             else:
                 values[key] = self._knob_value(where, key, value)
                 origins[key] = self._origin(where)
         origin = self._origin(("mount", number))
-        return Section(self._layer, origin, matches, values, origins, leave_alone)
+        return Section(self._layer, origin, matches, values, origins, leave_alone, options)
+
+    def _options(self, where: _Where, value: object) -> str:
+        if self._layer != Layer.ADMIN or self._path.parent.name != "mounts.d":
+            raise self._wrong(where, "options belong into /etc/fusetune/mounts.d")
+        if not isinstance(value, str):
+            raise self._wrong(where, "options must be a string")
+        try:
+            check_options(value)
+        except UsageError as error:
+            raise self._wrong(where, f"options: {error}") from error
+        return value
 
     def _knob_value(self, where: _Where, name: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):

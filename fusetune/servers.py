@@ -41,7 +41,7 @@ class Servers:
         self._by_connection.clear()
         self._by_argument.clear()
         for pid in filter(str.isdigit, os.listdir(self._host.path("proc"))):
-            connections = list(_connections(self._host, pid))
+            connections = list(device_connections(self._host, pid))
             if connections:
                 self._note(pid, connections)
         self._looked = True
@@ -60,7 +60,7 @@ class Servers:
                 self._by_argument[os.path.normpath(os.path.join(folder, word))].add(program)
 
 
-def _connections(host: Host, pid: str) -> Iterator[str | None]:
+def device_connections(host: Host, pid: str) -> Iterator[str | None]:
     """Yield, for each /dev/fuse that the process has open, its connection, None if not told."""
     try:
         for fd in os.listdir(host.path(f"proc/{pid}/fd")):

@@ -31,6 +31,8 @@ COMMANDS = {
     "watch": "Set what is kept on mounts as they appear; udev starts it.",
     "bench": "Measure a mount as it is, or what FUSE can do on this host.",
     "module": "Tell the state of the tuned kernel module; build, load, unload it.",
+    "run": "Run a program with the tuned libfuse.",
+    "lib": "Tell who uses the tuned libfuse; make services, or the host, use it.",
     "doctor": "Tell what limits FUSE on this host, and the remedies.",
 }
 

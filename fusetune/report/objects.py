@@ -14,11 +14,14 @@ from fusetune.policy import excluded_reason
 from fusetune.status import KnobState
 
 if TYPE_CHECKING:  # 'list' must not load the search
+    from pathlib import Path
+
     from fusetune.apply import Change
     from fusetune.auto import Candidates, Outcome
     from fusetune.config import Origin
     from fusetune.doctor import Diagnosis
     from fusetune.kept import Expected
+    from fusetune.library import FileChange, Server
     from fusetune.measure import Figure, Measurement
     from fusetune.module import Loaded, Report, State
     from fusetune.mounts import Mount
@@ -416,6 +419,33 @@ def module_object(report: Report, dry_run: bool = False) -> Object:
         "signatures_enforced": report.signing.enforced,
         "enrol": list(report.signing.enrol),
         "modules": [_module(state) for state in report.states],
+    }
+
+
+def lib_status_object(folders: Sequence[Path], servers: Sequence[Server]) -> Object:
+    """Return ``lib status``'s object."""
+    return _schema("lib-status") | {
+        "folders": [str(folder) for folder in folders],
+        "servers": [
+            {
+                "pid": server.pid,
+                "program": server.program,
+                "library": server.library,
+                "uses": server.uses,
+            }
+            for server in servers
+        ],
+    }
+
+
+def lib_change_object(change: FileChange, dry_run: bool) -> Object:
+    """Return the object of ``lib enable`` and ``lib disable``."""
+    return _schema("lib-change") | {
+        "dry_run": dry_run,
+        "file": str(change.path),
+        "before": change.before,
+        "after": change.after,
+        "remedy": change.remedy if change.before != change.after else None,
     }
 
 

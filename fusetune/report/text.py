@@ -352,6 +352,42 @@ def _print_module(module: Object, running: str) -> None:
             _say(f"    see {one['log_file']}")
 
 
+_USES = {
+    "tuned": "the tuned libfuse3",
+    "stock": "the distribution's libfuse3",
+    "libfuse2": "libfuse 2, and cannot use the tuned libfuse3",
+    "none": "no libfuse, and cannot use the tuned one",
+}
+
+
+def print_lib_status(document: Object) -> None:
+    """Print ``lib status``'s object."""
+    folders = document["folders"]
+    _say(f"the tuned libfuse3 is in {', '.join(folders)}" if folders else "no tuned libfuse3 here")
+    _say()
+    _table(
+        ("pid", "program", "uses"),
+        (
+            (str(server["pid"]), server["program"], _USES[server["uses"]])
+            for server in document["servers"]
+        ),
+        right="pid",
+    )
+
+
+def print_lib_change(document: Object) -> None:
+    """Print the object of ``lib enable`` and ``lib disable``."""
+    file, after = document["file"], document["after"]
+    if document["before"] == after:
+        _say(f"{file} is as wanted")
+        return
+    would = "would be " if document["dry_run"] else ""
+    _say(f"{file} {would}{'removed' if after is None else 'written'}")
+    for line in (after or "").splitlines():
+        _say(f"  {line}")
+    _say(f"then: {document['remedy']}")
+
+
 def print_report(document: Object) -> None:
     """Print ``report``'s object: the host, what is not stock on each mount, and findings."""
     host = document["host"]
@@ -422,6 +458,8 @@ PRINTERS: Mapping[str, Callable[..., None]] = {
     "fusetune.bench/1": print_bench,
     "fusetune.bench-suite/1": print_suite,
     "fusetune.doctor/1": print_doctor,
+    "fusetune.lib-status/1": print_lib_status,
+    "fusetune.lib-change/1": print_lib_change,
     "fusetune.report/1": print_report,
     "fusetune.module/1": print_module,
 }

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kernel.suites import MODULES, RIG, SUITES, USERLAND, Suite, import_module
+from tests.libfuse.suites import library
 from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
@@ -139,6 +140,7 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> Path:
     build_mirrorfs(checkout / "build")
     for name, release in CRATES.items():
         shutil.copy(crate(name, release), checkout / "build")
+    shutil.copytree(library(USERLAND.name), checkout / "build" / "libfuse")
     (stage / "start").write_text(_START.format(checks=" ".join(checks)))
     image = scratch / "stage.ext4"
     make: list[str | Path] = [

@@ -79,7 +79,7 @@ def test_help_of_a_command(command: str, here: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: fusetune {command} ")
     assert " ".join(COMMANDS[command].split()) in " ".join(done.stdout.split())
-    assert ("--json" in done.stdout) == (command != "watch")
+    assert ("--json" in done.stdout) == (command not in ("watch", "run", "lib"))
     changing = ("set", "reset", "auto", "apply", "save", "forget", "module")
     assert ("--dry-run" in done.stdout) == (command in changing)
 
@@ -190,6 +190,8 @@ def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path, 
         "doctor": None,
         "watch": None,
         "module": None,
+        "run": None,
+        "lib": None,
         "set": ["set", f"{tmp_path}/absent", "max_ratio=1"],
     }.get(command, [command, f"{tmp_path}/absent"])
     if words is None:

@@ -17,6 +17,7 @@ from fusetune.config import Origin
 from fusetune.doctor import Diagnosis, Feature, Finding
 from fusetune.kept import Expected
 from fusetune.knobs import LIVE, SYSTEM
+from fusetune.library import FileChange, Server
 from fusetune.measure import Measurement, summarise
 from fusetune.module import KINDS, Built, Loaded, Report, Signing, State
 from fusetune.mounts import Mount
@@ -52,6 +53,8 @@ COMMANDS = [
     "bench",
     "doctor",
     "forget",
+    "lib-change",
+    "lib-status",
     "list",
     "module",
     "report",
@@ -125,6 +128,7 @@ def documents(mount: Mount) -> list[dict[str, Any]]:
         *kept_documents(mount),
         *verify_documents(mount),
         *report_documents(mount),
+        *lib_documents(mount),
         objects.auto_object(
             Outcome(
                 mount,
@@ -219,6 +223,20 @@ def verify_documents(mount: Mount) -> list[dict[str, Any]]:
     ]
 
 
+def lib_documents(mount: Mount) -> list[dict[str, Any]]:
+    """What ``lib`` says: a file written, wanted, removed; and servers of every kind."""
+    file = Path(f"/etc{mount.path}.conf")
+    kinds = {"tuned": "/a.so", "stock": "/b.so", "libfuse2": "/c.so", "none": None}
+    found = [Server(9, mount.path, library, uses) for uses, library in kinds.items()]
+    return [
+        objects.lib_change_object(FileChange(file, None, "text\n", "restart"), dry_run=True),
+        objects.lib_change_object(FileChange(file, "text\n", "text\n", "restart"), dry_run=False),
+        objects.lib_change_object(FileChange(file, "text\n", None, "restart"), dry_run=False),
+        objects.lib_status_object([Path(mount.path)], found),
+        objects.lib_status_object([], []),
+    ]
+
+
 def report_documents(mount: Mount) -> list[dict[str, Any]]:
     """What ``report`` says of one mount, and of a host without any."""
     wanted = expected(mount, f"policy of {mount.path}")
@@ -253,7 +271,7 @@ def show(document: dict[str, Any]) -> None:
     elif name == "auto-preview":
         text.print_preview(document)
     else:
-        getattr(text, f"print_{name}")(document)
+        getattr(text, f"print_{name.replace('-', '_')}")(document)
 
 
 # Objects and their schemas

@@ -21,12 +21,14 @@ from tests.kernel.guest import (
     extend,
     f2fs,
     fuzz,
+    library,
     memory,
     options,
     pages,
     programs,
     shared,
     statistics,
+    tool,
     writes,
 )
 from tests.kernel.guest import module as module_checks
@@ -67,7 +69,8 @@ def _of(*modules: ModuleType) -> dict[str, Callable[[], object]]:
 def checks() -> dict[str, Callable[[], object]]:
     """Return all checks by name, in order."""
     return _of(
-        module_checks, pages, options, writes, extend, atomic_open, programs, f2fs, statistics, fuzz
+        *(module_checks, pages, options, writes, extend, atomic_open, programs, statistics),
+        *(fuzz, library, tool, f2fs),
     )
 
 

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``fusetune lib``."""
+
+import click
+
+from fusetune.cli import COMMANDS
+from fusetune.cli.common import dry_run_option, json_option, pass_host, present
+from fusetune.errors import UsageError
+from fusetune.host import Host
+from fusetune.library import FileChange, carry_out, disable, enable, folders, servers
+from fusetune.report.objects import lib_change_object, lib_status_object
+
+_unit = click.argument("unit", required=False)
+_system = click.option("--system", is_flag=True, help="For every program of the host.")
+
+
+@click.group("lib", help=COMMANDS["lib"])
+def command() -> None:
+    pass
+
+
+def _target(unit: str | None, system: bool) -> str | None:
+    if system == bool(unit):
+        raise UsageError("this needs a service's name, or --system for the whole host")
+    return unit
+
+
+def _change(host: Host, change: FileChange, dry_run: bool, as_json: bool) -> None:
+    if not dry_run:
+        carry_out(host, change)
+    present(lib_change_object(change, dry_run), as_json)
+
+
+@command.command("status")
+@json_option
+@pass_host
+def status(host: Host, as_json: bool) -> None:
+    """Tell which libfuse each running server uses."""
+    present(lib_status_object(folders(host), servers(host)), as_json)
+
+
+@command.command("enable")
+@_unit
+@_system
+@click.option("-o", "options", default="", metavar="OPTIONS", help="Options of the tuned libfuse.")
+@dry_run_option
+@json_option
+@pass_host
+def enable_(
+    host: Host, unit: str | None, system: bool, options: str, dry_run: bool, as_json: bool
+) -> None:
+    """Give a service, or the whole host, the tuned libfuse.
+
+    With --system every program that uses libfuse3 gets it in place of the distribution's, from
+    its next start on: the distribution's stays installed, and 'lib disable --system' returns to it.
+    """
+    _change(host, enable(host, _target(unit, system), options), dry_run, as_json)
+
+
+@command.command("disable")
+@_unit
+@_system
+@dry_run_option
+@json_option
+@pass_host
+def disable_(host: Host, unit: str | None, system: bool, dry_run: bool, as_json: bool) -> None:
+    """Undo 'lib enable'."""
+    _change(host, disable(host, _target(unit, system)), dry_run, as_json)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The tuned libfuse3: its options, where it is, who uses it, and how it becomes the one in use."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusetune.errors import FusetuneError, UsageError, reason
+from fusetune.host import Host
+from fusetune.saved import write_whole
+from fusetune.servers import device_connections
+
+#: Carries options to a server whose own parser would reject them; libfuse/tuned/channels.c.
+OPTIONS_VARIABLE = "FUSETUNE_OPTIONS"
+_NUMBER, _SIZE = r"[0-9]+", r"[0-9]+[KMG]?"
+_WAYS = "(?:read|write|move)"
+#: What each option takes, as libfuse/tuned/options.c has them; None: no value.
+OPTIONS: Mapping[str, str | None] = {
+    "max_pages": _NUMBER,
+    "max_write": _SIZE,
+    "max_readahead": _SIZE,
+    "max_background": _NUMBER,
+    "congestion_threshold": _NUMBER,
+    "max_threads": _NUMBER,
+    "splice": rf"off|{_WAYS}(?:\+{_WAYS})*",
+    "writeback_cache": None,
+    "direct_io": None,
+    "parallel_direct_writes": None,
+    "clone_fd": None,
+    "io_uring": None,
+    "no_file_caps": None,
+    "tuned": None,
+    "tuned_if_possible": None,
+}
+_DROP_IN = "50-fusetune-libfuse.conf"
+_SYSTEM_FILE = "etc/ld.so.conf.d/00-fusetune.conf"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process with a FUSE device open.
+
+    ``library``: the libfuse that it has loaded, None without one. ``uses``: "tuned", "stock",
+    "libfuse2", or "none" for one that does not use libfuse, as those written in Go.
+    """
+
+    pid: int
+    program: str
+    library: str | None
+    uses: str
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file written or removed; ``before`` and ``after`` are its texts, None where there is none.
+
+    ``remedy``: what is left to do until it counts.
+    """
+
+    path: Path
+    before: str | None
+    after: str | None
+    remedy: str
+
+
+def is_ours(word: str) -> bool:
+    """Return whether ``word``, NAME or NAME=VALUE, is an option of the tuned library."""
+    return word.partition("=")[0] in OPTIONS
+
+
+def check_options(text: str) -> None:
+    """Raise UsageError unless ``text`` is a list of options as the library takes them.
+
+    Whether a value can be had is for the library to say: that depends on kernel and server.
+    """
+    for word in filter(None, text.split(",")):
+        name, equal, value = word.partition("=")
+        if name not in OPTIONS:
+            raise UsageError(
+                f"{name!r} is no option of the tuned libfuse; {', '.join(OPTIONS)} are"
+            )
+        wanted = OPTIONS[name]
+        if equal != "" if wanted is None else not re.fullmatch(wanted, value):
+            raise UsageError(f"{word!r}: {name} takes {'no value' if wanted is None else wanted}")
+
+
+def folders(host: Host) -> list[Path]:
+    """Return the folders that hold a tuned libfuse3, one an architecture."""
+    found = Path(host.root).glob("usr/lib/*/fusetune/libfuse3.so.?")
+    return sorted({path.parent for path in found})
+
+
+def _search_path(host: Host) -> str:
+    found = folders(host)
+    if not found:
+        raise FusetuneError(
+            "there is no tuned libfuse3 under /usr/lib/*/fusetune; install fusetune's, or build it "
+            "with libfuse/import_libfuse.py and libfuse/build.sh"
+        )
+    return ":".join(f"/{path.relative_to(host.root)}" for path in found)
+
+
+def environment(host: Host, options: str, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which a program is served by the tuned library.
+
+    Raises UsageError for wrong ``options``, FusetuneError where the library is not installed.
+    """
+    check_options(options)
+    more = {"LD_LIBRARY_PATH": _search_path(host), OPTIONS_VARIABLE: options}
+    for name, separator in (("LD_LIBRARY_PATH", ":"), (OPTIONS_VARIABLE, ",")):
+        # What is ours comes first in the path, and last among options, where the later counts.
+        parts = [more[name], inherited.get(name, "")]
+        more[name] = separator.join(filter(None, parts if separator == ":" else parts[::-1]))
+    return {**inherited, **{name: value for name, value in more.items() if value}}
+
+
+def run(host: Host, command: Sequence[str], options: str) -> None:
+    """Become ``command``, with the tuned library. Raises FusetuneError where it cannot."""
+    env = environment(host, options, os.environ)
+    try:
+        os.execvpe(command[0], [*command], env)  # noqa: S606
+    except OSError as error:
+        raise FusetuneError(f"cannot run {command[0]}: {reason(error)}") from error
+
+
+# Who uses it
+
+
+def servers(host: Host) -> list[Server]:
+    """Return every process that serves FUSE, by pid; those of other users only as root."""
+    ours = {str(path) for path in folders(host)}
+    found = []
+    for pid in sorted(filter(str.isdigit, os.listdir(host.path("proc"))), key=int):
+        if next(device_connections(host, pid), "") == "":
+            continue
+        try:
+            program = os.readlink(host.path(f"proc/{pid}/exe")).removesuffix(" (deleted)")
+            with open(host.path(f"proc/{pid}/maps"), errors="surrogateescape") as maps:
+                libraries = set(_libfuses(maps))
+        except OSError:
+            continue  # it ended, or it is not ours to look at
+        library = min(libraries, default=None)
+        found.append(Server(int(pid), program, library, _kind(host, library, ours)))
+    return found
+
+
+def _libfuses(maps: Iterator[str]) -> Iterator[str]:
+    for line in maps:
+        path = line.rstrip("\n").partition("/")[2].removesuffix(" (deleted)")
+        if re.match(r"libfuse3?\.so\.", path.rpartition("/")[2]):
+            yield f"/{path}"
+
+
+def _kind(host: Host, library: str | None, ours: set[str]) -> str:
+    if library is None:
+        return "none"
+    if "/libfuse.so." in library:
+        return "libfuse2"
+    return "tuned" if os.path.dirname(host.path(library.lstrip("/"))) in ours else "stock"
+
+
+# How it becomes the one in use
+
+
+def _unit_change(host: Host, unit: str, text: str | None) -> FileChange:
+    if not re.fullmatch(r"[A-Za-z0-9:_.@\\-]+", unit):
+        raise UsageError(f"{unit!r} is not the name of a unit")
+    if unit.endswith(".mount"):
+        raise UsageError(
+            f"{unit} is mounted by mount(8), which passes on no library path; "
+            "give it the type fusetune.SERVER, as fusetune.sshfs"
+        )
+    name = unit if unit.endswith(".service") else f"{unit}.service"
+    path = Path(host.path(f"etc/systemd/system/{name}.d/{_DROP_IN}"))
+    return FileChange(path, _text(path), text, f"systemctl restart {name}")
+
+
+def _system_change(host: Host, text: str | None) -> FileChange:
+    path = Path(host.path(_SYSTEM_FILE))
+    return FileChange(path, _text(path), text, "mount again what shall use the other library")
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
+    """Return the change that gives a service, or the whole host (None), the tuned library.
+
+    Raises UsageError for what cannot be a service or wrong options, FusetuneError without the
+    library.
+    """
+    check_options(options)
+    path = _search_path(host)
+    lines = [
+        f"# Written by 'fusetune lib enable'; 'fusetune lib disable {unit or '--system'}' undoes."
+    ]
+    if unit is None:
+        if options:
+            raise UsageError("options of the whole host are sections of /etc/fusetune/mounts.d")
+        return _system_change(host, "\n".join([*lines, *path.split(":"), ""]))
+    lines += ["[Service]", f"Environment=LD_LIBRARY_PATH={path}"]
+    lines += [f"Environment={OPTIONS_VARIABLE}={options}"] if options else []
+    return _unit_change(host, unit, "\n".join([*lines, ""]))
+
+
+def disable(host: Host, unit: str | None) -> FileChange:
+    """Return the change that undoes `enable`."""
+    return _system_change(host, None) if unit is None else _unit_change(host, unit, None)
+
+
+def carry_out(host: Host, change: FileChange) -> None:
+    """Write or remove the file, and have it noticed. Raises FusetuneError."""
+    if change.before == change.after:
+        return
+    if change.after is not None:
+        host.make_dir(change.path.parent)
+        write_whole(change.path, change.after)
+    else:
+        try:
+            change.path.unlink()
+        except OSError as error:
+            raise FusetuneError(f"cannot remove {change.path}: {reason(error)}") from error
+        if change.path.name == _DROP_IN and not any(change.path.parent.iterdir()):
+            change.path.parent.rmdir()
+    if not host.real:
+        return
+    if change.path.name != _DROP_IN:
+        _tell(["ldconfig"])
+    elif os.path.exists("/run/systemd/system"):
+        _tell(["systemctl", "daemon-reload"])
+
+
+def _tell(command: list[str]) -> None:
+    path = shutil.which(command[0], path="/usr/sbin:/usr/bin:/sbin:/bin")
+    if not path:
+        raise FusetuneError(f"{command[0]} is not there; run it by hand")
+    done = subprocess.run([path, *command[1:]], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise FusetuneError(f"{' '.join(command)} failed: {done.stderr.strip()}")

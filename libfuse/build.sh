@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+#
+# build.sh SOURCE DESTDIR
+#
+# Builds the tuned libfuse3 in SOURCE, which import_libfuse.py made, by the
+# distribution's own rules and so with its flags; runs libfuse's own tests
+# where there is a /dev/fuse; and installs the library to
+# DESTDIR/usr/lib/TRIPLET/fusetune. Its exported symbols and their versions
+# must be those of the distribution's library, or nothing is installed.
+#
+# Needs the build dependencies of fuse3, fuse3 itself, and abigail-tools.
+# TESTS=no leaves out the tests.
+set -euo pipefail
+
+source=$1 destdir=$2
+triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+
+cd "$source"
+DEB_BUILD_OPTIONS="nocheck parallel=$(nproc)" debian/rules build-arch
+build=$(echo "$source"/obj-*)
+library=$(find "$build/lib" -maxdepth 1 -type f -name 'libfuse3.so.*.*')
+soname=$(readelf -d "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
+stock=$(ldconfig -p | sed -n "s/.*$soname .* => //p" | head -n 1)
+[[ -n $stock ]] || { echo "build.sh: no $soname of the distribution to compare with" >&2; exit 1; }
+
+# Of the stripped library: the distribution's has no types to compare with.
+stripped=$build/$soname.stripped
+strip --strip-unneeded -o "$stripped" "$library"
+exported() {
+	readelf --dyn-syms --wide "$1" | awk '$7 != "UND" && NF >= 8 { print $4, $5, $8 }' | sort
+}
+diff <(exported "$stock") <(exported "$stripped")
+abidiff "$stock" "$stripped"
+
+if [[ ${TESTS-} != no && -e /dev/fuse ]]; then
+	if [[ -e test/run-tests.py ]]; then
+		# Where there is no user session, the runner is not to look for one.
+		FUSE_TESTS_UNDER_SCOPE=1 test/run-tests.py --build-dir "$build" --run-dir "$(mktemp -d)"
+	else
+		(cd "$build" && python3 -m pytest -q -p no:cacheprovider test)
+	fi
+fi
+
+install -D -m 644 "$stripped" "$destdir/usr/lib/$triplet/fusetune/$soname"
+echo "$destdir/usr/lib/$triplet/fusetune/$soname"

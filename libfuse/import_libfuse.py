@@ -1,0 +1,71 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Make the source of the tuned libfuse3 from a distribution's own.
+
+    import_libfuse.py OUTPUT SOURCE
+
+SOURCE is the distribution's source tree of fuse3, its patches applied (what `apt-get source fuse3`
+leaves), which stays as it is. OUTPUT is made anew: that tree with our files and hooks in it, as
+rules.toml says; build.sh builds it. Whatever does not land exactly where that file says ends this
+with status 1 and no OUTPUT. Needs spatch (coccinelle).
+"""
+
+import re
+import shutil
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+# What both imports share lies where DKMS's has it.
+sys.path.insert(0, str(_HERE.parent / "dkms"))
+
+import hooks  # noqa: E402
+from hooks import Refused  # noqa: E402
+
+
+def _series(tree: Path) -> str:
+    """Return the series of a libfuse3 tree, as 3.17."""
+    text = (tree / "meson.build").read_text()
+    project = re.search(r"project\('libfuse3',[^)]*?version: '(\d+\.\d+)\.", text)
+    if not project:
+        raise Refused(f"{tree}/meson.build: not that of libfuse3")
+    return project[1]
+
+
+def make(output: Path, source: Path) -> str:
+    """Make the folder ``output`` and return the series it is of.
+
+    Raises Refused or OSError; ``output`` is as it was then.
+    """
+    rules = tomllib.loads((_HERE / "rules.toml").read_text())
+    series = _series(source)
+    if series not in rules["series"]:
+        raise Refused(f"{source}: libfuse {series} is not supported")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
+        new = shutil.copytree(source, Path(scratch) / "new", symlinks=True)
+        shutil.copytree(_HERE / "tuned", new / "lib" / "tuned")
+        hooks.put_in(new / "lib", rules, _HERE / "rules", series)
+        shutil.rmtree(output, ignore_errors=True)
+        new.rename(output)
+    return series
+
+
+def main() -> int:
+    """Run from the command line."""
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        series = make(Path(sys.argv[1]).absolute(), Path(sys.argv[2]))
+    except (Refused, OSError) as error:
+        print(f"import_libfuse.py: {error}", file=sys.stderr)
+        return 1
+    print(f"{sys.argv[1]}: {series}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

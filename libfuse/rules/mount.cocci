@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// A mount(2) of our own making: another device, type and more options, where the session says so.
+@@
+expression E;
+symbol devname;
+@@
+fuse_mount_sys(...)
+{
+...
+const char *devname =
+- E
++ tuned_mount_device(E)
+;
+...
+}
+
+@@
+expression type, block, E;
+@@
+- strcpy(type, block ? "fuseblk" : E)
++ strcpy(type, tuned_mount_type(block ? "fuseblk" : E))
+
+@@
+expression res, mo, tmp;
+@@
+fuse_mount_sys(...)
+{
+...
+res =
+- fuse_opt_add_opt(&mo->kernel_opts, tmp)
++ tuned_mount_options(&mo->kernel_opts, tmp)
+;
+...
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// A session's options: taken from the arguments, completed and checked before the mount, put into
+// what INIT settles and into each open.
+@@
+expression args;
+symbol se, fuse_ll_opts;
+@@
+- fuse_opt_parse(args, se, fuse_ll_opts, NULL) == -1
++ tuned_parse_args(se, args) == -1 || fuse_opt_parse(args, se, fuse_ll_opts, NULL) == -1
+
+// Two ways to fail: only the one that the function itself takes right there cleans up as it should.
+@ by_label @
+expression mountpoint, fd, E;
+symbol se;
+identifier label;
+@@
+fuse_session_mount(...)
+{
+...
+fd = fuse_mnt_parse_fuse_fd(mountpoint);
++ if (tuned_settle(se, mountpoint) == -1)
++	goto label;
+if (fd != -1) { if (E) { ... goto label; } ... }
+...
+}
+
+@ depends on !by_label @
+expression mountpoint, fd;
+symbol se;
+@@
+fuse_session_mount(...)
+{
+...
+fd = fuse_mnt_parse_fuse_fd(mountpoint);
++ if (tuned_settle(se, mountpoint) == -1)
++	return -1;
+...
+}
+
+@@
+expression mountpoint;
+symbol se;
+@@
+- fuse_kern_mount(mountpoint, se->mo)
++ tuned_kern_mount(se, mountpoint)
+
+// After the server's own init(), before its answer is used.
+@@
+expression most;
+symbol se, req, arg;
+statement S;
+@@
++ if (tuned_init(req, arg) == -1)
++	return;
+if (se->conn.max_read != most) S
+
+@@
+expression outarg;
+symbol se;
+@@
+outarg.max_write = se->conn.max_write;
++ tuned_init_out(se, &outarg);
+
+@@
+identifier function =~ "^_?do_(open|create)$";
+symbol fi, arg, req;
+@@
+function(...)
+{
+<...
+fi.flags = arg->flags;
++ tuned_open_in(req->se, &fi.flags);
+...>
+}
+
+@@
+identifier function =~ "^fuse_reply_(open|create)$";
+expression out, f;
+symbol req;
+@@
+function(...)
+{
+<...
+fill_open(out, f);
++ tuned_open_out(req->se, out);
+...>
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Options and configuration, as far as they are only text: nothing here knows of a session.
+ */
+#ifndef TUNED_OPTIONS_H
+#define TUNED_OPTIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum tuned_option {
+	TUNED_MAX_PAGES,
+	TUNED_MAX_WRITE,
+	TUNED_MAX_READAHEAD,
+	TUNED_MAX_BACKGROUND,
+	TUNED_CONGESTION_THRESHOLD,
+	TUNED_MAX_THREADS,
+	TUNED_SPLICE,
+	TUNED_WRITEBACK_CACHE,
+	TUNED_DIRECT_IO,
+	TUNED_PARALLEL_DIRECT_WRITES,
+	TUNED_CLONE_FD,
+	TUNED_IO_URING,
+	TUNED_NO_FILE_CAPS,
+	TUNED_MODULE,
+	TUNED_IF_POSSIBLE,
+	TUNED_OPTIONS
+};
+
+/* The value of TUNED_SPLICE: any of these, or none. */
+#define TUNED_SPLICE_READ	1
+#define TUNED_SPLICE_WRITE	2
+#define TUNED_SPLICE_MOVE	4
+
+/* Which options are given, bit by bit, and the values of those that have one; sizes in bytes. */
+struct tuned_options {
+	uint32_t given;
+	uint32_t value[TUNED_OPTIONS];
+};
+
+#define TUNED_GIVEN(options, option)	((options)->given & (1U << (option)))
+
+const char *tuned_name(enum tuned_option option);
+
+/*
+ * Takes one option, "name" or "name=value", of this length. Returns NULL, or what is wrong with
+ * it; options is as it was then.
+ */
+const char *tuned_take(struct tuned_options *options, const char *word, size_t length);
+
+/* Adds what is given in more and not in options. */
+void tuned_add(struct tuned_options *options, const struct tuned_options *more);
+
+/* What a section of a configuration file can be about; NULL where not known. */
+struct tuned_about {
+	const char *path;
+	const char *source;
+	const char *server;
+	const char *fstype;
+};
+
+/* path, source, server, fstype: what is most specific first */
+#define TUNED_MATCHES	4
+
+/* How specific a section is, compared number by number. */
+struct tuned_rank {
+	unsigned int of[2 * TUNED_MATCHES];
+};
+
+/* Longest value of "options" in a section, with its NUL. */
+#define TUNED_LIST	1024
+
+struct tuned_section {
+	int found;
+	struct tuned_rank rank;
+	char options[TUNED_LIST];
+};
+
+/*
+ * Looks through the text of one file for the section with options that is most specific about
+ * this; of equals the later, and best may hold one already. Returns 0, or the line, counted from
+ * 1, that is not understood.
+ */
+unsigned int tuned_find(const char *text, size_t length, const struct tuned_about *about,
+			struct tuned_section *best);
+
+#endif

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/*
+ * The sections of /etc/fusetune/mounts.d: as much of TOML as those files need. What a section
+ * matches by, and which of several counts, is as fusetune's config.py has it.
+ */
+#include "options.h"
+
+#include <string.h>
+
+/* Longest key, pattern and value, with their NUL. */
+#define KEY	64
+#define VALUE	4096
+
+static const char *const matches[TUNED_MATCHES] = { "path", "source", "server", "fstype" };
+
+struct text {
+	const char *at, *end;
+};
+
+/* A section while its lines are read. */
+struct reading {
+	int in_section;
+	int about_it;
+	unsigned int seen;
+	struct tuned_section section;
+};
+
+static void skip_blanks(struct text *line)
+{
+	while (line->at < line->end && (*line->at == ' ' || *line->at == '\t'))
+		line->at++;
+}
+
+static int at_end(struct text *line)
+{
+	skip_blanks(line);
+	return line->at == line->end || *line->at == '#';
+}
+
+static int is_bare(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       c == '_' || c == '-';
+}
+
+static int read_key(struct text *line, char *key)
+{
+	size_t length = 0;
+
+	while (line->at < line->end && is_bare(*line->at)) {
+		if (length == KEY - 1)
+			return -1;
+		key[length++] = *line->at++;
+	}
+	key[length] = '\0';
+	skip_blanks(line);
+	if (!length || line->at == line->end || *line->at++ != '=')
+		return -1;
+	skip_blanks(line);
+	return 0;
+}
+
+/* Escapes that are no control characters; a \u is left to others. */
+static int read_string(struct text *line, char *value)
+{
+	char quote = *line->at++;
+	size_t length = 0;
+
+	while (line->at < line->end && *line->at != quote) {
+		unsigned char c = *line->at++;
+
+		if (c == '\\' && quote == '"') {
+			if (line->at == line->end || (*line->at != '\\' && *line->at != '"'))
+				return -1;
+			c = *line->at++;
+		}
+		if (c < ' ' || c == 0x7f || length == VALUE - 1)
+			return -1;
+		value[length++] = c;
+	}
+	value[length] = '\0';
+	return line->at++ < line->end ? 0 : -1;
+}
+
+/* A number or a boolean: for keys that are not ours, and so not looked at. */
+static int read_bare(struct text *line)
+{
+	const char *start = line->at;
+
+	while (line->at < line->end && (is_bare(*line->at) || *line->at == '+' || *line->at == '.'))
+		line->at++;
+	return line->at > start ? 0 : -1;
+}
+
+/* One character of UTF-8; a byte that is none stands for itself. */
+static uint32_t take_char(const char **text)
+{
+	const unsigned char *c = (const unsigned char *)*text;
+	unsigned int more = *c >= 0xf0 ? 3 : *c >= 0xe0 ? 2 : *c >= 0xc0 ? 1 : 0;
+	uint32_t value = more ? *c & (0x3f >> more) : *c;
+	unsigned int i;
+
+	for (i = 1; i <= more; i++) {
+		if ((c[i] & 0xc0) != 0x80) {
+			more = 0;
+			value = *c;
+			break;
+		}
+		value = value << 6 | (c[i] & 0x3f);
+	}
+	*text += more + 1;
+	return value;
+}
+
+/* Where the bracket expression ends that begins before this; NULL if it does not. */
+static const char *bracket_close(const char *inside)
+{
+	if (*inside == '!')
+		inside++;
+	if (*inside == ']')
+		inside++;
+	return strchr(inside, ']');
+}
+
+static int in_bracket(const char *inside, const char *close, uint32_t c)
+{
+	int negated = *inside == '!', found = 0;
+
+	inside += negated;
+	while (inside < close) {
+		uint32_t low = take_char(&inside), high = low;
+
+		if (*inside == '-' && inside + 1 < close) {
+			inside++;
+			high = take_char(&inside);
+		}
+		found |= low <= c && c <= high;
+	}
+	return found != negated;
+}
+
+/* As Python's fnmatchcase(), whatever the locale; only the last * is tried again. */
+static int matches_glob(const char *pattern, const char *text)
+{
+	const char *star = NULL, *again = NULL;
+
+	for (;;) {
+		const char *p = pattern, *t = text;
+
+		if (*p == '*') {
+			star = ++pattern;
+			again = text;
+			continue;
+		}
+		if (!*p && !*t)
+			return 1;
+		if (*p && *t) {
+			uint32_t want = take_char(&p), have = take_char(&t);
+			const char *close = want == '[' ? bracket_close(p) : NULL;
+
+			if (close ? in_bracket(p, close, have) : want == '?' || want == have) {
+				pattern = close ? close + 1 : p;
+				text = t;
+				continue;
+			}
+		}
+		if (!again || !*again)
+			return 0;
+		take_char(&again);
+		pattern = star;
+		text = again;
+	}
+}
+
+/* The end of a bracket expression that begins here; the bracket itself if it has none. */
+static const char *bracket_end(const char *pattern)
+{
+	const char *end = strchr(pattern + 1, ']');
+
+	return end ? end : pattern;
+}
+
+/* 0 without a pattern, 1 for one with wildcards, 2 for one without; and its other characters. */
+static void specificity(const char *pattern, unsigned int *rank)
+{
+	unsigned int literal = 0, wild = 0;
+	const char *c;
+
+	for (c = pattern; *c; c++) {
+		if (*c == '*' || *c == '?') {
+			wild = 1;
+		} else if (*c == '[' && bracket_end(c) > c) {
+			wild = 1;
+			c = bracket_end(c);
+		} else if (((unsigned char)*c & 0xc0) != 0x80) {
+			literal++;
+		}
+	}
+	rank[0] = wild ? 1 : 2;
+	rank[1] = literal;
+}
+
+/* The folder's or file's name up to the next slash; NULL if it is too long for one. */
+static const char *part_of(const char *path, char *part)
+{
+	size_t length = strcspn(path, "/");
+
+	if (length >= VALUE)
+		return NULL;
+	memcpy(part, path, length);
+	part[length] = '\0';
+	return path + length;
+}
+
+/* A * stays within a name; ** is any number of folders, and only the last one is tried again. */
+static int path_matches(const char *pattern, const char *path)
+{
+	const char *again_pattern = NULL, *again_path = NULL;
+	char want[VALUE], have[VALUE];
+
+	for (;;) {
+		const char *rest = pattern ? part_of(pattern, want) : NULL;
+		const char *left = path ? part_of(path, have) : NULL;
+
+		if (!pattern && !path)
+			return 1;
+		if ((pattern && !rest) || (path && !left))
+			return 0;
+		if (pattern && !strcmp(want, "**")) {
+			again_pattern = pattern = *rest ? rest + 1 : NULL;
+			again_path = path;
+			if (!pattern)
+				return 1;
+			continue;
+		}
+		if (pattern && path && matches_glob(want, have)) {
+			pattern = *rest ? rest + 1 : NULL;
+			path = *left ? left + 1 : NULL;
+			continue;
+		}
+		if (!again_path)
+			return 0;
+		again_path = strchr(again_path, '/');
+		if (!again_path)
+			return 0;
+		pattern = again_pattern;
+		path = ++again_path;
+	}
+}
+
+static int section_matches(int which, const char *pattern, const struct tuned_about *about)
+{
+	const char *const values[] = { about->path, about->source, about->server, about->fstype };
+	const char *value = values[which];
+	const char *slash;
+
+	if (!value)
+		return 0;
+	if (value == about->path)
+		return path_matches(pattern, value);
+	if (value != about->server)
+		return matches_glob(pattern, value);
+	if (strchr(pattern, '/'))
+		return path_matches(pattern, value);
+	slash = strrchr(value, '/');
+	return matches_glob(pattern, slash ? slash + 1 : value);
+}
+
+static void end_section(struct reading *reading, struct tuned_section *best)
+{
+	unsigned int i;
+
+	if (!reading->in_section || !reading->about_it || !reading->section.found)
+		return;
+	for (i = 0; best->found && i < 2 * TUNED_MATCHES; i++) {
+		if (reading->section.rank.of[i] > best->rank.of[i])
+			break;
+		if (reading->section.rank.of[i] < best->rank.of[i])
+			return;
+	}
+	*best = reading->section;
+}
+
+static int take_key(struct reading *reading, const char *key, const char *value,
+		    const struct tuned_about *about)
+{
+	int which;
+
+	for (which = 0; which < TUNED_MATCHES; which++)
+		if (!strcmp(key, matches[which]))
+			break;
+	if (which == TUNED_MATCHES && strcmp(key, "options"))
+		return 0;
+	/* Twice the same, or not a string. */
+	if (!value || (reading->seen & (1U << which)))
+		return -1;
+	reading->seen |= 1U << which;
+	if (which == TUNED_MATCHES) {
+		if (strlen(value) >= TUNED_LIST)
+			return -1;
+		strcpy(reading->section.options, value);
+		reading->section.found = 1;
+		return 0;
+	}
+	specificity(value, &reading->section.rank.of[2 * which]);
+	if (!section_matches(which, value, about))
+		reading->about_it = 0;
+	return 0;
+}
+
+static int read_line(struct reading *reading, struct text *line, const struct tuned_about *about,
+		     struct tuned_section *best)
+{
+	static const char header[] = "[[mount]]";
+	char key[KEY], value[VALUE];
+
+	if (line->at < line->end && line->end[-1] == '\r')
+		line->end--;
+	if (at_end(line))
+		return 0;
+	if (*line->at == '[') {
+		size_t length = sizeof(header) - 1;
+
+		if ((size_t)(line->end - line->at) < length || memcmp(line->at, header, length))
+			return -1;
+		line->at += length;
+		end_section(reading, best);
+		memset(reading, 0, sizeof(*reading));
+		reading->in_section = reading->about_it = 1;
+	} else {
+		int quoted;
+
+		if (!reading->in_section || read_key(line, key) == -1 || line->at == line->end)
+			return -1;
+		quoted = *line->at == '"' || *line->at == '\'';
+		if ((quoted ? read_string(line, value) : read_bare(line)) == -1 ||
+		    take_key(reading, key, quoted ? value : NULL, about) == -1)
+			return -1;
+	}
+	return at_end(line) ? 0 : -1;
+}
+
+unsigned int tuned_find(const char *text, size_t length, const struct tuned_about *about,
+			struct tuned_section *best)
+{
+	const char *end = text + length;
+	struct reading reading;
+	unsigned int number;
+
+	memset(&reading, 0, sizeof(reading));
+	for (number = 1; text < end; number++) {
+		const char *newline = memchr(text, '\n', end - text);
+		struct text line = { text, newline ? newline : end };
+
+		if (read_line(&reading, &line, about, best) == -1)
+			return number;
+		text = newline ? newline + 1 : end;
+	}
+	end_section(&reading, best);
+	return 0;
+}

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The tuned libfuse3 and the module together: a server that knows of neither gets both."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.kernel.guest.rig import (
+    copy_through,
+    count,
+    direct,
+    fresh_source,
+    largest,
+    load,
+    set_pipe_limit,
+    stock,
+    unload,
+)
+from tests.native.mirror import CHECKOUT, MOUNTINFO, Mirror
+
+_LIBRARY = CHECKOUT / "build" / "libfuse"
+
+
+@contextmanager
+def served(options: str) -> Iterator[Mirror]:
+    """Mount as without the module, by the tuned library with these options."""
+    fresh_source()
+    own = {"LD_LIBRARY_PATH": str(_LIBRARY), "FUSETUNE_OPTIONS": options}
+    os.environ.update(own)
+    try:
+        with stock() as mirror:
+            yield mirror
+    finally:
+        for name in own:
+            del os.environ[name]
+
+
+def _mount_line(mirror: Mirror) -> str:
+    lines = MOUNTINFO.read_text().splitlines()
+    (line,) = (line for line in lines if line.split()[4] == str(mirror.mountpoint))
+    return line
+
+
+def check_library_mounts_by_the_module() -> None:
+    """One WRITE and one READ of 4 MiB, which the kernel's own FUSE has on none of these kernels."""
+    load()
+    set_pipe_limit(8 << 20)
+    with served("tuned,max_pages=1024,direct_io") as mirror:
+        line = _mount_line(mirror)
+        assert " fusetuned.mirrorfs " in line, line
+        assert ",max_pages=1024" in line, line
+        direct(mirror, 4 << 20)
+        assert largest(mirror) == (1024, 1024)
+
+
+def check_library_options_of_the_module() -> None:
+    """What only the module can do is asked of it; threads have devices of its own."""
+    load()
+    with served("tuned,no_file_caps,parallel_direct_writes,clone_fd") as mirror:
+        line = _mount_line(mirror)
+        assert ",no_file_caps,parallel_direct_writes" in line, line
+        copy_through(mirror.mountpoint)
+        assert count(mirror, "GETXATTR") == 0
+        folder = Path(f"/proc/{mirror.process.pid}/fd")
+        devices = [os.readlink(fd) for fd in folder.iterdir()]
+        assert devices.count("/dev/fusetuned") > 1, devices
+        assert "/dev/fuse" not in devices, devices
+
+
+def check_library_without_the_module() -> None:
+    """One line, and the mount is stock; what needs the module is refused."""
+    unload()
+    with served("tuned") as mirror:
+        assert " fuse.mirrorfs " in _mount_line(mirror)
+        assert mirror.log().count("\n") == 1, mirror.log()
+        assert "mounted by the kernel's own FUSE: there is no /dev/fusetuned" in mirror.log()
+        copy_through(mirror.mountpoint)
+    _is_refused("tuned,no_file_caps", "no_file_caps is refused")
+
+
+def check_library_tells_what_the_module_refuses() -> None:
+    """More pages than a pipe may hold: the module's own limit."""
+    load()
+    set_pipe_limit(1 << 20)
+    _is_refused("tuned,max_pages=1024", "Invalid argument")
+
+
+def _is_refused(options: str, why: str) -> None:
+    said = "mounted"
+    try:
+        with served(options):
+            pass
+    except RuntimeError as error:
+        said = str(error)
+    assert why in said, said

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Servers made for the distribution's libfuse3, each on either library, and what they are asked."""
+
+import mmap
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.native.mirror import PATIENCE, mounted_at, unmount, wait_for
+
+OUT = Path("/out")
+TUNED = next(OUT.glob("new/usr/lib/*/fusetune"))
+LIBRARY = next(TUNED.iterdir())
+#: Another build of them, for the sanitizers, may be named.
+EXAMPLES = Path(os.environ.get("EXAMPLES") or next(OUT.glob("source/obj-*/example")))
+MIRRORFS = OUT / "mirrorfs"
+ENVIRONMENT = "FUSETUNE_OPTIONS"
+
+Command = list[str | Path]
+
+
+def _mirrorfs(source: Path, point: Path) -> Command:
+    return [MIRRORFS, "-f", source, point]
+
+
+def _sshfs(source: Path, point: Path) -> Command:
+    # In place of ssh: the protocol is the same, and no daemon or key is needed.
+    ssh = source.with_name("ssh")
+    ssh.write_text("#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n")
+    ssh.chmod(0o755)
+    return ["sshfs", "-f", "-o", f"ssh_command={ssh}", f"localhost:{source}", point]
+
+
+def _high_level(name: str, source: Path, point: Path) -> Command:
+    # libfuse's own module: the server sees only the folder to be mirrored.
+    return [EXAMPLES / name, "-f", "-o", f"modules=subdir,subdir={source}", point]
+
+
+def command(server: str, source: Path, point: Path) -> Command:
+    """Return how ``server`` serves ``source`` at ``point``, in the foreground."""
+    match server:
+        case "mirrorfs":
+            return _mirrorfs(source, point)
+        case "sshfs":
+            return _sshfs(source, point)
+        case "passthrough" | "passthrough_fh":
+            return _high_level(server, source, point)
+        case "passthrough_ll":
+            return [EXAMPLES / server, "-f", "-o", f"source={source}", point]
+        case "passthrough_hp":
+            options = ["--foreground", "--nosplice", "--debug-fuse"]
+            options += [] if LIBRARY.suffix == ".3" else ["--nopassthrough"]
+            return [EXAMPLES / server, *options, source, point]
+        case _:
+            return [EXAMPLES / server, "-f", point]
+
+
+# A read from the device as strace tells it: length and opcode in hexadecimal, then the size.
+STRACE = ("strace", "-f", "-xx", "-s", "8", "-e", "trace=read")
+_READ = (
+    r'read(?:\(\d+, | resumed>(?:, )?)"(?:\\x..){4}\\x(..)\\x00\\x00\\x00"\.\.\., [1-9]\d{5,}\)'
+    r" += (\d+)"
+)
+_OPCODES = {1: "LOOKUP", 14: "OPEN", 15: "READ", 16: "WRITE", 35: "CREATE"}
+
+
+@dataclass
+class Served:
+    """A mount and its server; ``log`` is what the server says, requests too where ``-d`` is on."""
+
+    point: Path
+    process: subprocess.Popen[bytes]
+    _log: Path
+
+    @property
+    def log(self) -> str:
+        """What the server has said so far."""
+        return self._log.read_text(errors="replace")
+
+    def asked(self, opcode: str) -> list[int]:
+        """Return the size of each request of this kind so far, its header included, in bytes."""
+        log = self.log
+        found = re.findall(rf"opcode: {opcode} \(\d+\), nodeid: \d+, insize: (\d+)", log)
+        for number, size in re.findall(_READ, log):
+            if _OPCODES.get(int(number, 16)) == opcode:
+                found.append(size)
+        return [int(size) for size in found]
+
+    def answered_init(self) -> dict[str, str]:
+        """Return what the server answered to INIT, by field."""
+        answer = re.findall(r"^ {3}(\w+)=(\w+)$", self.log, re.M)
+        return dict(answer)
+
+    def ours(self) -> list[str]:
+        """Return what the library said about options."""
+        return re.findall(r"^fuse: .*", self.log, re.M)
+
+
+def write_direct(file: Path, size: int) -> bytes:
+    """Write ``size`` bytes to a new file in one call, from whole pages; return them.
+
+    A buffer that begins within a page needs one page more, and may so need a request more.
+    """
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        with mmap.mmap(-1, size) as buffer:
+            buffer.write(os.urandom(size))
+            assert os.write(fd, buffer) == size
+            return buffer[:]
+    finally:
+        os.close(fd)
+
+
+def read_direct(file: Path, size: int) -> bytes:
+    """Read up to ``size`` bytes in one call, into whole pages."""
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        with mmap.mmap(-1, size) as buffer:
+            return buffer[: os.readv(fd, [buffer])]
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def scratch() -> Iterator[tuple[Path, Path]]:
+    """Give a folder to serve and a mount point, removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="libfuse-") as name:
+        source, point = Path(name) / "source", Path(name) / "mnt"
+        source.mkdir()
+        point.mkdir()
+        for folder in (Path(name), source, point):
+            folder.chmod(0o777)
+        yield source, point
+
+
+@contextmanager
+def serve(
+    words: Sequence[str | Path],
+    point: Path,
+    *,
+    options: str = "",
+    environment: str = "",
+    tuned: bool = True,
+    prefix: Sequence[str] = (),
+) -> Iterator[Served]:
+    """Run a server until the block ends; raises RuntimeError where it does not mount.
+
+    ``options`` go to its command line, ``environment`` by ours; not ``tuned``: with the
+    distribution's library. ``prefix`` is a program that starts it.
+    """
+    env = {"PATH": os.environ["PATH"]}
+    if tuned:
+        env["LD_LIBRARY_PATH"] = str(TUNED)
+    if environment:
+        env[ENVIRONMENT] = environment
+    log = point.with_name("log")
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [*prefix, *words, *(["-o", options] if options else [])],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+        )
+    try:
+        wait_for(
+            lambda: mounted_at(point) is not None or process.poll() is not None, f"{words} to mount"
+        )
+        served = Served(point, process, log)
+        if mounted_at(point) is None:
+            raise RuntimeError(served.log)
+        yield served
+    finally:
+        unmount(point)
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(PATIENCE)
+        said = log.read_text(errors="replace")
+        assert not re.search(r"Sanitizer|runtime error", said), said
+
+
+def refused(words: Sequence[str | Path], point: Path, environment: str) -> str:
+    """Serve, which must fail before or in INIT; return what the library said of it."""
+    try:
+        with serve(words, point, environment=environment) as served:
+            # A mount that fails in INIT ends by itself; nothing may be mounted then.
+            wait_for(lambda: served.process.poll() is not None, "the server to end")
+            said = served.log
+    except RuntimeError as error:
+        said = str(error)
+    assert mounted_at(point) is None
+    return said

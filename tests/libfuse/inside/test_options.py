@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Each option, counted at a server or refused with its reason; and where options come from."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.libfuse.inside.served import (
+    EXAMPLES,
+    LIBRARY,
+    MIRRORFS,
+    Served,
+    command,
+    read_direct,
+    refused,
+    scratch,
+    serve,
+    write_direct,
+)
+from tests.native.mirror import PATIENCE, unmount, wait_for
+
+_LIMIT = Path("/proc/sys/fs/fuse/max_pages_limit")
+_ADMIN = Path("/etc/fusetune")
+_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
+
+
+@contextmanager
+def hello(environment: str = "", options: str = "", tuned: bool = True) -> Iterator[Served]:
+    with (
+        scratch() as (source, point),
+        serve(
+            [*command("hello", source, point), "-d"],
+            point,
+            environment=environment,
+            options=options,
+            tuned=tuned,
+        ) as served,
+    ):
+        assert (point / "hello").read_text() == "Hello World!\n"
+        yield served
+
+
+def said_when_refused(environment: str) -> str:
+    with scratch() as (source, point):
+        return refused(command("hello", source, point), point, environment)
+
+
+@pytest.fixture
+def sections() -> Iterator[Path]:
+    """An empty /etc/fusetune/mounts.d of the tree."""
+    folder = _ADMIN / "mounts.d"
+    folder.mkdir(parents=True)
+    yield folder
+    shutil.rmtree(_ADMIN)
+
+
+# What each does
+
+
+def test_one_write_of_4_mib() -> None:
+    before = _LIMIT.read_text()
+    with scratch() as (source, point):
+        _LIMIT.write_text("1024\n")
+        try:
+            words = [*command("passthrough_fh", source, point), "-d"]
+            with serve(words, point, environment="max_pages=1024,direct_io") as served:
+                written = write_direct(point / "file", 4 << 20)
+                assert served.asked("WRITE") == [80 + (4 << 20)]
+        finally:
+            _LIMIT.write_text(before)
+        assert (source / "file").read_bytes() == written
+
+
+def test_max_write_may_be_less_than_max_pages() -> None:
+    """Reads are as large as max_pages, writes as max_write."""
+    with scratch() as (source, point):
+        words = [*command("passthrough_fh", source, point), "-d"]
+        with serve(words, point, environment="max_pages=64,max_write=8K,direct_io") as served:
+            written = write_direct(point / "file", 65536)
+            assert served.asked("WRITE") == [80 + 8192] * 8
+            assert read_direct(point / "file", 256 << 10) == written
+            assert re.findall(r" read\[\d+\] (\d+) bytes from 0", served.log) == ["262144"]
+
+
+def in_flight(environment: str, *options: str, read: bool = False) -> int:
+    """Return how many of four direct requests mirrorfs had at once."""
+    with scratch() as (source, point):
+        (source / "file").write_bytes(b"0" * (64 << 10))
+        counters = source.with_name("counters.json")
+        words = command("mirrorfs", source, point)
+        for option in (*options, f"counters={counters}"):
+            words += ["-o", option]
+
+        def one(number: int) -> None:
+            fd = os.open(point / "file", os.O_RDWR)
+            if read:
+                os.pread(fd, 4096, number * 4096)
+            else:
+                os.pwrite(fd, b"1" * 4096, number * 4096)
+            os.close(fd)
+
+        with serve(words, point, environment=environment) as served:
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(one, range(4)))
+            unmount(point)
+            served.process.wait(PATIENCE)
+        found = re.search(
+            rf'"{"READ" if read else "WRITE"}": {{"count": 4,.*"most_in_flight": (\d+)',
+            counters.read_text(),
+        )
+        assert found, counters.read_text()
+        return int(found[1])
+
+
+def test_parallel_direct_writes() -> None:
+    """Writers of one file, one at a time without the option."""
+    delay = "write_delay=100ms"
+    assert in_flight("direct_io", delay) == 1
+    assert in_flight("direct_io,parallel_direct_writes", delay) > 1
+
+
+def test_max_threads() -> None:
+    delay = "read_delay=100ms"
+    assert in_flight("direct_io", delay, read=True) > 1
+    assert in_flight("direct_io,max_threads=1", delay, read=True) == 1
+
+
+@pytest.mark.parametrize(("environment", "devices"), [("", 1), ("clone_fd", 2)])
+def test_clone_fd_gives_threads_devices_of_their_own(environment: str, devices: int) -> None:
+    with hello(environment) as served:
+        folder = Path(f"/proc/{served.process.pid}/fd")
+        found = [fd for fd in folder.iterdir() if os.readlink(fd) == "/dev/fuse"]
+        assert min(len(found), 2) == devices
+
+
+@pytest.mark.parametrize(
+    ("environment", "spliced"),
+    [
+        ("max_pages=64,splice=off", set()),
+        ("max_pages=64,splice=read", {"in"}),
+        ("max_pages=64,splice=read+write+move", {"in", "out"}),
+    ],
+)
+def test_splice(environment: str, spliced: set[str]) -> None:
+    """Which way data moves between device and pipe: strace tells by the order of arguments."""
+    with scratch() as (source, point):
+        trace = source.with_name("trace")
+        prefix = ["strace", "-f", "-y", "-e", "trace=splice,vmsplice", "-o", str(trace)]
+        (source / "file").write_bytes(b"s" * 65536)
+        words = command("passthrough_ll", source, point)
+        with serve(words, point, environment=environment, prefix=prefix):
+            (point / "new").write_bytes(b"t" * 65536)
+            assert (point / "file").read_bytes() == b"s" * 65536
+        found = set()
+        for line in trace.read_text().splitlines():
+            if "splice(" in line:
+                first = line.partition("splice(")[2].partition(",")[0]
+                found.add("in" if "/dev/fuse" in first else "out" if "/dev/fuse" in line else "")
+        assert found - {""} == spliced
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ("max_pages=5000", "fuse: max_pages is refused: the limit is 256 pages"),
+        ("max_pages=16,max_write=128K", "fuse: max_write is refused: 131072 bytes are more than"),
+        ("max_readahead=1G", "fuse: max_readahead is refused: the kernel offers 131072 bytes"),
+        ("no_file_caps", "fuse: no_file_caps is refused: it needs a mount by fusetuned"),
+        ("io_uring", "fuse: io_uring is refused: "),
+    ],
+)
+def test_what_cannot_be_had_is_refused_or_left_out(environment: str, why: str) -> None:
+    assert why in said_when_refused(environment)
+    with hello(f"{environment},tuned_if_possible") as served:
+        assert why.replace("refused", "left out") in served.log
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ("max_page=3", "fuse: FUSETUNE_OPTIONS: max_page=3 is not an option of the tuned libfuse"),
+        ("max_pages=0", "max_pages=0 takes a number from 1 to 65535"),
+        ("max_pages", "max_pages takes a number from 1 to 65535"),
+        ("max_write=4095", "max_write=4095 takes a size from 4K to 262140K"),
+        ("max_write=99999999999999999999", "takes a size"),
+        ("direct_io=1", "direct_io=1 takes no value"),
+        ("splice=read+", "splice=read+ takes off, or read, write, move"),
+        ("tuned_if_possible,direct_io,other", "other is not an option"),
+    ],
+)
+def test_what_is_wrong_is_refused(environment: str, why: str) -> None:
+    assert why in said_when_refused(environment)
+
+
+def test_a_wrong_argument_is_refused() -> None:
+    with (
+        pytest.raises(RuntimeError, match="max_pages=x takes"),
+        scratch() as (source, point),
+        serve(command("hello", source, point), point, options="max_pages=x"),
+    ):
+        pass
+
+
+def test_without_the_module_tuned_is_stock_with_one_line() -> None:
+    with hello("tuned") as served:
+        assert served.ours() == [
+            "fuse: mounted by the kernel's own FUSE: there is no /dev/fusetuned"
+        ]
+        assert served.answered_init()["max_write"] == "0x00100000"
+
+
+def test_a_pipe_too_small_is_told() -> None:
+    """An unprivileged server, whose pipes end at fs.pipe-max-size."""
+    most = int(Path("/proc/sys/fs/pipe-max-size").read_text())
+    with scratch() as (source, point):
+        words = [*_NOBODY, *command("hello", source, point)]
+        os.chown(point, 65534, 65534)
+        said = refused(words, point, "splice=read") if most < (1 << 20) + 4096 else None
+        assert said is None or "may not hold a request of 1052672 bytes" in said
+        with serve([*words, "-d"], point, environment="splice=read,max_pages=64") as served:
+            wait_for(lambda: "max_write" in served.answered_init(), "INIT")
+            assert served.answered_init()["max_write"] == "0x00040000"
+
+
+# Where options come from
+
+
+def background(options: str, environment: str) -> int:
+    with hello(environment, options) as served:
+        return int(served.answered_init()["max_background"])
+
+
+def test_rank(sections: Path) -> None:
+    """The command line, then mounts.d, then the environment; option by option."""
+    assert background("", "max_background=11") == 11
+    (sections / "one.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
+    assert background("", "max_background=11") == 22
+    assert background("max_background=33", "max_background=11") == 33
+    with hello("max_background=11,max_readahead=32K") as served:
+        answer = served.answered_init()
+        assert (answer["max_background"], answer["max_readahead"]) == ("22", "0x00008000")
+
+
+def test_the_most_specific_section_counts(sections: Path) -> None:
+    """By path, source, server, type; whatever the order of files."""
+    (sections / "a.toml").write_text(
+        '[[mount]]\npath = "/tmp/libfuse-*/mnt"\noptions = "max_background=40"\n'
+        '[[mount]]\npath = "/other/**"\noptions = "max_background=50"\n'
+    )
+    (sections / "b.toml").write_text(
+        "# a comment\n\n[[mount]] # another\nserver = 'hello' # the program\n"
+        'read_ahead_kb = "4M"\nmax_ratio = 20\noptions = "max_background=30"\n'
+        '[[mount]]\nfstype = "fuse.*"\noptions = "max_background=20"\n'
+    )
+    assert background("", "") == 40
+    (sections / "a.toml").unlink()
+    assert background("", "") == 30
+    (sections / "b.toml").write_text(
+        '[[mount]]\nfstype="fuse.hello"\noptions="max_background=20"\n'
+    )
+    assert background("", "") == 20
+    (sections / "b.toml").write_text('[[mount]]\nserver="hell"\noptions="max_background=20"\n')
+    assert background("", "") == 0  # the kernel's choice
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[mount]]\noptions = "direct_io\n',
+        '[[mount]]\noptions = ["direct_io"]\n',
+        '[[mount]]\noptions = "direct_io"\noptions = "direct_io"\n',
+        'options = "direct_io"\n',
+        "[[mount]]\n[table]\n",
+        '[[mount]]\noptions = """direct_io"""\n',
+        "[[mount]]\noptions = 3\n",
+        "\0",
+    ],
+)
+def test_a_file_that_is_not_understood(text: str, sections: Path) -> None:
+    """It is named with its line; nothing is taken of any file, and the mount goes on."""
+    (sections / "a.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
+    (sections / "b.toml").write_text(text)
+    with hello("max_background=11") as served:
+        assert re.fullmatch(
+            r"fuse: /etc/fusetune/mounts\.d/b\.toml:\d+ is not understood; "
+            r"/etc/fusetune/mounts\.d is ignored",
+            served.ours()[0],
+        )
+        assert served.answered_init()["max_background"] == "11"
+
+
+@pytest.mark.parametrize("what", [".", "mounts.d", "mounts.d/a.toml"])
+@pytest.mark.parametrize("how", ["owner", "group", "others"])
+def test_what_others_may_write_is_ignored(what: str, how: str, sections: Path) -> None:
+    (sections / "a.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
+    assert background("", "") == 22
+    path = _ADMIN / what
+    if how == "owner":
+        os.chown(path, 65534, -1)
+    else:
+        path.chmod(path.stat().st_mode | (0o020 if how == "group" else 0o002))
+    with hello("max_background=11") as served:
+        assert served.answered_init()["max_background"] == "11"
+        assert "is ignored: it is not root's, or others may write to it" in served.ours()[0]
+
+
+def test_privileged_programs_take_neither(sections: Path) -> None:
+    """Where the library is the system's, a set-user-ID server has it, but no options."""
+    (sections / "a.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
+    folders = Path("/etc/ld.so.conf.d/00-fusetune.conf")
+    folders.write_text(f"{LIBRARY.parent}\n")
+    subprocess.run(["ldconfig"], check=True)
+    privileged = Path("/usr/local/bin/hello-privileged")
+    shutil.copy(EXAMPLES / "hello", privileged)
+    try:
+        for mode, expected in ((0o755, "22"), (0o4755, "0")):
+            privileged.chmod(mode)
+            with scratch() as (_, point):
+                os.chown(point, 65534, 65534)
+                words: list[str | Path] = [*_NOBODY, privileged, "-f", "-d", point]
+                environment = "max_background=11"
+                with serve(words, point, tuned=False, environment=environment) as served:
+                    wait_for(lambda: "max_background" in served.answered_init(), "INIT")
+                    assert served.answered_init()["max_background"] == expected
+    finally:
+        privileged.unlink()
+        folders.unlink()
+        subprocess.run(["ldconfig"], check=True)
+
+
+def test_mirrorfs_is_a_server_like_the_others() -> None:
+    assert in_flight("direct_io,splice=off") >= 1
+    assert MIRRORFS.exists()

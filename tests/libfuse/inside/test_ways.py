@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Ways to the tuned library on a host that has it installed: mount(8), run, the whole host."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fusetune.host import Host
+from fusetune.library import carry_out, disable, enable, servers
+from tests.libfuse.inside.served import LIBRARY, TUNED, command, scratch, serve
+from tests.native.mirror import CHECKOUT, PATIENCE, mounted_at, unmount, wait_for
+
+_CONNECTIONS = Path("/sys/fs/fuse/connections")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> Iterator[None]:
+    """The library where a package has it, and what `make install` makes."""
+    folder = Path("/") / TUNED.relative_to("/out/new")
+    shutil.copytree(TUNED, folder)
+    subprocess.run(["make", "-s", "-C", CHECKOUT, "install"], check=True, timeout=60)
+    subprocess.run(["mount", "-t", "fusectl", "none", _CONNECTIONS], check=True, timeout=10)
+    yield
+    subprocess.run(["umount", _CONNECTIONS], check=True, timeout=10)
+    shutil.rmtree(folder)
+
+
+def background(point: Path) -> int:
+    """Return max_background of the mount, once its server has answered INIT."""
+    device = mounted_at(point)
+    assert device is not None
+    folder = _CONNECTIONS / device.partition(":")[2]
+    wait_for(lambda: int((folder / "waiting").read_text()) == 0, "INIT")
+    return int((folder / "max_background").read_text())
+
+
+def uses() -> list[str]:
+    return [server.uses for server in servers(Host())]
+
+
+def test_fstab() -> None:
+    """mount(8) starts mount.fusetune by the type; its own options stay mount's."""
+    with scratch() as (source, point):
+        (source / "file").write_text("seen")
+        ssh = command("sshfs", source, point)[3]
+        line = f"localhost:{source} {point} fusetune.sshfs ro,noauto,max_background=77,{ssh} 0 0\n"
+        Path("/etc/fstab").write_text(line)
+        try:
+            subprocess.run(["mount", point], check=True, timeout=PATIENCE)
+            assert (point / "file").read_text() == "seen"
+            assert background(point) == 77
+            assert uses() == ["tuned"]
+            with pytest.raises(OSError, match="Read-only"):
+                (point / "new").touch()
+        finally:
+            unmount(point)
+        wait_for(lambda: uses() == [], "the server to end")
+
+
+def test_a_refusal_reaches_mount() -> None:
+    with scratch() as (source, point):
+        words = ["mount", "-t", "fusetune.sshfs", "-o", "max_pages=0"]
+        words += [f"localhost:{source}", str(point)]
+        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 1
+        assert "mount.fusetune: 'max_pages=0'" in done.stderr or "takes a number" in done.stderr
+        assert mounted_at(point) is None
+
+
+def test_run() -> None:
+    """As `fusetune run` does; the program's own environment stays."""
+    with scratch() as (source, point):
+        script = (
+            "import sys; sys.path.insert(0, '/usr/share/fusetune'); from fusetune.host import Host;"
+            "from fusetune.library import run; run(Host(), sys.argv[1:], 'max_background=78')"
+        )
+        prefix = ["/usr/bin/python3", "-IB", "-c", script]
+        with serve(command("hello", source, point), point, tuned=False, prefix=prefix):
+            assert background(point) == 78
+            assert uses() == ["tuned"]
+
+
+def test_the_whole_host_and_back() -> None:
+    """A server that nobody gave anything, before, between and after."""
+    for expected in ("stock", "tuned", "stock"):
+        change = enable(Host(), None) if expected == "tuned" else disable(Host(), None)
+        carry_out(Host(), change)
+        with (
+            scratch() as (source, point),
+            serve(command("sshfs", source, point), point, tuned=False),
+        ):
+            assert os.listdir(point) == []  # by now what it forks has become another program
+            assert uses() == [expected]
+    assert LIBRARY.exists()
+    assert not os.path.exists("/etc/ld.so.conf.d/00-fusetune.conf")

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Debian suites whose libfuse3 is supported, each as a tree with its sources and compiler."""
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.native.mirror import CHECKOUT
+from tests.system import tree
+
+RIG = CHECKOUT / "tests" / "kernel" / "rig.sh"
+IMPORT = CHECKOUT / "libfuse" / "import_libfuse.py"
+_PACKAGES = ("abigail-tools", "fuse3", "libfuse3-dev", "sshfs", "openssh-sftp-server", "strace")
+_HOOKS = (
+    "DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends build-dep fuse3",
+    "cd /usr/src && apt-get -q source fuse3 && rm -f fuse3_*",
+)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A Debian suite and the libfuse3 it ships."""
+
+    name: str
+    version: str
+
+    def tree(self) -> Path:
+        """Return the folder of this suite, made first (minutes) if it is not there."""
+        options = (
+            "--variant=minbase",
+            f"--include={','.join(_PACKAGES)}",
+            "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
+            '--aptopt=Acquire::Check-Valid-Until "false"',
+            *(f"--customize-hook=chroot \"$1\" sh -ec '{hook}'" for hook in _HOOKS),
+        )
+        lines = (f"{kind} {tree.archive()} {self.name} main" for kind in ("deb", "deb-src"))
+        return tree.made(self.name, "libfuse", options, *lines)
+
+    def source(self) -> Path:
+        """Return the distribution's source of libfuse3, its patches applied, in the tree."""
+        return self.tree() / "usr" / "src" / f"fuse3-{self.version}"
+
+    def inside(self, out: Path, script: str) -> subprocess.CompletedProcess[str]:
+        """Run a shell script as root in the tree, which stays as it is, and return its end.
+
+        ``out`` is /out there, the checkout /checkout, unchangeable.
+        """
+        return subprocess.run(
+            [RIG, "inside", self.tree(), out, f"{CHECKOUT}=/checkout", "--", "sh", "-ec", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
+
+SUITES = (Suite("bookworm", "3.14.0"), Suite("trixie", "3.17.2"), Suite("sid", "3.18.3"))
+
+
+def import_library(output: Path, source: Path) -> subprocess.CompletedProcess[str]:
+    """Run import_libfuse.py and return its end."""
+    return subprocess.run(
+        [sys.executable, IMPORT, output, source],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def build(suite: Suite, out: Path, tests: str) -> str:
+    """Import and build a suite's library below ``out``/new; return what was said.
+
+    ``tests``: "yes" runs libfuse's own, too. Raises RuntimeError with what was said.
+    """
+    done = import_library(out / "source", suite.source())
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    # libfuse's tests compare inode numbers, which the tree's overlay changes.
+    script = "mount -t tmpfs tmpfs /tmp\n" + (
+        f"TESTS={tests} /checkout/libfuse/build.sh /out/source /out/new"
+    )
+    ended = suite.inside(out, script)
+    if ended.returncode:
+        raise RuntimeError(ended.stdout[-8000:])
+    return ended.stdout
+
+
+def library(name: str) -> Path:
+    """Return a folder with the library of the suite of this name, built first if it changed."""
+    suite = next(suite for suite in SUITES if suite.name == name)
+    files = [CHECKOUT / "dkms" / "hooks.py"]
+    files += [path for path in (CHECKOUT / "libfuse").rglob("*") if path.is_file()]
+    made_from = hashlib.sha256()
+    for path in sorted(files):
+        made_from.update(path.read_bytes())
+    tree = suite.tree()
+    kept = tree.with_name(f"{tree.name}-{made_from.hexdigest()[:12]}.library")
+    with tree.with_name(f"{tree.name}.library.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            with tempfile.TemporaryDirectory(prefix="libfuse-") as scratch:
+                build(suite, Path(scratch), "no")
+                (folder,) = Path(scratch).glob("new/usr/lib/*/fusetune")
+                shutil.copytree(folder, kept)
+    return kept

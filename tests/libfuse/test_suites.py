@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The tuned libfuse3 of each suite: imported, built, compared, and run by that suite's servers."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.libfuse.suites import IMPORT, SUITES, Suite, build
+
+_EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.version)
+
+
+_INSIDE = """
+        mount -t sysfs sysfs /sys
+        mount -t tmpfs tmpfs /tmp
+        mknod -m 666 /run/fuse c 10 229
+        mount --bind /run/fuse /dev/fuse
+        make -s -C /checkout/mirrorfs BUILD=/out
+        cd /checkout
+        python3 -B -m pytest -q tests/libfuse/inside"""
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Suite], tuple[Path, str]]:
+    """Return where a suite's library was built, and what building said; made at the first call."""
+
+    @cache
+    def of(suite: Suite) -> tuple[Path, str]:
+        out = tmp_path_factory.mktemp("libfuse") / suite.name
+        out.mkdir()
+        return out, build(suite, out, "yes")
+
+    return of
+
+
+@_EVERY
+def test_builds_and_passes_libfuses_own_tests(
+    suite: Suite, built: Callable[[Suite], tuple[Path, str]]
+) -> None:
+    """build.sh compares the symbols, too: it ends in an error where they differ."""
+    out, said = built(suite)
+    assert not re.findall(r".*lib/tuned/.*warning.*", said)
+    assert list(out.glob("new/usr/lib/*/fusetune/libfuse3.so.?"))
+
+
+@_EVERY
+def test_servers(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> None:
+    """inside/ runs in the tree, in a mount namespace of its own."""
+    out, _ = built(suite)
+    ended = suite.inside(out, _INSIDE)
+    assert ended.returncode == 0, ended.stdout[-12000:]
+
+
+@_EVERY
+def test_sanitized(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> None:
+    """Each option once more, with every access and leak of library and server watched."""
+    out, _ = built(suite)
+    script = f"""
+        meson setup -Db_sanitize=address,undefined -Db_lundef=false -Dudevrulesdir=/tmp \\
+            --default-library=static -Dtests=false -Dutils=false /out/sanitized /out/source
+        ninja -C /out/sanitized
+        export EXAMPLES=/out/sanitized/example
+        export UBSAN_OPTIONS=halt_on_error=1
+        {_INSIDE}/test_options.py -k 'not mirrorfs and not privileged and not in_flight'
+    """
+    ended = suite.inside(out, script)
+    assert ended.returncode == 0, ended.stdout[-12000:]
+
+
+@_EVERY
+def test_a_symbol_more_is_an_error(
+    suite: Suite, built: Callable[[Suite], tuple[Path, str]], tmp_path: Path
+) -> None:
+    out, _ = built(suite)
+    shutil.copytree(out / "source", tmp_path / "source", symlinks=True)
+    versions = tmp_path / "source" / "lib" / "fuse_versionscript"
+    text = versions.read_text()
+    versions.write_text(text.replace("global:", "global:\n\t\ttuned_name;", 1))
+    script = "TESTS=no /checkout/libfuse/build.sh /out/source /out/new"
+    ended = suite.inside(tmp_path, script)
+    assert ended.returncode == 1
+    assert re.search(r"^> .*tuned_name", ended.stdout, re.M), ended.stdout[-3000:]
+    assert not (tmp_path / "new").exists()
+
+
+def _refused(ours: Path, output: Path, source: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, ours / "libfuse" / "import_libfuse.py", output, source],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert not output.exists()
+    assert done.stderr.startswith("import_libfuse.py: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    """A copy of what is imported from and by, to be broken."""
+    root = IMPORT.parents[1]
+    shutil.copytree(root / "libfuse", tmp_path / "ours" / "libfuse")
+    hooks = tmp_path / "ours" / "dkms"
+    hooks.mkdir()
+    shutil.copy(root / "dkms" / "hooks.py", hooks)
+    return tmp_path / "ours"
+
+
+@_EVERY
+@pytest.mark.parametrize("script", ["session", "mount", "loop"])
+def test_a_hook_that_did_not_land_is_refused(
+    suite: Suite, script: str, ours: Path, tmp_path: Path
+) -> None:
+    """What the rules add is not what it should be; spatch does not mind."""
+    rules = ours / "libfuse" / "rules" / f"{script}.cocci"
+    lines = rules.read_text().splitlines()
+    changed = [line.replace("tuned_", "other_") if line[:1] == "+" else line for line in lines]
+    rules.write_text("\n".join([*changed, ""]))
+    assert " is in {" in _refused(ours, tmp_path / "output", suite.source())
+
+
+@_EVERY
+def test_a_hook_in_another_place_is_refused(suite: Suite, ours: Path, tmp_path: Path) -> None:
+    rules = ours / "libfuse" / "rules.toml"
+    rules.write_text(rules.read_text().replace("lowlevel.c fuse_reply_open", "lowlevel.c other"))
+    said = _refused(ours, tmp_path / "output", suite.source())
+    assert "fuse_lowlevel.c fuse_reply_open" in said
+
+
+def test_another_source_is_refused(ours: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "meson.build").write_text("project('libfuse3', ['c'], version: '3.16.1')\n")
+    assert "libfuse 3.16 is not supported" in _refused(ours, tmp_path / "output", source)
+    (source / "meson.build").write_text("project('other')\n")
+    assert "not that of libfuse3" in _refused(ours, tmp_path / "output", source)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The library reads the files of /etc/fusetune/mounts.d by itself, and as fusetune does."""
+
+import shutil
+import subprocess
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+import tomlkit
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fusetune.config import load
+from fusetune.mounts import Mount
+from fusetune.servers import Servers
+from tests.unit.conftest import CHECKOUT, Tree
+
+_TUNED = CHECKOUT / "libfuse" / "tuned"
+_NAMES = st.lists(st.sampled_from(["a", "b", "ab", "é", "[", "ba"]), min_size=1, max_size=4)
+_PATHS = _NAMES.map(lambda names: "/" + "/".join(names))
+
+
+def _likes(name: str) -> st.SearchStrategy[str]:
+    """Patterns for one name, most of which match it."""
+    some = [name, name, "*", "?", "[ab]*", "[!z]*", "[[]", "**", "zz", f"{name[:1]}*", f"*{name}"]
+    return st.sampled_from(some)
+
+
+def _patterns(value: str) -> st.SearchStrategy[str]:
+    """Patterns for a path, or a word, most of which match it."""
+    parts = value.split("/")
+    each = st.tuples(*(st.just(part) if not part else _likes(part) for part in parts))
+    whole = st.sampled_from([value, "*", "**", "/**", f"{value}/**", "/*", f"*{parts[-1]}"])
+    return st.one_of(each.map("/".join), whole, _likes(parts[-1])).filter(bool)
+
+
+@st.composite
+def _cases(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """What is mounted, and sections about it."""
+    about = {key: draw(_PATHS) for key in ("path", "source", "server")}
+    about["fstype"] = "".join(draw(_NAMES))
+    optional = {key: _patterns(value) for key, value in about.items()}
+    section = st.fixed_dictionaries({}, optional=optional)
+    return about, draw(st.lists(section, max_size=6))
+
+
+class _Server(Servers):
+    """One program serves every mount."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+
+    def of(self, mount: Mount) -> Collection[str]:
+        return [self._program]
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library's reader, as a program."""
+    if not shutil.which("gcc"):
+        pytest.skip("missing: gcc")
+    program = tmp_path_factory.mktemp("sections") / "sections"
+    sources = [Path(__file__).with_name("sections.c"), _TUNED / "options.c", _TUNED / "sections.c"]
+    flags = ["-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", f"-I{_TUNED}"]
+    subprocess.run(["gcc", *flags, "-o", program, *sources], check=True, timeout=60)
+    return program
+
+
+def read(reader: Path, text: str, *about: str) -> str:
+    """Return what the library says of a file."""
+    done = subprocess.run(
+        [reader, *about], input=text, capture_output=True, text=True, check=True, timeout=10
+    )
+    return done.stdout.rstrip("\n")
+
+
+@settings(
+    max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(case=_cases())
+def test_the_same_section_counts(
+    reader: Path, tree: Tree, case: tuple[dict[str, str], list[dict[str, str]]]
+) -> None:
+    about, sections = case
+    document = tomlkit.document()
+    tables = tomlkit.aot()
+    for number, section in enumerate(sections, 1):
+        table = tomlkit.table()
+        table.update({**section, "max_ratio": 5, "options": f"max_background={number}"})
+        tables.append(table)
+    document["mount"] = tables
+    text = tomlkit.dumps(document)
+    tree.write("etc/mounts.d/x.toml", text if sections else "# none\n")
+    mount = Mount(about["path"], about["fstype"], about["source"], "0:40")
+    matching = list(load(tree.host).matching(mount, _Server(about["server"])))
+    ranked = max(enumerate(matching), key=lambda pair: (pair[1].rank, pair[0]), default=None)
+    expected = ranked[1].options if ranked else ""
+    said = read(reader, text if sections else "# none\n", *about.values())
+    assert said == f"0 {expected}"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[[mount]]\npath = '/x'\n\n[policy]\n", 4),
+        ("[[mount]] # one\n\tpath='/x' # two\r\nmax_ratio = +5\nleave_alone = true\n", 0),
+        ("[[mount]]\noptions = 'a'b\n", 2),
+        ("[[mount]]\npath = '/x\n", 2),
+        ('[[mount]]\npath = "/x\\u0041"\n', 2),
+        ("[[mount]]\nallow = [1]\n", 2),
+        ("[[mount]]\noptions = 1", 2),
+        ("[[mount]]x", 1),
+        (f"[[mount]]\noptions = '{'x' * 1024}'", 2),
+        (f"[[mount]]\npath = '{'x' * 4096}'", 2),
+        (f"[[mount]]\n{'x' * 64} = 1", 2),
+    ],
+)
+def test_lines_that_are_not_understood(reader: Path, text: str, line: int) -> None:
+    assert int(read(reader, text, "/x", "s", "/p", "fuse").split(" ")[0]) == line
