@@ -252,7 +252,7 @@ def print_bench(document: Object) -> None:
             _say(f"{one['label']}: {one['absent_reason']}")
 
 
-def print_suite(document: Object) -> None:
+def print_bench_suite(document: Object) -> None:
     """Print the object of ``bench --suite``: a table a work, published beside measured."""
     for work in document["works"]:
         _say(work["title"])
@@ -456,7 +456,7 @@ PRINTERS: Mapping[str, Callable[..., None]] = {
     "fusetune.auto/1": print_auto,
     "fusetune.auto-preview/1": print_preview,
     "fusetune.bench/1": print_bench,
-    "fusetune.bench-suite/1": print_suite,
+    "fusetune.bench-suite/1": print_bench_suite,
     "fusetune.doctor/1": print_doctor,
     "fusetune.lib-status/1": print_lib_status,
     "fusetune.lib-change/1": print_lib_change,

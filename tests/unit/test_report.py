@@ -21,6 +21,7 @@ from fusetune.library import FileChange, Server
 from fusetune.measure import Measurement, summarise
 from fusetune.module import KINDS, Built, Loaded, Report, Signing, State
 from fusetune.mounts import Mount
+from fusetune.published import WORKS
 from fusetune.remember import Remembered
 from fusetune.report import objects, text
 from fusetune.report.text import figure_text, gain_text
@@ -28,6 +29,7 @@ from fusetune.saved import Saved
 from fusetune.search import Choice, Interval, Trial
 from fusetune.status import KnobState, knob_states
 from fusetune.store import Journal, Record
+from fusetune.suite import Row, WorkResult
 from fusetune.survey import MountSurvey, Survey
 from fusetune.verify import Check, Verified
 from fusetune.workloads import WORKLOADS
@@ -51,6 +53,7 @@ COMMANDS = [
     "auto",
     "auto-preview",
     "bench",
+    "bench-suite",
     "doctor",
     "forget",
     "lib-change",
@@ -87,6 +90,12 @@ def module_documents(mount: Mount) -> list[dict[str, Any]]:
         objects.module_object(Report("6.12.94", signing, [full], [("dkms", "install")])),
         objects.module_object(Report("6.12.94", Signing(None, None, False), [bare]), dry_run=True),
     ]
+
+
+def _work_result(odd: str) -> WorkResult:
+    work = WORKS["singh-atomic"]
+    shown = Row(work.ratios[0], Interval(1.2, 1.1, 1.3), None)
+    return WorkResult(work, [shown, Row(work.ratios[1], None, odd)], 1.5, 1 << 20, 3)
 
 
 def documents(mount: Mount) -> list[dict[str, Any]]:
@@ -155,6 +164,7 @@ def documents(mount: Mount) -> list[dict[str, Any]]:
                 Measurement("mirrorfs, passthrough", None, [], absent="this kernel lacks it"),
             ]
         ),
+        objects.suite_object([_work_result(mount.path)]),
         objects.doctor_object(Diagnosis([Feature(LIVE[0], 5, None)], [], 0, None, 0)),
         objects.doctor_object(
             Diagnosis(
