@@ -69,11 +69,20 @@ REMOUNT = (
         tuned="parallel_direct_writes",
     ),
     RemountKnob(
+        "parallel_extend",
+        "several direct writers past the end of one file, and appends, at once",
+        _BY_FUSETUNED.format("parallel_extend"),
+        "needs a thread-safe server that does not append by itself",
+        "dkms/fusetuned/tuned/extend.c; no stock kernel has it",
+        tuned="parallel_extend",
+    ),
+    RemountKnob(
         "atomic_open",
         "lookup and open in one request",
-        "needs a server and a FUSE module that know it",
+        _BY_FUSETUNED.format("atomic_open"),
         "a server that does not know it gets the usual two requests",
-        "no stock kernel has it",
+        "dkms/fusetuned/tuned/atomic_open.c; no stock kernel has it",
+        tuned="atomic_open",
     ),
     RemountKnob(
         "max_pages",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What only mounts of the module fusetuned have: pages a request that can change while mounted."""
 
+import re
 from functools import partial
 
 import pytest
@@ -21,7 +22,7 @@ from fusetune.status import is_tuned, knob_states, values_now
 from fusetune.store import Journal
 from fusetune.workloads import WORKLOADS
 from tests import schemas
-from tests.unit.conftest import Tree
+from tests.unit.conftest import CHECKOUT, Tree
 
 MAX_PAGES = next(knob for knob in LIVE if knob.name == "max_pages")
 FILE = "sys/fs/fusetuned/connections/41/max_pages"
@@ -122,6 +123,12 @@ def test_what_needs_a_remount_is_told_for_the_module(
     by_module: Mount, name: str, line: str
 ) -> None:
     assert line in remount_hint(by_module, name)
+
+
+def test_each_mount_option_of_the_module_is_named_and_no_other() -> None:
+    parsed = (CHECKOUT / "dkms/fusetuned/tuned/options.c").read_text()
+    options = set(re.findall(r'fsparam_\w+\("(\w+)"', parsed))
+    assert {knob.tuned.partition("=")[0] for knob in REMOUNT if knob.tuned} == options
 
 
 def test_what_the_module_would_bring_is_told_elsewhere(mounted: Mount) -> None:
