@@ -60,8 +60,8 @@ def _functions(text: str) -> Iterator[tuple[str, str]]:
         head = match[1]
         while (shorter := re.sub(r"\((?:[^()]|\(\))+\)", "()", head)) != head:
             head = shorter
-        # Attributes and macros of its own may stand before the name.
-        if names := re.findall(r"(\w+)\(\)", head):
+        # Attributes and macros of its own may stand before the name, what it does to locks after.
+        if names := re.findall(r"(?!__(?:acquires|must_hold|releases)\b)\b(\w+)\(\)", head):
             yield names[-1], match[2]
 
 

@@ -30,6 +30,7 @@ from tests.native.mirror import Mirror
 _SEED = 20
 _TEXTS = 400
 _POINT = Path("/mnt/fuzz")
+_FLAGS = (b"atomic_open", b"no_file_caps", b"parallel_direct_writes", b"parallel_extend")
 #: An unsigned number as kstrtouint() takes it with base 0; one newline may follow.
 _NUMBER = re.compile(rb"\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\n?")
 #: Longer strings fsconfig(2) refuses.
@@ -167,7 +168,7 @@ def _context() -> Iterator[tuple[int, int]]:
 
 def _ours(line: str) -> set[str]:
     """Return our options in a line of mountinfo."""
-    names = {"max_pages", "no_file_caps", "parallel_direct_writes"}
+    names = {"max_pages", *(flag.decode() for flag in _FLAGS)}
     return {option for option in line.split()[-1].split(",") if option.partition("=")[0] in names}
 
 
@@ -220,10 +221,9 @@ def check_garbage_for_max_pages_of_a_mount() -> None:
 def check_garbage_for_the_other_options() -> None:
     """Flags take no value, and no name but their own; a number comes as a string only."""
     load()
-    flags = (b"no_file_caps", b"parallel_direct_writes")
     with _context() as (made, device):
         expect: list[tuple[int, int, bytes, bytes | None, int]] = []
-        for flag in flags:
+        for flag in _FLAGS:
             expect += [(0, _SET_FLAG, flag, None, 0)] * 2
             expect += [(errno.EINVAL, _SET_STRING, flag, b"1", 0)]
             expect += [(errno.EINVAL, _SET_FLAG, b"no" + flag, None, 0)]
@@ -237,7 +237,7 @@ def check_garbage_for_the_other_options() -> None:
         for status, command, key, value, extra in expect:
             got = _refused(partial(_call, _FSCONFIG, made, command, key, value, extra))
             assert got == status, (command, key, value, errno.errorcode.get(got))
-        assert _shown(made) == {flag.decode() for flag in flags}
+        assert _shown(made) == {flag.decode() for flag in _FLAGS}
 
 
 def check_garbage_by_mount() -> None:
