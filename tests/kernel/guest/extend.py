@@ -335,7 +335,10 @@ def check_failed_asynchronous_write() -> None:
         with path.open("ab", buffering=0) as file, ThreadPoolExecutor(1) as pool:
             failed = pool.submit(write)
             wait_for(lambda: count(mirror, "WRITE") == 4, "four WRITEs")
-            assert file.write(b"a" * RECORD) == RECORD
+            # Within a page, for a request has no more than one here.
+            page = mmap.mmap(-1, PAGE)
+            page.write(b"a" * PAGE)
+            assert file.write(memoryview(page)[:RECORD]) == RECORD
             assert file.tell() == 4 * PAGE + RECORD
             assert failed.result() == -errno.EIO
         assert path.stat().st_size == 4 * PAGE + RECORD
