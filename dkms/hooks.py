@@ -57,8 +57,7 @@ def _replace(folder: Path, rule: Rules, series: str) -> None:
 def _functions(text: str) -> Iterator[tuple[str, str]]:
     """Yield the name and body of each function: kernel style has its braces in column one."""
     for match in re.finditer(r"^(\w[^;{}]*\))\n\{\n(.*?)^\}", text, re.M | re.S):
-        # What sparse is told of locks stands behind the parameters.
-        head = re.sub(r"\b__(?:acquires|releases|must_hold)\([^()]*\)", "", match[1])
+        head = match[1]
         while (shorter := re.sub(r"\((?:[^()]|\(\))+\)", "()", head)) != head:
             head = shorter
         # Attributes and macros of its own may stand before the name, what it does to locks after.

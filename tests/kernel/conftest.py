@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fixtures for the tests of our modules; what is slow is made once."""
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.kernel import machine
-from tests.kernel.suites import MODULES, SUITES, Suite, import_module
+from tests.kernel.suites import MODULES, SUITES, USERLAND, Suite, import_module
+
+Machines = dict[str, Future[machine.Results]]
+MACHINES = pytest.StashKey[Machines]()
 
 
 @pytest.fixture(scope="session")
@@ -24,24 +27,42 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def built(
-    modules: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Suite], tuple[Path, str]]:
-    """Return what a suite made of the modules, and what it said: at the first call."""
+    request: pytest.FixtureRequest,
+    modules: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Suite], tuple[Path, str]]]:
+    """Return what a suite made of the modules, and what it said.
 
-    @cache
-    def of(suite: Suite) -> tuple[Path, str]:
-        out = tmp_path_factory.mktemp("built") / suite.name
+    All are begun at once, two at a time, and the machines after them if a test asks for those:
+    meanwhile other tests go on.
+    """
+
+    def make(suite: Suite) -> tuple[Path, str]:
+        out = tmp_path_factory.mktemp(f"built-{suite.name}")
         return out, machine.build(suite, tuple(modules.values()), out)
 
-    return of
+    with ThreadPoolExecutor(2) as pool:
+        made = {suite: pool.submit(make, suite) for suite in SUITES}
+        tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
+        if any("results" in test.fixturenames for test in tests):
+            request.config.stash[MACHINES] = _machines(pool, made)
+        yield lambda suite: made[suite].result()
+
+
+def _machines(pool: Executor, made: Mapping[Suite, Future[tuple[Path, str]]]) -> Machines:
+    """Begin to run the machines: of each suite, and one that watches its memory."""
+
+    def run(suite: Suite, checks: Sequence[str], parameters: str) -> machine.Results:
+        return machine.run(suite, made[suite].result()[0], *checks, parameters=parameters)
+
+    runs: Machines = {suite.series: pool.submit(run, suite, (), "") for suite in SUITES}
+    runs["watched"] = pool.submit(run, USERLAND, machine.WATCHED_CHECKS, machine.WATCHED)
+    return runs
 
 
 @pytest.fixture(scope="session")
-def results(built: Callable[[Suite], tuple[Path, str]]) -> Callable[[Suite], machine.Results]:
-    """Return what a suite's machine said: booted at the first call."""
-
-    @cache
-    def of(suite: Suite) -> machine.Results:
-        return machine.run(suite, built(suite)[0])
-
-    return of
+def results(
+    built: Callable[[Suite], tuple[Path, str]], request: pytest.FixtureRequest
+) -> Callable[[str], machine.Results]:
+    """Return what the machine of a series, or the ``watched`` one, said."""
+    return lambda name: request.config.stash[MACHINES][name].result()

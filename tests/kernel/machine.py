@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.kernel.guest.__main__ import checks
 from tests.kernel.suites import MODULES, RIG, SUITES, USERLAND, Suite, import_module
 from tests.libfuse.suites import library
 from tests.native.mirror import CHECKOUT
@@ -28,6 +29,19 @@ PATIENCE = 900.0
 #: Instead of two processors, one whose clock goes on by a nanosecond an instruction.
 _TIMED = ("-accel", "tcg,thread=multi", "-smp", "2")
 _COUNTED = ("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1")
+#: Patterns in free and around used memory, each use of it noted; and now and then its page guarded.
+WATCHED = "slub_debug=FZPU kfence.sample_interval=20"
+#: Checks that take long there, and bring the module's memory no more than others.
+_LONG = {
+    "check_rounds",
+    "check_pages_a_request_by_parameter",
+    "check_max_pages_in_a_user_namespace",
+    "check_statistics_go_with_their_connection",
+}
+WATCHED_CHECKS = (
+    *(name for name in checks() if name not in _LONG and "f2fs" not in name),
+    "check_slabs_are_watched_and_sound",
+)
 _START = """\
 # SPDX-License-Identifier: GPL-2.0-or-later
 cd /rig/checkout
