@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fusetune.extents import extents
 from tests.kernel.guest.rig import expect_errno, run
+from tests.native.mirror import CHECKOUT
 
 DISK = Path("/dev/vdc")
 POINT = Path("/mnt/f2fs")
@@ -114,6 +115,18 @@ def check_f2fs_threshold() -> None:
     assert torn_by(4, 16 << 20, threshold=WRITE // 4096) == 0
     assert torn_by(4, 16 << 20, threshold=WRITE // 4096 + 1) > 0
     assert torn_by(4, 16 << 20, threshold=0) > 0
+
+
+def check_f2fs_data() -> None:
+    """Direct writes of any size anywhere in a file, and fsx beside them, all by our allocation."""
+    load("tuned")
+    with f2fs():
+        THRESHOLD.write_text("1\n")
+        program = CHECKOUT / "build" / "fsx"
+        with ThreadPoolExecutor(1) as pool:
+            fsx = pool.submit(run, program, "-q", "-N", "500", "-S", "7", POINT / "fsx")
+            fio(4, 8 << 20, "--rw=randwrite", "--bsrange=4k-1m", "--verify=crc32c")
+            fsx.result()
 
 
 @contextmanager

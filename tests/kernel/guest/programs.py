@@ -11,7 +11,10 @@ from typing import Any
 from tests.kernel.guest.rig import SOURCE, fresh_source, load, run, stock, tuned
 from tests.native.mirror import CHECKOUT, Mirror
 
-MOUNTS = ("", "parallel_direct_writes", "parallel_extend", "no_file_caps", "max_pages=16")
+MOUNTS = (
+    *("", "parallel_direct_writes", "parallel_extend", "no_file_caps", "max_pages=16"),
+    "atomic_open",
+)
 _FSX = """\
 flen = 262144
 [weights]
