@@ -60,9 +60,10 @@ def _functions(text: str) -> Iterator[tuple[str, str]]:
         head = match[1]
         while (shorter := re.sub(r"\((?:[^()]|\(\))+\)", "()", head)) != head:
             head = shorter
-        # Attributes and macros of its own may stand before the name.
-        if names := re.findall(r"(\w+)\(\)", head):
-            yield names[-1], match[2]
+        # Attributes and macros may stand before the name, annotations after the parameters.
+        names = re.findall(r"(\w+)\(\)", head)
+        if names := [name for name in names if not re.match(r"__|[A-Z_0-9]+$", name)]:
+            yield names[0], match[2]
 
 
 def landed(folder: Path, call: str) -> Counter[str]:
