@@ -26,7 +26,8 @@ from tests.bench.cost import instructions
 from tests.bench.shared import shared_files
 from tests.bench.storm import storms
 from tests.kernel.guest.shared import ROUNDS
-from tests.kernel.suites import USERLAND
+from tests.kernel.machine import made_and_run
+from tests.kernel.suites import SUITES, USERLAND
 from tests.native.raw import RawMounts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
@@ -231,6 +232,52 @@ def cost() -> str:
     )
 
 
+def f2fs() -> str:
+    """Writers at once on f2fs."""
+    rows = []
+    for suite in SUITES:
+        said = made_and_run(suite.series, "check_f2fs_keeps_a_writes_blocks_together")
+        entry = said.checks["check_f2fs_keeps_a_writes_blocks_together"]
+        if entry["failure"]:
+            raise RuntimeError(entry["failure"])
+        rows += [(suite.series, *map(str, counts)) for counts in entry["value"]]
+    return "\n\n".join(
+        (
+            "Direct writes of 2 MiB by writers at once (16 MiB each, 64 MiB for 16 writers) to a "
+            "new f2fs in an emulated virtual machine with Debian's kernel: at how many places the "
+            "blocks of one write part other than at the end of a segment (FIEMAP).",
+            table(("Linux", "writers", "the kernel's f2fs", "f2fs-tuned"), rows),
+        )
+    )
+
+
+def published() -> str:
+    """Five published works on this host."""
+    command = ["bench", "--suite", "published"]
+    printed = subprocess.run(
+        [sys.executable, "-m", "fusetune", *command, "--json"], capture_output=True, check=True
+    )
+    parts = [f"`fusetune {' '.join(command)} --json`, ratios by rounds."]
+    for work in json.loads(printed.stdout)["works"]:
+        parts += [f"### {work['title']}", work["stands_for"]]
+        shown = [row for row in work["rows"] if row["ratio"]]
+        cells = [
+            (
+                row["label"],
+                f"{row['published_ratio']:.2f}",
+                ratio(Interval(row["ratio"], *row["ci95"])),
+            )
+            for row in shown
+        ]
+        if cells:
+            parts.append(table(("ratio of", "published", "here"), cells))
+        for reason in dict.fromkeys(row["absent_reason"] for row in work["rows"]):
+            if reason:
+                rows = [row["label"] for row in work["rows"] if row["absent_reason"] == reason]
+                parts.append(f"Not here: {', '.join(rows)}: {reason}.")
+    return "\n\n".join(parts)
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "contests": ("auto, the grid and the static rules", contests),
     "list": ("Listing many mounts", speed_of_list),
@@ -238,6 +285,8 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "start": ("Start-up", speed_of_start),
     "shared-file": ("One shared file", shared_file),
     "cost": ("What statistics of the tuned module cost", cost),
+    "f2fs": ("Writers at once on f2fs", f2fs),
+    "published": ("Five published works", published),
     "calibration": ("What FUSE can do on this host", calibration),
 }
 
