@@ -33,7 +33,7 @@ def built(
 ) -> Iterator[Callable[[Suite], tuple[Path, str]]]:
     """Return what a suite made of the modules, and what it said.
 
-    All are begun at once, two at a time, and the machines after them if a test asks for those:
+    All are begun at once, one by one, and the machines after them if a test asks for those:
     meanwhile other tests go on.
     """
 
@@ -41,7 +41,7 @@ def built(
         out = tmp_path_factory.mktemp(f"built-{suite.name}")
         return out, machine.build(suite, tuple(modules.values()), out)
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(1) as pool:
         made = {suite: pool.submit(make, suite) for suite in SUITES}
         tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
         if any("results" in test.fixturenames for test in tests):

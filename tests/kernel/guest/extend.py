@@ -102,7 +102,7 @@ def check_parallel_extend() -> None:
         with mounting("direct_io", "write_delay=20ms") as mirror:
             assert [_most_at_once(mirror, 4, append) for append in (False, True)] == [1, 1]
         fresh_source()
-    with tuned("direct_io", "write_delay=100ms", mount="parallel_extend") as mirror:
+    with tuned("direct_io", "write_delay=500ms", mount="parallel_extend") as mirror:
         said = Path("/proc/self/mountinfo").read_text()
         assert ",parallel_direct_writes,parallel_extend" in said
         for append in (False, True):
@@ -377,7 +377,7 @@ def check_direct_writes_wait_for_writeback() -> None:
             memory[:] = b"m" * 4 * PAGE
             # Begins writeback, and does not lock the inode until its end as fsync does.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            wait_for(lambda: count(mirror, "WRITE") == 1, "writeback")
+            wait_for(lambda: count(mirror, "WRITE") >= 1, "writeback")
             with ThreadPoolExecutor(3) as pool:
                 list(pool.map(partial(_direct_page, path), range(3)))
         # Of the kernels, only the first lets both ways be open at once.

@@ -44,7 +44,7 @@ def check_parallel_direct_writes() -> None:
     """As many overwrites of one file at once as writers, whatever the server says."""
     load()
     fresh_source()
-    options = ("direct_io", "write_delay=100ms")
+    options = ("direct_io", "write_delay=400ms")
     for mounting in (stock, tuned):
         with mounting(*options) as mirror:
             assert _writes_at_once(mirror, 8) == 1
