@@ -16,7 +16,7 @@
 #include <linux/sched.h>
 
 /* How the series differ. */
-#if __has_include("dev.h")
+#ifdef TUNED_CHANNELS
 #include "dev.h"
 #define put_lookup(fc, link, nodeid) fuse_chan_queue_forget((fc)->chan, link, nodeid, 1)
 #define dentry_epoch(fc) atomic_read(&(fc)->epoch)
@@ -89,9 +89,9 @@ void tuned_conn_free(struct fuse_conn *fc)
 
 static int send_hello(struct fuse_mount *fm)
 {
+	FUSE_ARGS(args);
 	const struct tuned_hello in = { .magic = TUNED_MAGIC, .version = TUNED_VERSION };
 	struct tuned_hello out = {};
-	FUSE_ARGS(args);
 	int err;
 
 	args.opcode = TUNED_HELLO;
@@ -386,7 +386,7 @@ static int check_again(struct inode *inode, struct file *file)
 	int mask = ACC_MODE(file->f_flags);
 
 	if (file->f_flags & __FMODE_EXEC) {
-		if (!(inode->i_mode & S_IXUGO))
+		if (!(inode->i_mode & 0111))
 			return -EACCES;
 		mask = MAY_EXEC;
 	}

@@ -31,7 +31,7 @@
 #include <linux/types.h>
 
 /* In flags2 of INIT, which are the upper half, with FUSE_INIT_EXT. */
-#define TUNED_INIT_OPEN (1ULL << 61)
+#define TUNED_INIT_OPEN 0x2000000000000000ULL
 
 #define TUNED_HELLO 0x54554e00
 #define TUNED_OPEN 0x54554e01
@@ -53,7 +53,7 @@ struct tuned_open_in {
 };
 
 /* In open_flags of the answer. */
-#define TUNED_FOPEN_LOOKUP (1U << 30)	/* not opened, the rest of fuse_open_out is 0 */
-#define TUNED_FOPEN_CREATED (1U << 31)
+#define TUNED_FOPEN_LOOKUP 0x40000000	/* not opened, the rest of fuse_open_out is 0 */
+#define TUNED_FOPEN_CREATED 0x80000000U
 
 #endif

@@ -83,6 +83,7 @@ static const char *const opcodes[] = {
 	[OURS] = "TUNED_HELLO",
 	[OURS + 1] = "TUNED_OPEN",
 };
+
 static_assert(ARRAY_SIZE(opcodes) == OTHER);
 
 /* Powers of two of a microsecond: below 1, below 2, below 4 ...; the last has the rest. */
