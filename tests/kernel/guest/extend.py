@@ -48,12 +48,16 @@ def _arrived(mirror: Mirror, number: int) -> bool:
     return count(mirror, "WRITE") >= number
 
 
-def _append(path: Path, fill: bytes, size: int = RECORD) -> int:
+def _append_by(fd: int, fill: bytes, size: int) -> int:
     """Append ``size`` bytes in one call; return where they begin."""
+    assert os.write(fd, fill * size) == size
+    return os.lseek(fd, 0, os.SEEK_CUR) - size
+
+
+def _append(path: Path, fill: bytes, size: int = RECORD) -> int:
     fd = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
-        assert os.write(fd, fill * size) == size
-        return os.lseek(fd, 0, os.SEEK_CUR) - size
+        return _append_by(fd, fill, size)
     finally:
         os.close(fd)
 
@@ -74,14 +78,16 @@ def _most_at_once(mirror: Mirror, writers: int, append: bool) -> int:
     start = threading.Barrier(writers)
 
     def extend(number: int) -> list[int]:
+        fd = os.open(path, os.O_WRONLY | (os.O_APPEND if append else 0))
+        fill, places = bytes([number]), []
         start.wait()
-        places = []
         for half in range(2):
             if append:
-                places.append(_append(path, bytes([number]), PAGE))
+                places.append(_append_by(fd, fill, PAGE))
             else:
                 places.append((half * writers + number) * PAGE)
-                assert _pwrite(path, bytes([number]), places[-1], PAGE) == PAGE
+                assert os.pwrite(fd, fill * PAGE, places[-1]) == PAGE
+        os.close(fd)
         return places
 
     with ThreadPoolExecutor(writers) as pool:
