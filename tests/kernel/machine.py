@@ -35,6 +35,7 @@ WATCHED = "slub_debug=FZPU kfence.sample_interval=20"
 _LONG = {
     "check_rounds",
     "check_atomic_open_is_one_request",
+    "check_pjdfstest",
     "check_pages_a_request_by_parameter",
     "check_max_pages_in_a_user_namespace",
     "check_statistics_go_with_their_connection",
