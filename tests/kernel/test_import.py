@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomlkit
 
 from fusetune import __version__
 from tests.kernel.machine import package
@@ -112,28 +113,34 @@ def test_a_name_found_too_often_is_refused(
     )
 
 
-@_EVERY
+def _leave_out_others(rules_file: Path, script: str, hook: dict[str, Any]) -> None:
+    """Leave out all semantic patches and hooks but one, which is quicker."""
+    document = tomlkit.parse(rules_file.read_text()).unwrap()
+    document["patches"] = {script: document["patches"][script]}
+    document["hook"] = [hook]
+    rules_file.write_text(tomlkit.dumps(document))
+
+
 @pytest.mark.parametrize(
     ("name", "hook"), _hooks(), ids=lambda value: value if isinstance(value, str) else value["call"]
 )
 def test_a_hook_that_did_not_land_is_refused(
-    suite: Suite, name: str, hook: dict[str, Any], ours: Path, tmp_path: Path
+    name: str, hook: dict[str, Any], ours: Path, tmp_path: Path
 ) -> None:
+    """On the first series that has a place for it; 7.2 makes one comparison by itself."""
     sites = hook["sites"]
-    if not (sites if isinstance(sites, list) else sites[suite.series]):
-        return  # the kernel has no place for it
-    if (suite.series, hook["call"]) == ("7.2", ">= tuned_max_pages("):
-        return  # the kernel compares so by itself
+    suite = next(s for s in SUITES if (sites if isinstance(sites, list) else sites[s.series]))
     call = hook["call"]
     other = call.replace(">=", "!=") if ">=" in call else call.replace("tuned_", "other_")
-    broken = 0
-    for script in (ours / name / "rules").glob("*.cocci"):
-        lines = script.read_text().splitlines()
+    broken = []
+    for path in (ours / name / "rules").glob("*.cocci"):
+        lines = path.read_text().splitlines()
         # What the rule adds is not what it should be; spatch does not mind.
         changed = [line.replace(call, other) if line.startswith("+") else line for line in lines]
-        script.write_text("\n".join([*changed, ""]))
-        broken += changed != lines
-    assert broken == 1
+        path.write_text("\n".join([*changed, ""]))
+        broken += [path.name] if changed != lines else []
+    (script,) = broken
+    _leave_out_others(ours / name / "rules.toml", script, hook)
     assert f"{hook['call']!r} is in {{" in refused(ours, tmp_path, suite.source(), name)
 
 
