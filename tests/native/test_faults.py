@@ -127,7 +127,7 @@ def test_a_server_stopped_before(fusetune: Fusetune, mirror: Mirror) -> None:
         mirror.process.send_signal(signal.SIGCONT)
     # What comes late to make the folder removes it, too, and ends: see the leak check.
     wait_for(lambda: mirror.counters()["ops"]["RMDIR"]["count"] == 1, "the folder's removal")
-    assert not scratch_folders(mirror.source)
+    wait_for(lambda: not scratch_folders(mirror.source), "the end of it")
 
 
 def test_a_server_stopped_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:

@@ -19,7 +19,7 @@ def test_each_work_is_measured_or_says_why_not(fusetune: Fusetune) -> None:
     works = {work["name"]: work for work in document["works"]}
     assert list(works) == list(WORKS)
     for work in works.values():
-        assert work["cost"]["seconds"] <= 20
+        assert work["cost"]["seconds"] <= 20 + 2  # the last sample may outlast it
         for row in work["rows"]:
             assert (row["ratio"] is None) == (row["ci95"] is None) == bool(row["absent_reason"])
     assert all(row["ratio"] for row in works["szeredi"]["rows"])
