@@ -47,6 +47,7 @@ def built(
         if any("results" in test.fixturenames for test in tests):
             request.config.stash[MACHINES] = _machines(pool, made)
         yield lambda suite: made[suite].result()
+        pool.shutdown(cancel_futures=True)  # what no test has waited for
 
 
 def _machines(pool: Executor, made: Mapping[Suite, Future[tuple[Path, str]]]) -> Machines:
