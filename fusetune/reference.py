@@ -89,4 +89,5 @@ def command(words: list[str]) -> None:
     """Run a program. Raises FusetuneError with what it says where it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise FusetuneError(f"{words[0]} failed: {done.stderr.strip()}")
+        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise FusetuneError(f"{words[0]} failed: {said[0]}")

@@ -274,7 +274,7 @@ def published() -> str:
         for reason in dict.fromkeys(row["absent_reason"] for row in work["rows"]):
             if reason:
                 rows = [row["label"] for row in work["rows"] if row["absent_reason"] == reason]
-                parts.append(f"Not here: {', '.join(rows)}: {reason}.")
+                parts.append(f"Not here: {', '.join(rows)}: {reason.rstrip('.')}.")
     return "\n\n".join(parts)
 
 
