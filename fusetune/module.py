@@ -413,15 +413,9 @@ def _control_command(host: Host, control: str, *, mount: bool) -> Words:
         for folder in ("usr/lib", "etc")
     ):
         return ("systemctl", "start" if mount else "stop", unit)
-    folder = host.path(control)
-    return (
-        ("mount", "-t", CONTROLS[control], CONTROLS[control], folder)
-        if mount
-        else (
-            "umount",
-            folder,
-        )
-    )
+    if not mount:
+        return ("umount", host.path(control))
+    return ("mount", "-t", CONTROLS[control], CONTROLS[control], host.path(control))
 
 
 def unload(
