@@ -12,13 +12,14 @@ from pathlib import Path
 
 from fusetune.bench import Budget
 from fusetune.child import Interrupted
-from fusetune.errors import FusetuneError, UsageError
+from fusetune.errors import FusetuneError
 from fusetune.estimate import Interval, ratio_interval
 from fusetune.host import Host
 from fusetune.measure import Measurement, measure
 from fusetune.mounts import Mount
 from fusetune.published import WORKS, Ratio, Series, Work
 from fusetune.reference import command, mirror, mirrorfs_binary, native, tmpfs
+from fusetune.workloads import picked
 
 _DEVICE = "/dev/fusetuned"
 _IMAGE_BYTES = 1 << 30
@@ -47,10 +48,7 @@ class WorkResult:
 
 def chosen_works(names: Sequence[str]) -> list[Work]:
     """Return the works of these names, each once, or all. Raises UsageError for an unknown one."""
-    unknown = [name for name in names if name not in WORKS]
-    if unknown:
-        raise UsageError(f"unknown work {unknown[0]!r}; known are {', '.join(WORKS)}")
-    return [WORKS[name] for name in dict.fromkeys(names or WORKS)]
+    return picked("work", WORKS, names or WORKS)
 
 
 def run(

@@ -8,15 +8,16 @@ A new workload is a job file ``NAME.fio`` and an entry here. A job file may use 
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.knobs import Access
 
 Job = Mapping[str, Any]
+T = TypeVar("T")
 DEFAULT = "mixed"
 
 
@@ -146,7 +147,13 @@ def chosen(names: Sequence[str]) -> list[Workload]:
 
     Raises UsageError for an unknown name.
     """
-    unknown = [name for name in names if name not in WORKLOADS]
-    if unknown:
-        raise UsageError(f"unknown workload {unknown[0]!r}; known are {', '.join(WORKLOADS)}")
-    return [WORKLOADS[name] for name in dict.fromkeys(names or (DEFAULT,))]
+    return picked("workload", WORKLOADS, names or (DEFAULT,))
+
+
+def picked(what: str, known: Mapping[str, T], names: Iterable[str]) -> list[T]:
+    """Return what is ``known`` by these names, each once. Raises UsageError for an unknown one."""
+    wanted = list(dict.fromkeys(names))
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"unknown {what} {name!r}; known are {', '.join(known)}")
+    return [known[name] for name in wanted]
