@@ -371,28 +371,29 @@ def check_asynchronous_writes_extend() -> None:
 
 
 def check_direct_writes_wait_for_writeback() -> None:
-    """Several may come while pages of the file are being written back."""
+    """Several may come while the page that they are in is being written back."""
     load()
     fresh_source()
-    options = ("parallel_direct_writes", "write_delay=500ms")
+    options = ("parallel_direct_writes", "write_delay=1s")
     with tuned(*options, mount="parallel_extend") as mirror:
         path = mirror.mountpoint / "file"
-        path.write_bytes(bytes(4 * PAGE))
+        path.write_bytes(bytes(PAGE))
         mirror.reset_counters()
-        with path.open("r+b") as file, mmap.mmap(file.fileno(), 4 * PAGE) as memory:
-            memory[:] = b"m" * 4 * PAGE
+        # One page, which is one WRITE also where the kernel begins writeback earlier by itself.
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), PAGE) as memory:
+            memory[:] = b"m" * PAGE
             # Begins writeback, and does not lock the inode until its end as fsync does.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             wait_for(lambda: count(mirror, "WRITE") >= 1, "writeback")
             with ThreadPoolExecutor(3) as pool:
-                list(pool.map(partial(_direct_page, path), range(3)))
+                list(pool.map(partial(_direct_record, path), range(3)))
         # Of the kernels, only the first lets both ways be open at once.
         assert count(mirror, "WRITE", "most_in_flight") == (3 if KERNEL < (6, 12) else 1)
-    expected = b"".join(bytes([number]) * PAGE for number in range(3)) + b"m" * PAGE
-    assert (SOURCE / "file").read_bytes() == expected
+    expected = b"".join(bytes([number]) * RECORD for number in range(3))
+    assert (SOURCE / "file").read_bytes() == expected + b"m" * (PAGE - len(expected))
 
 
-def _direct_page(path: Path, number: int) -> None:
+def _direct_record(path: Path, number: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
-    assert os.pwrite(fd, bytes([number]) * PAGE, number * PAGE) == PAGE
+    assert os.pwrite(fd, bytes([number]) * RECORD, number * RECORD) == RECORD
     os.close(fd)
