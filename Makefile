@@ -2,6 +2,7 @@
 PYTHON = /usr/bin/python3
 VENV = build/venv
 MIRRORFS = build/mirrorfs
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' fusetune/__init__.py)
 
 RUN_PACKAGES = python3 python3-click python3-prometheus-client python3-pyudev python3-rich \
 	python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev pkg-config
@@ -148,12 +149,12 @@ install:
 # Linux source packages (.deb, .tar.xz) or trees, one a series.
 MODULE = fusetuned
 SOURCES = $(wildcard /usr/src/linux-source-*.tar.*)
-dkms = $(shell sed -n 's/^PACKAGE_$(1)="\(.*\)"/\1/p' dkms/$(MODULE)/dkms.conf)
+dkms_name = $(shell sed -n 's/^PACKAGE_NAME="\(.*\)"/\1/p' dkms/$(MODULE)/dkms.conf)
 
 install-dkms:
 	@[ -n "$(SOURCES)" ] || { echo "no Linux sources; apt-get install linux-source-6.1 (6.12, 7.2)," \
 		"or name them: make install-dkms SOURCES='FILE...'" >&2; exit 1; }
-	$(PYTHON) dkms/import.py $(MODULE) $(DESTDIR)/usr/src/$(call dkms,NAME)-$(call dkms,VERSION) \
+	$(PYTHON) dkms/import.py $(MODULE) $(DESTDIR)/usr/src/$(dkms_name)-$(VERSION) \
 		$(SOURCES)
 
 clean:

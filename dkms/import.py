@@ -6,9 +6,9 @@
 
 MODULE is the name of a folder beside this file. SOURCE is a Linux source tree, or a tar file or
 Debian package that holds one; one a series. OUTPUT is a folder that DKMS can build, made anew: our
-files, and a folder a series with the kernel's after what MODULE's rules.toml says. Whatever does
-not land exactly where that file says ends this with status 1 and no OUTPUT. Needs spatch
-(coccinelle), tar, and dpkg-deb for a package.
+files, and a folder a series with the kernel's after what MODULE's rules.toml says; its version is
+fusetune's. Whatever does not land exactly where that file says ends this with status 1 and no
+OUTPUT. Needs spatch (coccinelle), tar, and dpkg-deb for a package.
 """
 
 import re
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import hooks
@@ -26,13 +27,22 @@ _HERE = Path(__file__).resolve().parent
 _OURS = ("dkms.conf", "Kbuild", "tuned")
 
 
+def version() -> str:
+    """Return fusetune's version."""
+    text = (_HERE.parent / "fusetune" / "__init__.py").read_text()
+    found = re.search(r'^__version__ = "(.*)"$', text, re.M)
+    if not found:
+        raise Refused(f"{_HERE.parent}/fusetune/__init__.py: no __version__")
+    return found[1]
+
+
 def wanted(rules: Rules) -> tuple[str, ...]:
     """Return what a module needs of a kernel's source, as tar's patterns."""
     paths = ("Makefile", f"{rules['folder']}/*", *rules["headers"].values())
     return tuple(f"*/{path}" for path in paths)
 
 
-def _unpack(source: Path, into: Path, rules: Rules) -> Path:
+def _unpack(source: Path, into: Path, wanted: Iterable[str]) -> Path:
     """Return the tree that ``source`` is or holds; ``into`` is where it may be unpacked."""
     if source.is_dir():
         return source
@@ -45,11 +55,26 @@ def _unpack(source: Path, into: Path, rules: Rules) -> Path:
             raise Refused(f"{source}: {len(found)} kernel archives in it, not one")
         archive = found[0]
     how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
-    subprocess.run(["tar", "-C", into, "-xf", archive, *how, *wanted(rules)], check=True)
+    subprocess.run(["tar", "-C", into, "-xf", archive, *how, *wanted], check=True)
     return into
 
 
-def _series(tree: Path) -> str:
+def collect(source: Path, into: Path, every: list[Rules]) -> None:
+    """Copy to the folder ``into`` what modules with these rules need of a kernel's source.
+
+    Raises CalledProcessError or OSError.
+    """
+    patterns = sorted({pattern for rules in every for pattern in wanted(rules)})
+    tree = _unpack(source, into, patterns)
+    for pattern in patterns if tree != into else ():
+        for path in tree.glob(pattern.removeprefix("*/")):
+            if path.is_file():
+                copy = into / path.relative_to(tree)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, copy)
+
+
+def series_of(tree: Path) -> str:
     """Return the series of a tree, as 6.12."""
     text = (tree / "Makefile").read_text()
     parts = [re.search(rf"^{name} = (\d+)$", text, re.M) for name in ("VERSION", "PATCHLEVEL")]
@@ -93,8 +118,8 @@ def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
         new = Path(scratch) / "new"
         new.mkdir(mode=0o755)
         for number, source in enumerate(sources):
-            tree = _unpack(source, Path(scratch) / str(number), rules)
-            series = _series(tree)
+            tree = _unpack(source, Path(scratch) / str(number), wanted(rules))
+            series = series_of(tree)
             if series not in rules["series"] or series in done:
                 raise Refused(f"{source}: Linux {series} is not supported, or there twice")
             _import(ours, tree, new / series, series)
@@ -102,6 +127,8 @@ def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
         for name in _OURS:
             copy = shutil.copytree if (ours / name).is_dir() else shutil.copy
             copy(ours / name, new / name)
+        conf = new / "dkms.conf"
+        conf.write_text(conf.read_text().replace("#MODULE_VERSION#", version()))
         shutil.rmtree(output, ignore_errors=True)
         new.rename(output)
     return done

@@ -25,7 +25,7 @@ import hooks  # noqa: E402
 from hooks import Refused  # noqa: E402
 
 
-def _series(tree: Path) -> str:
+def series_of(tree: Path) -> str:
     """Return the series of a libfuse3 tree, as 3.17."""
     text = (tree / "meson.build").read_text()
     project = re.search(r"project\('libfuse3',[^)]*?version: '(\d+\.\d+)\.", text)
@@ -40,7 +40,7 @@ def make(output: Path, source: Path) -> str:
     Raises Refused or OSError; ``output`` is as it was then.
     """
     rules = tomllib.loads((_HERE / "rules.toml").read_text())
-    series = _series(source)
+    series = series_of(source)
     if series not in rules["series"]:
         raise Refused(f"{source}: libfuse {series} is not supported")
     output.parent.mkdir(parents=True, exist_ok=True)

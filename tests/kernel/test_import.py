@@ -16,6 +16,7 @@ import tomlkit
 from fusetune import __version__
 from tests.kernel.machine import package
 from tests.kernel.suites import DKMS, MODULES, SUITES, Suite, rules
+from tests.native.mirror import CHECKOUT
 
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
 _EACH = pytest.mark.parametrize("name", MODULES)
@@ -36,8 +37,12 @@ def import_with(
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Path:
-    """A copy of dkms/, to be broken."""
-    return shutil.copytree(DKMS, tmp_path / "ours")
+    """A copy of dkms/, to be broken, with what it reads beside it."""
+    shutil.copytree(DKMS, tmp_path / "ours" / "dkms")
+    version = Path("fusetune", "__init__.py")
+    (tmp_path / "ours" / version.parent).mkdir()
+    shutil.copy(CHECKOUT / version, tmp_path / "ours" / version)
+    return tmp_path / "ours" / "dkms"
 
 
 def refused(ours: Path, tmp_path: Path, source: Path, name: str = "fusetuned") -> str:

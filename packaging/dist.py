@@ -1,0 +1,218 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Make the source packages of fusetune.
+
+    dist.py [--suite SUITE] OUTPUT SOURCE...
+
+SOURCE is what the modules and the tuned libfuse are made from: Linux source trees, tar files or
+Debian packages that hold one, one a series; and fuse3 source trees with their patches applied (what
+`apt-get source fuse3` leaves), one a series. OUTPUT, made if it is not there, gets the source
+tarballs, which are the same from the same files; fusetune.spec for rpmbuild; and, where dpkg-source
+is there, the Debian source package, its version that of SUITE, and its unpacked tree. Version and
+changes are those of CHANGELOG, on top of which must be fusetune's own. Status 1 and a line where
+something is wrong.
+"""
+
+import argparse
+import datetime
+import importlib.util
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(_ROOT / "dkms"), str(_ROOT / "libfuse")]
+
+import hooks  # noqa: E402
+import import_libfuse  # noqa: E402
+
+# "import" is no name for an import statement.
+_spec = importlib.util.spec_from_file_location("import_module", _ROOT / "dkms" / "import.py")
+assert _spec and _spec.loader
+import_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(import_module)
+
+#: What a suite's packages have after the version: later suites' sort after earlier ones', and
+#: those of the newest, which has none, last.
+SUFFIXES = {"bookworm": "~deb12u1", "trixie": "~deb13u1"}
+_MODULES = ("fusetuned", "f2fs")
+
+
+@dataclass(frozen=True)
+class Release:
+    """One entry of CHANGELOG: a version, its day, and the changes, a line each."""
+
+    version: str
+    day: datetime.datetime
+    changes: tuple[str, ...]
+
+
+def releases(text: str) -> list[Release]:
+    """Return the entries of CHANGELOG, newest first. Raises hooks.Refused where it is not one."""
+    found = []
+    for entry in filter(None, re.split(r"^(?=fusetune )", text, flags=re.M)):
+        head, _, body = entry.partition("\n")
+        match = re.fullmatch(r"fusetune (\d+\.\d+\.\d+) \((\d{4}-\d\d-\d\d)\)", head)
+        if not match:
+            raise hooks.Refused(f"CHANGELOG: {head!r}, not 'fusetune VERSION (YEAR-MONTH-DAY)'")
+        changes = (" ".join(part.split()) for part in re.split(r"^- ", body, flags=re.M)[1:])
+        day = datetime.datetime.fromisoformat(match[2]).replace(tzinfo=datetime.UTC)
+        found.append(Release(match[1], day, tuple(changes)))
+    return found
+
+
+def _maintainer() -> str:
+    control = (_ROOT / "debian" / "control").read_text()
+    found = re.search(r"^Maintainer: (.*)$", control, re.M)
+    assert found
+    return found[1]
+
+
+def debian_changelog(entries: list[Release], suite: str) -> str:
+    """Return debian/changelog for one suite."""
+    text = ""
+    for entry in entries:
+        version = f"{entry.version}-1{SUFFIXES.get(suite, '')}"
+        text += f"fusetune ({version}) {suite}; urgency=medium\n\n"
+        for change in entry.changes:
+            text += textwrap.fill(change, 78, initial_indent="  * ", subsequent_indent="    ")
+            text += "\n"
+        text += f"\n -- {_maintainer()}  {entry.day:%a, %d %b %Y %H:%M:%S} +0000\n\n"
+    return text
+
+
+def spec(entries: list[Release], sources: list[str]) -> str:
+    """Return fusetune.spec with its version, its sources and its changelog."""
+    text = (_ROOT / "rpm" / "fusetune.spec").read_text()
+    lines = [f"Source{number}: {name}" for number, name in enumerate(sources)]
+    text = text.replace("@VERSION@", entries[0].version).replace("@SOURCES@", "\n".join(lines))
+    text += "\n%changelog\n"
+    for entry in entries:
+        text += f"* {entry.day:%a %b %d %Y} {_maintainer()} - {entry.version}-1\n"
+        for change in entry.changes:
+            change = change.replace("%", "%%")
+            text += textwrap.fill(change, 78, initial_indent="- ", subsequent_indent="  ") + "\n"
+        text += "\n"
+    return text.rstrip("\n") + "\n"
+
+
+def _own_files() -> Iterator[tuple[str, Path]]:
+    """Yield the files of the project: those that git knows, or all where it is no checkout."""
+    if (_ROOT / ".git").exists():
+        command = ["git", "-C", str(_ROOT), "ls-files", "-z"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        names = [name for name in done.stdout.split("\0") if name]
+    else:
+        names = [str(path.relative_to(_ROOT)) for path in _ROOT.rglob("*") if path.is_file()]
+    for name in sorted(names):
+        if (_ROOT / name).exists():
+            yield name, _ROOT / name
+
+
+def _files_below(tree: Path) -> Iterator[tuple[str, Path]]:
+    """Yield a source's files, but for quilt's copies and pages that were made from it."""
+    for path in sorted(tree.rglob("*")):
+        name = str(path.relative_to(tree))
+        if (path.is_symlink() or path.is_file()) and not name.startswith((".pc/", "doc/html/")):
+            yield name, path
+
+
+def pack(archive: Path, top: str, files: Iterator[tuple[str, Path]], when: int) -> None:
+    """Write a tar file of ``files``, below folder ``top``, of the time ``when`` (s since 1970)."""
+    with tarfile.open(archive, "w:xz", format=tarfile.GNU_FORMAT) as tar:
+        for name, path in files:
+            info = tarfile.TarInfo(f"{top}/{name}")
+            info.mtime = when
+            if path.is_symlink():
+                info.type, info.linkname = tarfile.SYMTYPE, str(path.readlink())
+                tar.addfile(info)
+                continue
+            data = path.read_bytes()
+            info.size = len(data)
+            info.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
+            tar.addfile(info, io.BytesIO(data))
+
+
+def _component(source: Path, scratch: Path) -> tuple[str, Path]:
+    """Return the name that a source has as a component, and its tree."""
+    if (source / "lib" / "fuse_lowlevel.c").exists():
+        return f"fuse3-{import_libfuse.series_of(source)}".replace(".", "-"), source
+    every = [import_module.rules_of(_ROOT / "dkms" / name) for name in _MODULES]
+    tree = scratch / "linux"
+    import_module.collect(source, tree, every)
+    return f"linux-{import_module.series_of(tree)}".replace(".", "-"), tree
+
+
+def make(output: Path, suite: str, sources: list[Path]) -> None:
+    """Make everything in ``output``.
+
+    Raises hooks.Refused, OSError or subprocess.CalledProcessError.
+    """
+    entries = releases((_ROOT / "CHANGELOG").read_text())
+    version, when = import_module.version(), int(entries[0].day.timestamp())
+    if entries[0].version != version:
+        raise hooks.Refused(f"CHANGELOG: {entries[0].version} on top; fusetune is {version}")
+    output.mkdir(parents=True, exist_ok=True)
+    base, folder = f"fusetune_{version}.orig", f"fusetune-{version}"
+    archives = [f"{base}.tar.xz"]
+    own = [(name, path) for name, path in _own_files()]
+    ours = iter([each for each in own if not each[0].startswith("debian/")])
+    pack(output / archives[0], folder, ours, when)
+    for source in sources:
+        with tempfile.TemporaryDirectory(dir=output) as scratch:
+            name, tree = _component(source, Path(scratch))
+            archive = f"{base}-{name}.tar.xz"
+            if archive in archives:
+                raise hooks.Refused(f"{source}: {name} is there twice")
+            archives.append(archive)
+            pack(output / archive, name, _files_below(tree), when)
+    (output / "fusetune.spec").write_text(spec(entries, archives))
+    if shutil.which("dpkg-source"):
+        debian = [(name, path) for name, path in own if name.startswith("debian/")]
+        _debian(output, folder, archives, debian, debian_changelog(entries, suite))
+
+
+def _debian(
+    output: Path, folder: str, archives: list[str], debian: list[tuple[str, Path]], changes: str
+) -> None:
+    tree = output / folder
+    shutil.rmtree(tree, ignore_errors=True)
+    for archive in archives:
+        unpack = ["tar", "-C", output if archive == archives[0] else tree, "-xf", output / archive]
+        subprocess.run(unpack, check=True)
+    for name, path in debian:
+        copy = tree / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    (tree / "debian" / "changelog").write_text(changes)
+    build = ["dpkg-source", "--build", folder]
+    subprocess.run(build, cwd=output, check=True, stdout=subprocess.DEVNULL)
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--suite", default="unstable")
+    parser.add_argument("output", type=Path, metavar="OUTPUT")
+    parser.add_argument("sources", type=Path, nargs="+", metavar="SOURCE")
+    given = parser.parse_args()
+    try:
+        make(given.output.absolute(), given.suite, given.sources)
+    except (hooks.Refused, OSError, subprocess.CalledProcessError, tarfile.TarError) as error:
+        print(f"dist.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

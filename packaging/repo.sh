@@ -1,0 +1,59 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# repo.sh PACKAGES OUTPUT [KEY]
+#
+# Makes of built packages what apt and dnf install from: OUTPUT/apt and OUTPUT/dnf,
+# made anew. PACKAGES has a folder of .deb files for each suite, named after it
+# (`make deb` makes them), and one of .rpm files, rpm; what is not there is left
+# out. All is signed with the GnuPG key KEY (the default one if not given), whose
+# public part is put beside them as fusetune.asc.
+set -euo pipefail
+export LC_ALL=C
+
+packages=$(realpath "$1") output=$2 key=${3-}
+[[ -n $key ]] || key=$(gpg --list-secret-keys --with-colons | sed -n 's/^fpr:*\([0-9A-F]*\):/\1/p' |
+	head -n 1)
+[[ -n $key ]] || { echo "repo.sh: no GnuPG key to sign with; make one: gpg --quick-gen-key NAME" >&2
+	exit 1; }
+
+new=$output.new
+rm -rf "$new"
+mkdir -p "$new"
+gpg --armor --export "$key" >"$new/fusetune.asc"
+
+suites=()
+for folder in "$packages"/*/; do
+	[[ $folder == */rpm/ ]] || compgen -G "$folder*.deb" >/dev/null && suites+=("$(basename "$folder")")
+done
+if ((${#suites[@]})); then
+	mkdir -p "$new/apt/conf"
+	for suite in "${suites[@]}"; do
+		cat <<DISTRIBUTION
+Origin: fusetune
+Label: fusetune
+Codename: $suite
+Architectures: $(dpkg --print-architecture)
+Components: main
+Description: Tuning of FUSE mounts
+SignWith: $key
+
+DISTRIBUTION
+	done >"$new/apt/conf/distributions"
+	for suite in "${suites[@]}"; do
+		reprepro --silent --basedir "$new/apt" includedeb "$suite" "$packages/$suite"/*.deb
+	done
+	# Only reprepro reads them.
+	rm -r "$new/apt/conf" "$new/apt/db"
+fi
+
+if compgen -G "$packages/rpm/*.rpm" >/dev/null; then
+	mkdir -p "$new/dnf"
+	cp "$packages"/rpm/*.rpm "$new/dnf"
+	rpmsign --define "_gpg_name $key" --addsign "$new"/dnf/*.rpm >/dev/null
+	createrepo_c --quiet "$new/dnf"
+	gpg --batch --yes --local-user "$key" --detach-sign --armor "$new/dnf/repodata/repomd.xml"
+fi
+[[ -d $new/apt || -d $new/dnf ]] || { echo "repo.sh: $1: no packages in it" >&2; exit 1; }
+rm -rf "$output"
+mv "$new" "$output"

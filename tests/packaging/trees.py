@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Debian trees: one a suite to build packages in, one bare but for what their installation needs."""
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kernel.suites import RIG
+from tests.native.mirror import CHECKOUT
+from tests.system import tree
+
+_OPTIONS = (
+    "--variant=minbase",
+    "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
+    '--aptopt=Acquire::Check-Valid-Until "false"',
+)
+#: What is there to be installed, by our packages or by a test, and no network to fetch it by.
+_WITHIN_REACH = (
+    *("linux-headers-amd64", "fuse3", "sshfs", "gcc", "make", "kmod"),
+    *("prometheus-node-exporter-collectors", "procps"),
+)
+
+
+def field(name: str) -> list[str]:
+    """Return the packages named by all fields of this name in debian/control, without ours."""
+    text = (CHECKOUT / "debian" / "control").read_text()
+    fields = re.findall(rf"^{name}:((?:.*\n)(?: .*\n)*)", text, re.M)
+    named = [re.sub(r"<.*>", "", each).strip() for each in ",".join(fields).split(",")]
+    ours = re.findall(r"^Package: (.*)$", text, re.M)
+    return sorted({each for each in named if each and each not in ours and "$" not in each})
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A Debian suite that packages are built for, and the kernel series of its headers."""
+
+    name: str
+    series: str
+
+    def build_tree(self) -> Path:
+        """Return the folder packages are built and looked at in, made first if it is not there."""
+        satisfy = "apt-get -qy --no-install-recommends satisfy"
+        wanted = ", ".join(["build-essential", "lintian", *field("Build-Depends")])
+        options = (*_OPTIONS, f'--customize-hook=chroot "$1" {satisfy} "{wanted}"')
+        return tree.made(self.name, "build", options, tree.archive())
+
+    def bare_tree(self) -> Path:
+        """Return the folder packages are installed in, made first if it is not there.
+
+        Their dependencies lie in apt's cache.
+        """
+        wanted = ", ".join([*_WITHIN_REACH, *field("Depends")])
+        fetch = "apt-get -qy --no-install-recommends --download-only satisfy"
+        options = (
+            *_OPTIONS,
+            "--skip=cleanup/apt",
+            '--customize-hook=chroot "$1" apt-get clean',
+            f'--customize-hook=chroot "$1" {fetch} "{wanted}"',
+        )
+        return tree.made(self.name, "bare", options, tree.archive())
+
+
+SUITES = (Suite("bookworm", "6.1"), Suite("trixie", "6.12"), Suite("sid", "7.2"))
+
+
+def inside(
+    folder: Path, out: Path, script: str, *binds: tuple[Path, str], timeout: float = 900
+) -> subprocess.CompletedProcess[str]:
+    """Run a shell script as root in a tree, which stays as it is, and return its end.
+
+    ``out`` is /out there; each of ``binds``, a folder and a path, is seen at that path,
+    unchangeable. There is no network.
+    """
+    seen = [f"{path}={there}" for path, there in binds]
+    return subprocess.run(
+        [RIG, "inside", folder, out, *seen, "--", "sh", "-ec", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
