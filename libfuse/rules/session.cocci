@@ -62,7 +62,7 @@ outarg.max_write = se->conn.max_write;
 + tuned_init_out(se, &outarg);
 
 @@
-identifier function =~ "^_?do_(open|create)$";
+identifier function = {do_open, do_create, _do_open, _do_create};
 symbol fi, arg, req;
 @@
 function(...)
@@ -74,7 +74,7 @@ fi.flags = arg->flags;
 }
 
 @@
-identifier function =~ "^fuse_reply_(open|create)$";
+identifier function = {fuse_reply_open, fuse_reply_create};
 expression out, f;
 symbol req;
 @@

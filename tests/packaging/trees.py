@@ -3,10 +3,9 @@
 
 import re
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kernel.suites import RIG
+from tests.kernel.suites import RIG, Suite
 from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
@@ -15,11 +14,8 @@ _OPTIONS = (
     "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
     '--aptopt=Acquire::Check-Valid-Until "false"',
 )
-#: What is there to be installed, by our packages or by a test, and no network to fetch it by.
-_WITHIN_REACH = (
-    *("linux-headers-amd64", "fuse3", "sshfs", "gcc", "make", "kmod"),
-    *("prometheus-node-exporter-collectors", "procps"),
-)
+#: What a test installs, where there is no network to fetch it by.
+_WITHIN_REACH = ("linux-headers-amd64",)
 
 
 def field(name: str) -> list[str]:
@@ -31,37 +27,28 @@ def field(name: str) -> list[str]:
     return sorted({each for each in named if each and each not in ours and "$" not in each})
 
 
-@dataclass(frozen=True)
-class Suite:
-    """A Debian suite that packages are built for, and the kernel series of its headers."""
-
-    name: str
-    series: str
-
-    def build_tree(self) -> Path:
-        """Return the folder packages are built and looked at in, made first if it is not there."""
-        satisfy = "apt-get -qy --no-install-recommends satisfy"
-        wanted = ", ".join(["build-essential", "lintian", *field("Build-Depends")])
-        options = (*_OPTIONS, f'--customize-hook=chroot "$1" {satisfy} "{wanted}"')
-        return tree.made(self.name, "build", options, tree.archive())
-
-    def bare_tree(self) -> Path:
-        """Return the folder packages are installed in, made first if it is not there.
-
-        Their dependencies lie in apt's cache.
-        """
-        wanted = ", ".join([*_WITHIN_REACH, *field("Depends")])
-        fetch = "apt-get -qy --no-install-recommends --download-only satisfy"
-        options = (
-            *_OPTIONS,
-            "--skip=cleanup/apt",
-            '--customize-hook=chroot "$1" apt-get clean',
-            f'--customize-hook=chroot "$1" {fetch} "{wanted}"',
-        )
-        return tree.made(self.name, "bare", options, tree.archive())
+def build_tree(suite: Suite) -> Path:
+    """Return the folder packages are built and looked at in, made first if it is not there."""
+    satisfy = "apt-get -qy --no-install-recommends satisfy"
+    wanted = ", ".join(["build-essential", "lintian", *field("Build-Depends")])
+    options = (*_OPTIONS, f'--customize-hook=chroot "$1" {satisfy} "{wanted}"')
+    return tree.made(suite.name, "build", options, *suite.sources())
 
 
-SUITES = (Suite("bookworm", "6.1"), Suite("trixie", "6.12"), Suite("sid", "7.2"))
+def bare_tree(suite: Suite) -> Path:
+    """Return the folder packages are installed in, made first if it is not there.
+
+    What they depend on is installed; what tests install besides lies in apt's cache.
+    """
+    satisfy = 'chroot "$1" apt-get -qy --no-install-recommends satisfy'
+    options = (
+        *_OPTIONS,
+        "--skip=cleanup/apt",
+        f"--customize-hook={satisfy} '{', '.join(field('Depends'))}'",
+        '--customize-hook=chroot "$1" apt-get clean',
+        f"--customize-hook={satisfy} --download-only '{', '.join(_WITHIN_REACH)}'",
+    )
+    return tree.made(suite.name, "bare", options, *suite.sources())
 
 
 def inside(

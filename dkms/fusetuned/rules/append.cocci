@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // What a server is told of how a file is open.
 @@
-identifier f =~ "^(fuse_send_open|fuse_create_open)$";
+identifier f = {fuse_send_open, fuse_create_open};
 expression given;
 @@
 f(...)

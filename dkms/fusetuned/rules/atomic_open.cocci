@@ -30,7 +30,7 @@ fm = get_fuse_mount(inode);
 
 @@
 expression fm, inode, file, isdir;
-identifier f =~ "^(fuse_open|fuse_open_common)$";
+identifier f = {fuse_open, fuse_open_common};
 @@
 f(...)
 {

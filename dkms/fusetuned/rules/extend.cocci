@@ -2,7 +2,7 @@
 // Direct writes that extend a file, several at once: who takes which lock, and where a write has
 // its place. Appends and extending writes go alone but where the mount says otherwise.
 @@
-identifier f =~ "^(fuse_dio_wr_exclusive_lock|fuse_direct_write_iter)$";
+identifier f = {fuse_dio_wr_exclusive_lock, fuse_direct_write_iter};
 @@
 f(struct kiocb *iocb, ...)
 {
@@ -13,8 +13,8 @@ f(struct kiocb *iocb, ...)
 }
 
 @@
-identifier f =~ "^(fuse_dio_wr_exclusive_lock|fuse_dio_lock|fuse_direct_write_iter)$";
-identifier past_eof =~ "^(fuse_io_past_eof|fuse_direct_write_extending_i_size)$";
+identifier f = {fuse_dio_wr_exclusive_lock, fuse_dio_lock, fuse_direct_write_iter};
+identifier past_eof = {fuse_io_past_eof, fuse_direct_write_extending_i_size};
 @@
 f(struct kiocb *iocb, struct iov_iter *from, ...)
 {

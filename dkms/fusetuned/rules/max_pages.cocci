@@ -2,7 +2,7 @@
 // What decides that a request is full looks at the limit in force. Each of these functions looks
 // once and makes room for as much, or fills what was made for the most there may be.
 @ full @
-identifier f =~ "^(fuse_readahead|fuse_direct_io|fuse_writepage_need_send|fuse_folios_need_send)$";
+identifier f = {fuse_readahead, fuse_direct_io, fuse_writepage_need_send, fuse_folios_need_send};
 symbol fc;
 @@
 f(...)

@@ -48,7 +48,7 @@ fc->conn_init = 1;
 }
 
 @@
-identifier f =~ "^(fuse_send_init|fuse_new_init)$";
+identifier f = {fuse_send_init, fuse_new_init};
 identifier ia, flags, fm;
 @@
 f(struct fuse_mount *fm)

@@ -1,0 +1,85 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# Kernels that come after the modules' packages, and builds that fail: apt goes on.
+. /inside/common.sh
+
+packages="fusetuned-dkms f2fs-tuned-dkms"
+offer /repo
+# shellcheck disable=SC2086
+install $packages
+
+# states: of both modules for kernel $kernel, as dkms says it.
+states() {
+	for name in fusetuned f2fs-tuned; do
+		dkms status -m "$name" -k "$kernel" | sed 's/.*: *//'
+	done | tr '\n' ' '
+}
+
+# By dkms's own trigger.
+install linux-headers-amd64
+kernel=$(basename "$(dirname "$(echo /lib/modules/*/build)")")
+[ "$(states)" = "installed installed " ] || { cat /tmp/apt; fail "$kernel: $(states)"; }
+echo "$kernel: $(states)"
+
+# One that they are not for, as its packages' scripts go about it.
+mkdir /lib/modules/5.10.0-1-amd64
+ln -s "$(readlink -f "/lib/modules/$kernel/build")" /lib/modules/5.10.0-1-amd64/build
+for when in header_postinst postinst; do
+	run-parts --arg=5.10.0-1-amd64 "/etc/kernel/$when.d" >/tmp/apt 2>&1 ||
+		{ cat /tmp/apt; fail "$when: an unsupported kernel is an error"; }
+done
+[ -z "$(dkms status -k 5.10.0-1-amd64)" ] || fail "built for 5.10"
+rm -r /lib/modules/5.10.0-1-amd64
+
+# attempt WHAT: the kernel's headers and the module's package come again; neither may fail, and
+# the module is not built.
+attempt() {
+	for package in "linux-headers-$kernel" fusetuned-dkms; do
+		dkms remove "fusetuned/$NEW" --all >/dev/null 2>&1 || true
+		dkms add "fusetuned/$NEW" >/dev/null 2>&1 || true
+		install --reinstall "$package"
+		grep -q '^fusetuned: not built' /tmp/apt || { cat /tmp/apt; fail "$1, $package: silent"; }
+		case $(dkms status -m fusetuned -k "$kernel") in
+		*installed* | *built*) fail "$1, $package: built" ;;
+		esac
+	done
+	echo "$1: apt goes on"
+}
+
+headers=$(echo /usr/src/linux-headers-*-common/include/linux/fs.h)
+# A hook that breaks what its package brings, as a kernel that has changed would.
+printf '#!/bin/sh\necho "#error forced" >>%s\n' "$headers" >/etc/kernel/header_postinst.d/00-break
+chmod 755 /etc/kernel/header_postinst.d/00-break
+sh /etc/kernel/header_postinst.d/00-break
+attempt "compile error"
+rm /etc/kernel/header_postinst.d/00-break
+sed -i '/^#error forced$/d' "$headers"
+
+compiler=$(readlink -f "$(command -v gcc)")
+for name in /usr/bin/gcc* /usr/bin/x86_64-linux-gnu-gcc*; do mv "$name" "$name.gone"; done
+attempt "no compiler"
+for name in /usr/bin/*gcc*.gone; do mv "$name" "${name%.gone}"; done
+[ -x "$compiler" ] || fail "compiler"
+
+mv /var/lib/dkms /var/lib/dkms.whole
+mkdir /var/lib/dkms
+mount -t tmpfs -o size=64k tmpfs /var/lib/dkms
+head -c 1M /dev/zero >/var/lib/dkms/full 2>/dev/null || true
+attempt "no room in /var/lib/dkms"
+umount /var/lib/dkms
+rmdir /var/lib/dkms
+mv /var/lib/dkms.whole /var/lib/dkms
+
+# What hindered is gone.
+install --reinstall "linux-headers-$kernel"
+install --reinstall fusetuned-dkms
+[ "$(states)" = "installed installed " ] || { cat /tmp/apt; fail "afterwards: $(states)"; }
+
+# shellcheck disable=SC2086
+apt-get -qy purge $packages >/tmp/apt 2>&1 || { cat /tmp/apt; fail purge; }
+healthy
+left=$(find /lib/modules/*/updates /var/lib/dkms /usr/src /run -name '*fusetuned*' -o -name '*f2fs*' 2>/dev/null |
+	grep -v linux-headers || true)
+[ -z "$left" ] || fail "left: $left"
+echo passed

@@ -1,0 +1,90 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# Installed as an earlier version, upgraded with what an administrator changed, used,
+# downgraded, removed, installed again, purged: nothing stays behind.
+. /inside/common.sh
+
+packages="fusetune fusetune-mirrorfs fusetuned-dkms f2fs-tuned-dkms libfuse3-tuned"
+mount -t sysfs sysfs /sys
+mount -t fusectl fusectl /sys/fs/fuse/connections
+snapshot >/tmp/before
+
+offer /old
+# shellcheck disable=SC2086
+install $packages
+[ "$(fusetune --version)" = "fusetune $OLD" ] || fail "not $OLD: $(fusetune --version)"
+[ -e "/usr/src/fusetuned-$OLD/dkms.conf" ] || fail "no source of fusetuned"
+
+# The administrator's.
+mkdir -p /etc/fusetune/mounts.d
+printf '[[mount]]\npath = "/mirror"\nread_ahead_kb = 512\n' >/etc/fusetune/mounts.d/mirror.toml
+echo "# changed" >>/etc/kernel/postinst.d/00-fusetuned
+
+offer /repo
+# shellcheck disable=SC2086
+install $packages
+[ "$(fusetune --version)" = "fusetune $NEW" ] || fail "not $NEW: $(fusetune --version)"
+[ ! -e "/usr/src/fusetuned-$OLD" ] || fail "source of $OLD left"
+grep -q 512 /etc/fusetune/mounts.d/mirror.toml || fail "the administrator's file"
+grep -q '^# changed' /etc/kernel/postinst.d/00-fusetuned || fail "the administrator's conffile"
+dkms status | grep "fusetuned/$NEW" || fail "dkms: $(dkms status)"
+
+# Used, as it is for.
+mkdir /source /mirror
+mount -t tmpfs tmpfs /source
+mirrorfs /source /mirror
+fusetune apply /mirror
+bdi=$(mountpoint -d /mirror)
+[ "$(cat "/sys/class/bdi/$bdi/read_ahead_kb")" = 512 ] || fail "not applied"
+fusetune auto /mirror --budget 25 --json >/tmp/auto || [ $? = 4 ] || fail "auto: $(cat /tmp/auto)"
+grep -q '"mount"' /tmp/auto || fail "auto said $(cat /tmp/auto)"
+fusetune reset /mirror >/dev/null
+[ "$(cat "/sys/class/bdi/$bdi/read_ahead_kb")" = 128 ] || fail "not reset"
+umount /mirror
+
+# And by the library.
+fusetune run -- mirrorfs -o max_readahead=65536 /source /mirror
+fusetune lib status | grep -q tuned || fail "lib status: $(fusetune lib status)"
+bdi=$(mountpoint -d /mirror)
+[ "$(cat "/sys/class/bdi/$bdi/read_ahead_kb")" = 64 ] || fail "max_readahead"
+umount /mirror
+fusetune lib enable --system >/dev/null
+ldconfig -p | grep -q "/fusetune/libfuse3.so" || fail "lib enable --system"
+umount /source
+rmdir /source /mirror
+
+offer /old
+# shellcheck disable=SC2046
+apt-get -qy --allow-downgrades install $(for each in $packages; do echo "$each=$OLD-1*"; done) \
+	>/tmp/apt 2>&1 || { cat /tmp/apt; fail downgrade; }
+healthy
+[ "$(fusetune --version)" = "fusetune $OLD" ] || fail "not down to $OLD"
+offer /repo
+
+# shellcheck disable=SC2086
+apt-get -qy remove $packages >/tmp/apt 2>&1 || { cat /tmp/apt; fail remove; }
+healthy
+[ -e /etc/fusetune/mounts.d/mirror.toml ] || fail "configuration removed with the packages"
+# shellcheck disable=SC2086
+install $packages
+fusetune list >/dev/null || fail "reinstalled"
+ldconfig -p | grep -q "/fusetune/libfuse3.so" || fail "lib enable --system was forgotten"
+
+# Removed while a mount is tuned: its values return.
+mkdir /source /mirror
+mirrorfs /source /mirror
+bdi=$(mountpoint -d /mirror)
+fusetune set /mirror max_ratio=7 >/dev/null
+# shellcheck disable=SC2086
+apt-get -qy remove $packages >/tmp/apt 2>&1 || { cat /tmp/apt; fail remove; }
+[ "$(cat "/sys/class/bdi/$bdi/max_ratio")" = 1 ] || fail "a value stayed: $(cat /tmp/apt)"
+umount /mirror
+rmdir /source /mirror
+# shellcheck disable=SC2086
+apt-get -qy purge $packages >/tmp/apt 2>&1 || { cat /tmp/apt; fail purge; }
+healthy
+ldconfig
+snapshot >/tmp/after
+diff /tmp/before /tmp/after || fail "left behind or changed"
+echo passed
