@@ -16,6 +16,10 @@ ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
+PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl qemu-system-x86 reprepro util-linux \
+	xz-utils
+DIST_PACKAGES = dpkg-dev debian-archive-keyring
+REPO_PACKAGES = reprepro createrepo-c rpm gnupg
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
 
@@ -24,7 +28,7 @@ MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps demo check lint install install-dkms test test-versions test-system \
-	test-kernel test-libfuse fuzz bench bench-search clean
+	test-kernel test-libfuse test-packaging fuzz bench bench-search dist deb repo clean
 
 all: $(MIRRORFS)
 
@@ -89,6 +93,11 @@ test-kernel: test-deps
 test-libfuse: test-deps
 	$(call install,$(LIBFUSE_PACKAGES))
 	nice $(PYTHON) -m pytest tests/libfuse
+
+# The packages: built in trees of the suites they are for, and installed there.
+test-packaging: test-deps
+	$(call install,$(PACKAGING_PACKAGES))
+	nice $(PYTHON) -m pytest tests/packaging
 
 # Its parsers, with what a fuzzer makes up, for FUZZ_SECONDS each.
 FUZZ_SECONDS = 60
@@ -156,6 +165,33 @@ install-dkms:
 		"or name them: make install-dkms SOURCES='FILE...'" >&2; exit 1; }
 	$(PYTHON) dkms/import.py $(MODULE) $(DESTDIR)/usr/src/$(dkms_name)-$(VERSION) \
 		$(SOURCES)
+
+# Source packages, in build/dist. DIST_SOURCES: Linux and fuse3 sources as packaging/dist.py takes
+# them; downloaded if not given. SUITE: whose version the Debian package gets.
+SUITE = $(shell . /etc/os-release && echo $$VERSION_CODENAME)
+DIST_SOURCES =
+
+dist:
+	$(if $(DIST_SOURCES),,$(call install,$(DIST_PACKAGES)))
+	rm -rf build/dist
+	sources='$(DIST_SOURCES)'; \
+	packaging/dist.py --suite $(SUITE) build/dist $${sources:-$$(packaging/fetch.sh build/sources)}
+
+# Debian packages for the suite that this host runs, in build/packages/SUITE.
+deb: dist
+	rm -rf build/deb build/packages/$(SUITE)
+	mkdir -p build/deb build/packages/$(SUITE)
+	dpkg-source -x build/dist/*.dsc build/deb/tree
+	[ "$$(id -u)" != 0 ] || apt-get -qy --no-install-recommends build-dep ./build/deb/tree
+	cd build/deb/tree && dpkg-buildpackage -us -uc -b
+	mv build/deb/*.deb build/packages/$(SUITE)
+
+# What apt and dnf install from, in build/repo, of all that is in build/packages, signed with KEY.
+KEY =
+
+repo:
+	$(call install,$(REPO_PACKAGES))
+	packaging/repo.sh build/packages build/repo $(KEY)
 
 clean:
 	rm -rf build

@@ -2,20 +2,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Make the source packages of fusetune.
 
-    dist.py [--suite SUITE] OUTPUT SOURCE...
+    dist.py [--suite SUITE]... OUTPUT SOURCE...
 
 SOURCE is what the modules and the tuned libfuse are made from: Linux source trees, tar files or
 Debian packages that hold one, one a series; and fuse3 source trees with their patches applied (what
 `apt-get source fuse3` leaves), one a series. OUTPUT, made if it is not there, gets the source
 tarballs, which are the same from the same files; fusetune.spec for rpmbuild; and, where dpkg-source
-is there, the Debian source package, its version that of SUITE, and its unpacked tree. Version and
-changes are those of CHANGELOG, on top of which must be fusetune's own. Status 1 and a line where
-something is wrong.
+is there, a Debian source package for each SUITE (unstable if none is given). Version and changes
+are those of CHANGELOG, on top of which must be fusetune's own. Status 1 and a line where something
+is wrong.
 """
 
 import argparse
 import datetime
-import importlib.util
+import importlib
 import io
 import re
 import shutil
@@ -34,11 +34,8 @@ sys.path[:0] = [str(_ROOT / "dkms"), str(_ROOT / "libfuse")]
 import hooks  # noqa: E402
 import import_libfuse  # noqa: E402
 
-# "import" is no name for an import statement.
-_spec = importlib.util.spec_from_file_location("import_module", _ROOT / "dkms" / "import.py")
-assert _spec and _spec.loader
-import_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(import_module)
+# No name for an import statement.
+import_module = importlib.import_module("import")
 
 #: What a suite's packages have after the version: later suites' sort after earlier ones', and
 #: those of the newest, which has none, last.
@@ -71,9 +68,7 @@ def releases(text: str) -> list[Release]:
 
 def _maintainer() -> str:
     control = (_ROOT / "debian" / "control").read_text()
-    found = re.search(r"^Maintainer: (.*)$", control, re.M)
-    assert found
-    return found[1]
+    return re.findall(r"^Maintainer: (.*)$", control, re.M)[0]
 
 
 def debian_changelog(entries: list[Release], suite: str) -> str:
@@ -98,8 +93,8 @@ def spec(entries: list[Release], sources: list[str]) -> str:
     for entry in entries:
         text += f"* {entry.day:%a %b %d %Y} {_maintainer()} - {entry.version}-1\n"
         for change in entry.changes:
-            change = change.replace("%", "%%")
-            text += textwrap.fill(change, 78, initial_indent="- ", subsequent_indent="  ") + "\n"
+            plain = change.replace("%", "%%")
+            text += textwrap.fill(plain, 78, initial_indent="- ", subsequent_indent="  ") + "\n"
         text += "\n"
     return text.rstrip("\n") + "\n"
 
@@ -151,7 +146,7 @@ def _component(source: Path, scratch: Path) -> tuple[str, Path]:
     return f"linux-{import_module.series_of(tree)}".replace(".", "-"), tree
 
 
-def make(output: Path, suite: str, sources: list[Path]) -> None:
+def make(output: Path, suites: list[str], sources: list[Path]) -> None:
     """Make everything in ``output``.
 
     Raises hooks.Refused, OSError or subprocess.CalledProcessError.
@@ -176,25 +171,19 @@ def make(output: Path, suite: str, sources: list[Path]) -> None:
             pack(output / archive, name, _files_below(tree), when)
     (output / "fusetune.spec").write_text(spec(entries, archives))
     if shutil.which("dpkg-source"):
-        debian = [(name, path) for name, path in own if name.startswith("debian/")]
-        _debian(output, folder, archives, debian, debian_changelog(entries, suite))
-
-
-def _debian(
-    output: Path, folder: str, archives: list[str], debian: list[tuple[str, Path]], changes: str
-) -> None:
-    tree = output / folder
-    shutil.rmtree(tree, ignore_errors=True)
-    for archive in archives:
-        unpack = ["tar", "-C", output if archive == archives[0] else tree, "-xf", output / archive]
-        subprocess.run(unpack, check=True)
-    for name, path in debian:
-        copy = tree / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy)
-    (tree / "debian" / "changelog").write_text(changes)
-    build = ["dpkg-source", "--build", folder]
-    subprocess.run(build, cwd=output, check=True, stdout=subprocess.DEVNULL)
+        with tempfile.TemporaryDirectory(dir=output) as scratch:
+            tree = Path(scratch, folder)
+            for archive in archives:
+                into = scratch if archive == archives[0] else tree
+                subprocess.run(["tar", "-C", into, "-xf", output / archive], check=True)
+            for name, path in own:
+                if name.startswith("debian/"):
+                    (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(path, tree / name)
+            for suite in suites:
+                (tree / "debian" / "changelog").write_text(debian_changelog(entries, suite))
+                build = ["dpkg-source", "--build", tree]
+                subprocess.run(build, cwd=output, check=True, stdout=subprocess.DEVNULL)
 
 
 def main() -> int:
@@ -202,12 +191,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--suite", default="unstable")
+    parser.add_argument("--suite", action="append")
     parser.add_argument("output", type=Path, metavar="OUTPUT")
     parser.add_argument("sources", type=Path, nargs="+", metavar="SOURCE")
     given = parser.parse_args()
     try:
-        make(given.output.absolute(), given.suite, given.sources)
+        make(given.output.absolute(), given.suite or ["unstable"], given.sources)
     except (hooks.Refused, OSError, subprocess.CalledProcessError, tarfile.TarError) as error:
         print(f"dist.py: {error}", file=sys.stderr)
         return 1

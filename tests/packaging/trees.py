@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Debian trees: one a suite to build packages in, one bare but for what their installation needs."""
+"""Debian trees: one a suite to build packages in, one to install them in."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ _OPTIONS = (
     '--aptopt=Acquire::Check-Valid-Until "false"',
 )
 #: What a test installs, where there is no network to fetch it by.
-_WITHIN_REACH = ("linux-headers-amd64",)
+_AT_HAND = ("linux-headers-amd64",)
 
 
 def field(name: str) -> list[str]:
@@ -35,7 +35,7 @@ def build_tree(suite: Suite) -> Path:
     return tree.made(suite.name, "build", options, *suite.sources())
 
 
-def bare_tree(suite: Suite) -> Path:
+def user_tree(suite: Suite) -> Path:
     """Return the folder packages are installed in, made first if it is not there.
 
     What they depend on is installed; what tests install besides lies in apt's cache.
@@ -46,9 +46,9 @@ def bare_tree(suite: Suite) -> Path:
         "--skip=cleanup/apt",
         f"--customize-hook={satisfy} '{', '.join(field('Depends'))}'",
         '--customize-hook=chroot "$1" apt-get clean',
-        f"--customize-hook={satisfy} --download-only '{', '.join(_WITHIN_REACH)}'",
+        f"--customize-hook={satisfy} --download-only '{', '.join(_AT_HAND)}'",
     )
-    return tree.made(suite.name, "bare", options, *suite.sources())
+    return tree.made(suite.name, "user", options, *suite.sources())
 
 
 def inside(

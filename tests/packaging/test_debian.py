@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Debian packages: built, looked at, installed, upgraded and removed in every suite."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.suites import SUITES, Suite
+from tests.packaging.conftest import build, script
+from tests.packaging.trees import user_tree, inside
+
+_EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+_INSIDE = (Path(__file__).with_name("inside"), "/inside")
+#: MiB that `fusetune` alone may bring, beyond fio and python3.
+_MOST_BROUGHT = 25
+#: As the first build, on another day, in another folder, language and zone, by another umask.
+_ELSEWHERE = """
+export LC_ALL=C TZ=Asia/Tokyo DEB_BUILD_OPTIONS=nocheck HOME=/nonexistent
+umask 077
+dpkg-source -x /dist/*.dsc /var/tmp/elsewhere/fusetune >/dev/null
+cd /var/tmp/elsewhere/fusetune
+dpkg-buildpackage -us -uc -b
+cp ../*.deb /out
+"""
+_BROUGHT = """
+brought() {
+    apt-get -s --no-install-recommends -o Dir::State::status=/tmp/none install "$@" |
+        sed -n 's/^Inst \\([^ ]*\\) .*/\\1/p' | sort
+}
+: >/tmp/none
+. /inside/common.sh
+offer /repo
+brought fio python3 >/tmp/least
+brought fusetune >/tmp/all
+apt-cache show --no-all-versions $(comm -13 /tmp/least /tmp/all) | sed -n 's/^Installed-Size: //p'
+"""
+
+
+@_EVERY
+def test_lintian_finds_nothing(suite: Suite, packages: Callable[[Suite], Path]) -> None:
+    said = (packages(suite) / "lintian").read_text()
+    assert not re.findall(r"^[EW]: .*$", said, re.M), said
+    assert "rror" not in said, said
+
+
+@_EVERY
+def test_a_life(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]) -> None:
+    """Installed, upgraded, used, downgraded, removed, installed again, purged without a trace."""
+    assert _ended(suite, repositories(suite), "life.sh").splitlines()[-1] == "passed"
+
+
+@_EVERY
+def test_kernels(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]) -> None:
+    """Kernels that come later get the modules; where one does not build, apt goes on."""
+    assert _ended(suite, repositories(suite), "kernel.sh").splitlines()[-1] == "passed"
+
+
+def _ended(suite: Suite, repositories: tuple[Path, Path], name: str) -> str:
+    new, old = repositories
+    binds = ((new, "/repo"), (old, "/old"), _INSIDE)
+    done = inside(user_tree(suite), new, script(name, suite), *binds)
+    assert done.returncode == 0, done.stdout[-8000:]
+    return done.stdout
+
+
+def test_built_again_elsewhere_they_are_the_same(
+    packages: Callable[[Suite], Path], dist: Path, tmp_path: Path
+) -> None:
+    suite = SUITES[1]
+    build(suite, dist, tmp_path / "again", _ELSEWHERE)
+    first, again = (
+        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.deb")}
+        for folder in (packages(suite), tmp_path / "again")
+    )
+    assert len(first) == 6  # one of them with debugging symbols
+    assert again == first
+
+
+def test_fusetune_alone_brings_little(
+    repositories: Callable[[Suite], tuple[Path, Path]], tmp_path: Path
+) -> None:
+    suite = SUITES[0]
+    binds = ((repositories(suite)[0], "/repo"), _INSIDE)
+    done = inside(user_tree(suite), tmp_path, f"export SUITE={suite.name}\n{_BROUGHT}", *binds)
+    assert done.returncode == 0, done.stdout
+    sizes = [int(line) for line in done.stdout.split()]
+    assert 5 < len(sizes) < 40, done.stdout
+    assert sum(sizes) < _MOST_BROUGHT * 1024, done.stdout
