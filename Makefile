@@ -64,7 +64,8 @@ lint: test-deps $(VENV)/.done
 	$(VENV)/bin/ruff check -q .
 	$(VENV)/bin/ruff format -q --check .
 	$(VENV)/bin/mypy
-	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck
+	git ls-files -z '*.sh' .ci/run debian/*.in debian/*.prerm debian/*.postrm debian/tests/auto \
+		debian/tests/module | xargs -0 shellcheck
 
 check: lint $(MIRRORFS)
 	$(PYTHON) -m pytest -q tests/unit
@@ -131,6 +132,17 @@ export LAUNCHER
 
 put = install -D -m 644 -t $(DESTDIR)$(1)
 
+# click's own, for each shell: where its completions lie, and the file's name.
+BASH_COMPLETION = $(PREFIX)/share/bash-completion/completions/fusetune
+ZSH_COMPLETION = $(PREFIX)/share/zsh/vendor-completions/_fusetune
+FISH_COMPLETION = $(PREFIX)/share/fish/vendor_completions.d/fusetune.fish
+define complete
+	install -d $(DESTDIR)$(dir $(2))
+	_FUSETUNE_COMPLETE=$(1)_source $(PYTHON) -B -c 'import sys; sys.argv[0] = "fusetune"; \
+		from fusetune.cli import main; main()' >$(DESTDIR)$(2)
+	chmod 644 $(DESTDIR)$(2)
+endef
+
 install:
 	cd fusetune && find . -name '*.py' -printf '%P\0' -o -name '*.fio' -printf '%P\0' | \
 		xargs -0 -I{} install -D -m 644 {} $(DESTDIR)$(MODULES)/fusetune/{}
@@ -143,6 +155,9 @@ install:
 	chmod 755 $(DESTDIR)$(PREFIX)/sbin/mount.fusetune
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
 	$(call put,$(PREFIX)/share/man/man8) man/*.8
+	$(call complete,bash,$(BASH_COMPLETION))
+	$(call complete,zsh,$(ZSH_COMPLETION))
+	$(call complete,fish,$(FISH_COMPLETION))
 	$(call put,$(PREFIX)/lib/systemd/system) systemd/*.service systemd/*.timer systemd/*.mount
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system/sysinit.target.wants
 	ln -sf ../sys-fs-fusetuned-connections.mount \

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kernel.suites import SUITES, Suite
 from tests.packaging.conftest import build, script
-from tests.packaging.trees import user_tree, inside
+from tests.packaging.trees import inside, user_tree
 
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 _INSIDE = (Path(__file__).with_name("inside"), "/inside")

@@ -51,6 +51,15 @@ def user_tree(suite: Suite) -> Path:
     return tree.made(suite.name, "user", options, *suite.sources())
 
 
+def machine_tree(suite: Suite) -> Path:
+    """Return the folder of a whole system, kernel and systemd, made first if it is not there."""
+    parts = ("linux-image-amd64", "linux-headers-amd64", "initramfs-tools", "e2fsprogs", "dbus")
+    wanted = ", ".join([*parts, "systemd-sysv", "udev", "procps", *field("Depends")])
+    satisfy = 'chroot "$1" apt-get -qy --no-install-recommends satisfy'
+    options = (*_OPTIONS, "--skip=cleanup/apt", f"--customize-hook={satisfy} '{wanted}'")
+    return tree.made(suite.name, "machine", options, *suite.sources())
+
+
 def inside(
     folder: Path, out: Path, script: str, *binds: tuple[Path, str], timeout: float = 900
 ) -> subprocess.CompletedProcess[str]:

@@ -55,16 +55,17 @@ static int pipe_pages(unsigned int *pages)
 /* 0: as the kernel's own FUSE. */
 static unsigned int max_pages_per_req;
 
+/* At boot modules are loaded before sysctls are set: then a mount looks at the pipe alone. */
 static int set_max_pages_per_req(const char *text, const struct kernel_param *param)
 {
-	unsigned int pages, most;
+	unsigned int pages, most = MOST_PAGES;
 	int err;
 
 	err = kstrtouint(text, 0, &pages);
 	if (err)
 		return -EINVAL;
 	if (pages) {
-		err = pipe_pages(&most);
+		err = THIS_MODULE->state == MODULE_STATE_LIVE ? pipe_pages(&most) : 0;
 		if (err)
 			return err;
 		if (pages < LEAST_PAGES_PER_REQ || pages > most)
@@ -168,9 +169,20 @@ void tuned_show_options(struct seq_file *m, struct fuse_conn *fc)
 		seq_puts(m, ",parallel_extend");
 }
 
+/* The parameter, as far as a pipe holds it now. */
+static unsigned int pages_of_new_mounts(void)
+{
+	unsigned int pages = READ_ONCE(max_pages_per_req), most;
+
+	if (!pages)
+		return 0;
+	return pipe_pages(&most) ? min_t(unsigned int, pages, STOCK_PAGES) :
+				   min(pages, most);
+}
+
 void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options)
 {
-	unsigned int pages = options->max_pages ?: READ_ONCE(max_pages_per_req);
+	unsigned int pages = options->max_pages ?: pages_of_new_mounts();
 
 	fc->tuned.options = *options;
 	xa_init(&fc->tuned.skipped);

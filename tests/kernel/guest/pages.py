@@ -74,11 +74,24 @@ def check_parameter_takes_what_a_pipe_holds() -> None:
     parameter.write_text("1024")
     refused("1025")
     set_pipe_limit(1 << 20)
-    unload()
-    assert run("modprobe", "fusetuned", "max_pages_per_req=257", check=False).returncode
-    assert not MODULE.exists()
+    for value in ("31", "65536", "x"):
+        unload()
+        assert run("modprobe", "fusetuned", f"max_pages_per_req={value}", check=False).returncode
+        assert not MODULE.exists()
     load("max_pages_per_req=128")
     assert parameter.read_text() == "128\n"
+
+
+def check_parameter_is_taken_before_the_pipe_is_set() -> None:
+    """At boot modules are loaded before sysctls are set; each mount then gets what a pipe holds."""
+    fresh_source()
+    load("max_pages_per_req=512")
+    assert (MODULE / "parameters" / "max_pages_per_req").read_text() == "512\n"
+    for size, pages in ((1 << 20, 256), (4 << 20, 512), (1 << 20, 256)):
+        set_pipe_limit(size)
+        with tuned("max_write=4M", "direct_io", "splice=off") as mirror:
+            direct(mirror, 4 << 20)
+            assert largest(mirror) == (pages, pages)
 
 
 def check_max_pages_of_a_mount() -> None:

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
 # What the scripts here share; they run as root in a suite's tree, where /repo has

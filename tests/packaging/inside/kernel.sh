@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
 # Kernels that come after the modules' packages, and builds that fail: apt goes on.
+# shellcheck source=/dev/null
 . /inside/common.sh
 
 packages="fusetuned-dkms f2fs-tuned-dkms"

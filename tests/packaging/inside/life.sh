@@ -3,6 +3,7 @@
 #
 # Installed as an earlier version, upgraded with what an administrator changed, used,
 # downgraded, removed, installed again, purged: nothing stays behind.
+# shellcheck source=/dev/null
 . /inside/common.sh
 
 packages="fusetune fusetune-mirrorfs fusetuned-dkms f2fs-tuned-dkms libfuse3-tuned"

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A virtual machine with systemd where all packages are installed, booted twice."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.kernel.suites import USERLAND, Suite
+from tests.native.mirror import CHECKOUT
+from tests.packaging.conftest import script
+from tests.packaging.trees import inside, machine_tree
+
+#: Seconds: emulated machines are some ten times slower than the host.
+_PATIENCE = 400
+
+
+def test_after_a_reboot_all_is_in_force(
+    repositories: Callable[[Suite], tuple[Path, Path]], tmp_path: Path
+) -> None:
+    binds = (
+        (repositories(USERLAND)[0], "/repo"),
+        (Path(__file__).with_name("inside"), "/inside"),
+        (CHECKOUT / "debian" / "tests", "/debian-tests"),
+    )
+    done = inside(machine_tree(USERLAND), tmp_path, script("image.sh", USERLAND), *binds)
+    assert done.returncode == 0, done.stdout[-8000:]
+    first = _boot(tmp_path)
+    assert first.splitlines()[-1] == "passed once", first
+    second = _boot(tmp_path)
+    assert second.splitlines()[-1] == "passed twice", second
+
+
+def _boot(folder: Path) -> str:
+    """Run the machine until it powers off or reboots; return what its check said."""
+    command: list[str | Path] = ["setpriv", "--pdeathsig=KILL", "qemu-system-x86_64"]
+    command += ["-accel", "tcg,thread=multi", "-smp", "2", "-cpu", "max", "-m", "1G"]
+    command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    command += ["-kernel", folder / "vmlinuz", "-initrd", folder / "initrd"]
+    command += ["-append", "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off"]
+    command += ["-drive", f"file={folder}/disk,format=raw,if=virtio,cache=unsafe"]
+    for name in ("console", "said"):
+        command += ["-serial", f"file:{folder / name}"]
+    subprocess.run(command, stdin=subprocess.DEVNULL, timeout=_PATIENCE, check=True)
+    said = (folder / "said").read_text(errors="replace")
+    return said or (folder / "console").read_text(errors="replace")[-8000:]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Source packages: the same from the same files, and what CHANGELOG says is what packages say."""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from fusetune import __version__
+from tests.kernel.suites import SUITES
+from tests.native.mirror import CHECKOUT
+from tests.packaging.conftest import make_dist
+
+_COMPONENTS = {"linux-6-1", "linux-6-12", "linux-7-2", "fuse3-3-14", "fuse3-3-17", "fuse3-3-18"}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what git knows of the checkout, which is none itself."""
+    names = subprocess.run(
+        ["git", "-C", CHECKOUT, "ls-files"], check=True, capture_output=True, text=True
+    )
+    for name in names.stdout.splitlines():
+        copy = tmp_path / "checkout" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / name, copy)
+    return tmp_path / "checkout"
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.iterdir() if path.is_file())
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_source_packages_are_the_same_again(dist: Path, checkout: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    suites = (word for suite in SUITES for word in ("--suite", suite.name))
+    done = make_dist(checkout, again, *suites)
+    assert done.returncode == 0, done.stderr
+    assert _hashes(again) == _hashes(dist)
+    # A tarball of ours and one a component; a .dsc and a .debian.tar.xz a suite; the spec.
+    assert len(_hashes(dist)) == 1 + len(_COMPONENTS) + 2 * len(SUITES) + 1
+
+
+def test_components_hold_what_their_names_say(dist: Path) -> None:
+    for name in _COMPONENTS:
+        with tarfile.open(dist / f"fusetune_{__version__}.orig-{name}.tar.xz") as archive:
+            members = archive.getnames()
+        assert {member.split("/")[0] for member in members} == {name}
+        expected = "fs/f2fs/segment.c" if name.startswith("linux") else "lib/fuse_lowlevel.c"
+        assert f"{name}/{expected}" in members
+    with tarfile.open(dist / f"fusetune_{__version__}.orig.tar.xz") as archive:
+        assert not any("/debian/" in member for member in archive.getnames())
+
+
+def test_changelogs_are_that_of_the_project(dist: Path) -> None:
+    changes = re.split(r"^- ", (CHECKOUT / "CHANGELOG").read_text(), flags=re.M)[1:]
+    said = [re.sub(r"\W+", " ", change).strip() for change in changes]
+    assert said
+    spec = re.sub(r"\W+", " ", (dist / "fusetune.spec").read_text())
+    (packed,) = dist.glob("*deb12u1.debian.tar.xz")
+    with tarfile.open(packed) as archive:
+        member = archive.extractfile("debian/changelog")
+        assert member
+        debian = member.read().decode()
+    assert debian.startswith(f"fusetune ({__version__}-1~deb12u1) bookworm; ")
+    for change in said:
+        assert change in spec
+        assert change in re.sub(r"\W+", " ", debian)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("fusetune 0.9.9 (2026-11-21)\n\n- x\n", "CHANGELOG: 0.9.9 on top; fusetune is"),
+        ("fusetune next\n\n- x\n", "CHANGELOG: 'fusetune next', not"),
+    ],
+)
+def test_a_changelog_that_is_wrong_is_refused(
+    checkout: Path, tmp_path: Path, text: str, says: str
+) -> None:
+    (checkout / "CHANGELOG").write_text(text)
+    done = make_dist(checkout, tmp_path / "out")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"dist.py: {says}")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_that_is_none_is_refused(tmp_path: Path) -> None:
+    program = CHECKOUT / "packaging" / "dist.py"
+    command: list[str | Path] = [program, tmp_path / "out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("dist.py: ")
+    assert done.stderr.count("\n") == 1
