@@ -33,10 +33,12 @@ def sources() -> list[Path]:
     return [suite.source() for suite in (*SUITES, *LIBRARIES)]
 
 
-def make_dist(checkout: Path, output: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """Run a checkout's dist.py and return its end."""
+def make_dist(
+    checkout: Path, output: Path, *more: str, given: list[Path] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a checkout's dist.py and return its end; ``given``: not all sources, but these."""
     program = checkout / "packaging" / "dist.py"
-    command: list[str | Path] = [sys.executable, program, *more, output, *sources()]
+    command: list[str | Path] = [sys.executable, program, *more, output, *(given or sources())]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
