@@ -56,10 +56,10 @@ if (se->conn.max_read != most) S
 
 @@
 expression outarg;
-symbol se;
+symbol se, req, outargsize;
 @@
-outarg.max_write = se->conn.max_write;
 + tuned_init_out(se, &outarg);
+send_reply_ok(req, &outarg, outargsize);
 
 @@
 identifier function =~ "^_?do_(open|create)$";
