@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Preloaded into a low-level server, it has other threads answer: lookups, opens and creations, as
- * the environment's LATER says. The server is told of success before.
+ * Preloaded into a low-level server, it has other threads answer: errors, entries, opens and
+ * creations, those whose letters the environment's LATER has. The server is told of success before.
  */
 #define _GNU_SOURCE
 #define FUSE_USE_VERSION 317
@@ -16,17 +16,22 @@
 struct answer {
 	char kind;
 	fuse_req_t req;
+	int error;
 	struct fuse_entry_param entry;
 	struct fuse_file_info file;
 };
 
 static int give(const struct answer *answer)
 {
+	int (*error)(fuse_req_t, int);
 	int (*entry)(fuse_req_t, const struct fuse_entry_param *);
 	int (*open)(fuse_req_t, const struct fuse_file_info *);
 	int (*create)(fuse_req_t, const struct fuse_entry_param *, const struct fuse_file_info *);
 
 	switch (answer->kind) {
+	case 'x':
+		*(void **)&error = dlsym(RTLD_NEXT, "fuse_reply_err");
+		return error(answer->req, answer->error);
 	case 'e':
 		*(void **)&entry = dlsym(RTLD_NEXT, "fuse_reply_entry");
 		return entry(answer->req, &answer->entry);
@@ -64,6 +69,11 @@ static int reply(struct answer answer)
 	if (pthread_create(&thread, NULL, give_later, copy) || pthread_detach(thread))
 		abort();
 	return 0;
+}
+
+int fuse_reply_err(fuse_req_t req, int error)
+{
+	return reply((struct answer){ .kind = 'x', .req = req, .error = error });
 }
 
 int fuse_reply_entry(fuse_req_t req, const struct fuse_entry_param *entry)

@@ -279,24 +279,29 @@ def check_atomic_open_at_once() -> None:
     unload()
 
 
+def kill_openers(mirror: Mirror) -> None:
+    """Kill programs while they open one of 100 files, or make one; nothing may be held after."""
+    (mirror.mountpoint / "file0").read_text()
+    openers = []
+    for number in range(40):
+        name = mirror.mountpoint / (f"file{number}" if number % 2 else f"new{number}")
+        script = 'exec 3<"$1"' if number % 2 else 'exec 3>"$1"'
+        openers.append(subprocess.Popen(["sh", "-c", script, "sh", name]))
+        time.sleep(0.01 * (number % 7))
+        openers[number // 2].kill()
+    for opener in openers:
+        opener.kill()
+        opener.wait(60)
+    expect_nothing_held(mirror.process.pid)
+    assert (mirror.mountpoint / "file1").read_text() == "1\n"
+
+
 def check_atomic_open_of_killed_openers() -> None:
     """Nothing stays open or known for a program killed while the server opens its file."""
     load()
     make_files(100)
     with atomic(*_NAMES_EXPIRE, "delay=100ms", "splice=off") as mirror:
-        (mirror.mountpoint / "file0").read_text()
-        openers = []
-        for number in range(40):
-            name = mirror.mountpoint / (f"file{number}" if number % 2 else f"new{number}")
-            script = 'exec 3<"$1"' if number % 2 else 'exec 3>"$1"'
-            openers.append(subprocess.Popen(["sh", "-c", script, "sh", name]))
-            time.sleep(0.01 * (number % 7))
-            openers[number // 2].kill()
-        for opener in openers:
-            opener.kill()
-            opener.wait(60)
-        expect_nothing_held(mirror.process.pid)
-        assert (mirror.mountpoint / "file1").read_text() == "1\n"
+        kill_openers(mirror)
     unload()
 
 

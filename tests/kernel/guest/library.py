@@ -18,6 +18,7 @@ from tests.kernel.guest.atomic_open import (
     all_open,
     disturb,
     expect_nothing_held,
+    kill_openers,
     make_files,
     open_all,
 )
@@ -56,13 +57,13 @@ _ASKED = ("LOOKUP", "OPEN", "CREATE", "TUNED_HELLO", "TUNED_OPEN")
 
 
 @contextmanager
-def served(options: str) -> Iterator[Mirror]:
-    """Mount as without the module, by the tuned library with these options."""
-    fresh_source()
+def served(options: str, *own_options: str, files: int = 0) -> Iterator[Mirror]:
+    """Mount so many files as without the module, by the tuned library with these options."""
+    make_files(files)
     own = {"LD_LIBRARY_PATH": str(_LIBRARY), "FUSETUNE_OPTIONS": options}
     os.environ.update(own)
     try:
-        with stock() as mirror:
+        with stock(*own_options) as mirror:
             yield mirror
     finally:
         for name in own:
@@ -235,7 +236,7 @@ def check_library_atomic_open_gives_what_stock_gives() -> None:
 
 
 def check_library_atomic_open_at_once() -> None:
-    """Names change under many openers, by threads with devices of their own."""
+    """Names change under many openers, and openers are killed; threads have their own devices."""
     load()
     for name in _MIRRORS:
         fresh_source()
@@ -245,6 +246,11 @@ def check_library_atomic_open_at_once() -> None:
             assert mount.asked()["TUNED_OPEN"] > 100
             if name == "passthrough_ll":
                 expect_nothing_held(mount.process.pid)
+    options = ("entry_timeout=0", "timeout=60", "delay=100ms", "splice=off")
+    with served("tuned,atomic_open,clone_fd", *options, files=100) as mirror:
+        kill_openers(mirror)
+        assert count(mirror, "TUNED_OPEN") == 0
+        assert count(mirror, "OPEN") > 20
     unload()
 
 
@@ -254,7 +260,7 @@ def check_library_atomic_open_answered_by_other_threads() -> None:
     later = os.fspath(CHECKOUT / "build" / "later.so")
     one = {"TUNED_OPEN": 1}
     for what, there, new in (
-        ("e", one | {"OPEN": 1}, one | {"LOOKUP": 1, "CREATE": 1}),
+        ("xe", one | {"OPEN": 1}, one | {"LOOKUP": 1, "CREATE": 1}),
         ("oc", one, one),
     ):
         make_files(3)
@@ -266,7 +272,7 @@ def check_library_atomic_open_answered_by_other_threads() -> None:
             (mount.point / "new").write_text("new")
             assert (asked := mount.asked()) == new, asked
             assert (mount.point / "new").read_text() == "new"
-            assert mount.asked() == ({"LOOKUP": 1, "OPEN": 1} if what == "e" else one)
+            assert mount.asked() == ({"LOOKUP": 1, "OPEN": 1} if what == "xe" else one)
             expect_nothing_held(mount.process.pid)
         assert (SOURCE / "new").read_text() == "new"
 
