@@ -236,16 +236,17 @@ def check_library_atomic_open_gives_what_stock_gives() -> None:
 
 
 def check_library_atomic_open_at_once() -> None:
-    """Names change under many openers, and openers are killed; threads have their own devices."""
+    """Names change under many openers, and openers are killed; threads have their own devices.
+
+    Not by the high level, whose path locks such changes behind it block for ever, stock as well.
+    """
     load()
-    for name in _MIRRORS:
-        fresh_source()
-        with example(name, "tuned,atomic_open,clone_fd,direct_io") as mount:
-            with ThreadPoolExecutor(8) as pool:
-                list(pool.map(partial(disturb, mount.point), range(8)))
-            assert mount.asked()["TUNED_OPEN"] > 100
-            if name == "passthrough_ll":
-                expect_nothing_held(mount.process.pid)
+    fresh_source()
+    with example("passthrough_ll", "tuned,atomic_open,clone_fd,direct_io") as mount:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(partial(disturb, mount.point), range(8)))
+        assert mount.asked()["TUNED_OPEN"] > 100
+        expect_nothing_held(mount.process.pid)
     options = ("entry_timeout=0", "timeout=60", "delay=100ms", "splice=off")
     with served("tuned,atomic_open,clone_fd", *options, files=100) as mirror:
         kill_openers(mirror)
