@@ -33,6 +33,7 @@ OPTIONS: Mapping[str, str | None] = {
     "clone_fd": None,
     "io_uring": None,
     "no_file_caps": None,
+    "atomic_open": None,
     "tuned": None,
     "tuned_if_possible": None,
 }

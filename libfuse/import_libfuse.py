@@ -18,6 +18,8 @@ import tomllib
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
+# What the module and its servers say to each other.
+_PROTOCOL = _HERE.parent / "dkms" / "fusetuned" / "tuned" / "protocol.h"
 # What both imports share lies where DKMS's has it.
 sys.path.insert(0, str(_HERE.parent / "dkms"))
 
@@ -47,6 +49,7 @@ def make(output: Path, source: Path) -> str:
     with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
         new = shutil.copytree(source, Path(scratch) / "new", symlinks=True)
         shutil.copytree(_HERE / "tuned", new / "lib" / "tuned")
+        shutil.copy(_PROTOCOL, new / "lib" / "tuned")
         hooks.put_in(new / "lib", rules, _HERE / "rules", series)
         shutil.rmtree(output, ignore_errors=True)
         new.rename(output)

@@ -80,7 +80,7 @@ REMOUNT = (
         "atomic_open",
         "lookup and open in one request",
         _BY_FUSETUNED.format("atomic_open"),
-        "a server that does not know it gets the usual two requests",
+        "a server without it, its own or the tuned libfuse's, gets the usual two requests",
         "dkms/fusetuned/tuned/atomic_open.c; no stock kernel has it",
         tuned="atomic_open",
     ),

@@ -56,10 +56,10 @@ if (se->conn.max_read != most) S
 
 @@
 expression outarg;
-symbol se;
+symbol se, req, outargsize;
 @@
-outarg.max_write = se->conn.max_write;
 + tuned_init_out(se, &outarg);
+send_reply_ok(req, &outarg, outargsize);
 
 @@
 identifier function = {do_open, do_create, _do_open, _do_create};

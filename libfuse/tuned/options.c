@@ -32,6 +32,7 @@ static const struct spec {
 	[TUNED_CLONE_FD] = { "clone_fd", FLAG, 0, 0, NULL },
 	[TUNED_IO_URING] = { "io_uring", FLAG, 0, 0, NULL },
 	[TUNED_NO_FILE_CAPS] = { "no_file_caps", FLAG, 0, 0, NULL },
+	[TUNED_ATOMIC_OPEN] = { "atomic_open", FLAG, 0, 0, NULL },
 	[TUNED_MODULE] = { "tuned", FLAG, 0, 0, NULL },
 	[TUNED_IF_POSSIBLE] = { "tuned_if_possible", FLAG, 0, 0, NULL },
 };

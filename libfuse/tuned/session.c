@@ -108,6 +108,7 @@ static const struct fuse_opt arguments[] = {
 	FUSE_OPT_KEY("io_uring", KEY_OURS),
 #endif
 	FUSE_OPT_KEY("no_file_caps", KEY_OURS),
+	FUSE_OPT_KEY("atomic_open", KEY_OURS),
 	FUSE_OPT_KEY("tuned", KEY_OURS),
 	FUSE_OPT_KEY("tuned_if_possible", KEY_OURS),
 	FUSE_OPT_KEY("fsname=", KEY_SOURCE),
@@ -253,12 +254,19 @@ static int check_uring(struct fuse_session *se)
 
 static int check_rest(struct fuse_session *se)
 {
+	static const enum tuned_option modules[] = { TUNED_NO_FILE_CAPS, TUNED_ATOMIC_OPEN };
 	const struct tuned_options *options = &se->tuned.options;
-	unsigned int most;
+	unsigned int most, i;
 
-	if (TUNED_GIVEN(options, TUNED_NO_FILE_CAPS) && !se->tuned.by_module &&
-	    refuse(se, TUNED_NO_FILE_CAPS, "it needs a mount by " MODULE) == -1)
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 18)
+	if (TUNED_GIVEN(options, TUNED_ATOMIC_OPEN) && se->uring.enable &&
+	    refuse(se, TUNED_ATOMIC_OPEN, "it does not go with io_uring") == -1)
 		return -1;
+#endif
+	for (i = 0; i < 2; i++)
+		if (TUNED_GIVEN(options, modules[i]) && !se->tuned.by_module &&
+		    refuse(se, modules[i], "it needs a mount by " MODULE) == -1)
+			return -1;
 	most = read_number("/sys/module/fuse/parameters/max_user_bgreq", UINT_MAX);
 	if (TUNED_GIVEN(options, TUNED_MAX_BACKGROUND) && geteuid() &&
 	    options->value[TUNED_MAX_BACKGROUND] > most)
@@ -329,7 +337,11 @@ const char *tuned_mount_type(const char *stock)
 
 int tuned_mount_options(char **options, const char *more)
 {
+	static const enum tuned_option modules[] = {
+		TUNED_NO_FILE_CAPS, TUNED_PARALLEL_DIRECT_WRITES, TUNED_ATOMIC_OPEN
+	};
 	const struct tuned_options *ours;
+	unsigned int i;
 	char pages[32];
 
 	if (fuse_opt_add_opt(options, more) == -1)
@@ -338,12 +350,12 @@ int tuned_mount_options(char **options, const char *more)
 		return 0;
 	ours = &mounting->tuned.options;
 	snprintf(pages, sizeof(pages), "max_pages=%u", ours->value[TUNED_MAX_PAGES]);
-	if ((TUNED_GIVEN(ours, TUNED_MAX_PAGES) && fuse_opt_add_opt(options, pages) == -1) ||
-	    (TUNED_GIVEN(ours, TUNED_NO_FILE_CAPS) &&
-	     fuse_opt_add_opt(options, tuned_name(TUNED_NO_FILE_CAPS)) == -1) ||
-	    (TUNED_GIVEN(ours, TUNED_PARALLEL_DIRECT_WRITES) &&
-	     fuse_opt_add_opt(options, tuned_name(TUNED_PARALLEL_DIRECT_WRITES)) == -1))
+	if (TUNED_GIVEN(ours, TUNED_MAX_PAGES) && fuse_opt_add_opt(options, pages) == -1)
 		return -1;
+	for (i = 0; i < 3; i++)
+		if (TUNED_GIVEN(ours, modules[i]) &&
+		    fuse_opt_add_opt(options, tuned_name(modules[i])) == -1)
+			return -1;
 	return 0;
 }
 
@@ -428,6 +440,7 @@ int tuned_init(fuse_req_t req, const struct fuse_init_in *in)
 		fuse_session_exit(se);
 		return -1;
 	}
+	tuned_init_open(&se->tuned, in);
 	return 0;
 }
 
@@ -435,6 +448,7 @@ void tuned_init_out(const struct fuse_session *se, struct fuse_init_out *out)
 {
 	if (TUNED_GIVEN(&se->tuned.options, TUNED_MAX_PAGES) && out->max_pages)
 		out->max_pages = se->tuned.options.value[TUNED_MAX_PAGES];
+	tuned_init_open_out(&se->tuned, out);
 }
 
 /* Requests */

@@ -8,10 +8,12 @@
 #include "options.h"
 
 struct fuse_args;
+struct fuse_in_header;
 struct fuse_init_in;
 struct fuse_init_out;
 struct fuse_open_out;
 struct fuse_session;
+struct iovec;
 
 /* In each session. */
 struct tuned {
@@ -24,6 +26,8 @@ struct tuned {
 	uint32_t max_write;
 	/* Mounted by the module fusetuned. */
 	int by_module;
+	/* TUNED_OPEN is agreed on. */
+	int opens;
 };
 
 /* channels.c */
@@ -49,6 +53,24 @@ void tuned_init_out(const struct fuse_session *se, struct fuse_init_out *out);
 void tuned_open_in(const struct fuse_session *se, int *flags);
 void tuned_open_out(const struct fuse_session *se, struct fuse_open_out *out);
 void tuned_loop(const struct fuse_session *se, int *clone_fd, int *max_threads);
+
+/* atomic_open.c */
+
+/* What a request of TUNED_OPEN has come to; in each request, NULL in others. */
+struct tuned_opening;
+
+/* One of libfuse's do_lookup() and the like; the last is what follows the header. */
+typedef void tuned_operation(fuse_req_t req, fuse_ino_t nodeid, const void *inarg);
+
+/* Of INIT: whether the module offers TUNED_OPEN and it is asked for, and the answer. */
+void tuned_init_open(struct tuned *tuned, const struct fuse_init_in *in);
+void tuned_init_open_out(const struct tuned *tuned, struct fuse_init_out *out);
+/* Whether a request is for tuned_serve(). */
+int tuned_takes(const struct fuse_session *se, uint32_t opcode);
+void tuned_serve(fuse_req_t req, const struct fuse_in_header *in, tuned_operation *lookup,
+		 tuned_operation *open, tuned_operation *create);
+/* What the server answers to one of those operations; returns as fuse_reply_err() does. */
+int tuned_answered(fuse_req_t req, int error, const struct iovec *iov, int count);
 
 /* What fuse_mount_sys() shall take in place of, or with, its own. */
 const char *tuned_mount_device(const char *stock);

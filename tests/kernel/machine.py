@@ -99,14 +99,16 @@ def package(module: Path) -> str:
     return f"{said['NAME']}-{said['VERSION']}"
 
 
-def build_mirrorfs(out: Path) -> None:
-    """Build mirrorfs for the machines' userland as ``out``/mirrorfs."""
-    names = ("mirrorfs", "dkms/fusetuned/tuned")
+def build_servers(out: Path) -> None:
+    """Build mirrorfs for the machines' userland as ``out``/mirrorfs, and later.c as later.so."""
+    names = ("mirrorfs", "dkms/fusetuned/tuned", "tests/kernel")
     folders = {CHECKOUT / name: f"/checkout/{name}" for name in names}
     done = USERLAND.inside(
         out,
         folders,
-        "make -s -C /checkout/mirrorfs BUILD=/tmp/build && cp /tmp/build/mirrorfs /out",
+        "make -s -C /checkout/mirrorfs BUILD=/tmp/build && cp /tmp/build/mirrorfs /out\n"
+        "gcc -Wall -Wextra -Werror -shared -fPIC $(pkg-config --cflags fuse3) "
+        "-o /out/later.so /checkout/tests/kernel/later.c",
     )
     if done.returncode:
         raise RuntimeError(done.stdout)
@@ -153,7 +155,7 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> Path:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     (checkout / "build").mkdir()
-    build_mirrorfs(checkout / "build")
+    build_servers(checkout / "build")
     for name, release in CRATES.items():
         shutil.copy(crate(name, release), checkout / "build")
     shutil.copytree(library(USERLAND.name), checkout / "build" / "libfuse")

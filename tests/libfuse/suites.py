@@ -15,6 +15,8 @@ from tests.system import tree
 
 RIG = CHECKOUT / "tests" / "kernel" / "rig.sh"
 IMPORT = CHECKOUT / "libfuse" / "import_libfuse.py"
+#: Servers for the virtual machines of tests/kernel.
+EXAMPLES = ("hello", "passthrough", "passthrough_ll")
 _PACKAGES = ("abigail-tools", "fuse3", "libfuse3-dev", "sshfs", "openssh-sftp-server", "strace")
 _HOOKS = (
     "DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends build-dep fuse3",
@@ -94,9 +96,12 @@ def build(suite: Suite, out: Path, tests: str) -> str:
 
 
 def library(name: str) -> Path:
-    """Return a folder with the library of the suite of this name, built first if it changed."""
+    """Return a folder with the library of the suite of this name, built first if it changed.
+
+    libfuse's own ``EXAMPLES`` are in it, too.
+    """
     suite = next(suite for suite in SUITES if suite.name == name)
-    files = [CHECKOUT / "dkms" / "hooks.py"]
+    files = [CHECKOUT / "dkms" / "hooks.py", CHECKOUT / "dkms/fusetuned/tuned/protocol.h"]
     files += [path for path in (CHECKOUT / "libfuse").rglob("*") if path.is_file()]
     made_from = hashlib.sha256()
     for path in sorted(files):
@@ -109,5 +114,8 @@ def library(name: str) -> Path:
             with tempfile.TemporaryDirectory(prefix="libfuse-") as scratch:
                 build(suite, Path(scratch), "no")
                 (folder,) = Path(scratch).glob("new/usr/lib/*/fusetune")
+                for example in EXAMPLES:
+                    (program,) = Path(scratch).glob(f"source/obj-*/example/{example}")
+                    shutil.copy(program, folder)
                 shutil.copytree(folder, kept)
     return kept

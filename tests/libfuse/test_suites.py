@@ -112,11 +112,14 @@ def ours(tmp_path: Path) -> Path:
     hooks = tmp_path / "ours" / "dkms"
     hooks.mkdir()
     shutil.copy(root / "dkms" / "hooks.py", hooks)
+    tuned = hooks / "fusetuned" / "tuned"
+    tuned.mkdir(parents=True)
+    shutil.copy(root / "dkms" / "fusetuned" / "tuned" / "protocol.h", tuned)
     return tmp_path / "ours"
 
 
 @_EVERY
-@pytest.mark.parametrize("script", ["session", "mount", "loop"])
+@pytest.mark.parametrize("script", ["session", "mount", "loop", "open"])
 def test_a_hook_that_did_not_land_is_refused(
     suite: Suite, script: str, ours: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@
  *  - Without O_CREAT, a name that is not there is ENOENT, or node 0 with the
  *    time that the kernel may remember it for.
  *  - With O_CREAT, the file is made if it is not there: TUNED_FOPEN_CREATED. With
- *    O_EXCL a name that is there is EEXIST.
+ *    O_EXCL a name that is there is EEXIST, or not opened (see below).
  *  - What is not a regular file is never opened, nor is with O_TRUNC a file that
  *    was there, and symbolic links are not followed: TUNED_FOPEN_LOOKUP. The
  *    kernel goes on as after LOOKUP. So it should be where a file that was there

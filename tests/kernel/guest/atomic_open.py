@@ -55,9 +55,10 @@ def _asked_to_make(mirror: Mirror) -> dict[str, int]:
 
 
 @contextmanager
-def _all_open(
+def all_open(
     files: int, point: Path, flags: int = os.O_RDONLY, prefix: str = "file"
 ) -> Iterator[None]:
+    """Open so many files of a folder, and close all of them in the end."""
     fds = []
     try:
         for number in range(files):
@@ -68,12 +69,14 @@ def _all_open(
             os.close(fd)
 
 
-def _open_all(files: int, point: Path, flags: int = os.O_RDONLY, prefix: str = "file") -> None:
-    with _all_open(files, point, flags, prefix):
+def open_all(files: int, point: Path, flags: int = os.O_RDONLY, prefix: str = "file") -> None:
+    """Open and close so many files of a folder, one by one."""
+    with all_open(files, point, flags, prefix):
         pass
 
 
-def _make_files(files: int) -> None:
+def make_files(files: int) -> None:
+    """Make the source anew with this many files, and let this process and servers open them."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (16 * FILES, 16 * FILES))
     fresh_source()
     for number in range(files):
@@ -83,26 +86,26 @@ def _make_files(files: int) -> None:
 def check_atomic_open_is_one_request() -> None:
     """Opens of names that are there, in and out of the cache, and of new ones."""
     load()
-    _make_files(FILES)
+    make_files(FILES)
     with stock(*_NAMES_EXPIRE) as mirror:
         os.stat(mirror.mountpoint)
         mirror.reset_counters()
-        with _all_open(FILES, mirror.mountpoint):
+        with all_open(FILES, mirror.mountpoint):
             assert _asked(mirror) == {"LOOKUP": FILES, "OPEN": FILES}
-            _open_all(FILES, mirror.mountpoint)
+            open_all(FILES, mirror.mountpoint)
             assert _asked(mirror) == {"LOOKUP": FILES, "OPEN": FILES}
-        _open_all(FILES, mirror.mountpoint, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "stock")
+        open_all(FILES, mirror.mountpoint, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "stock")
         assert _asked_to_make(mirror) == {"LOOKUP": FILES, "CREATE": FILES}
     with atomic(*_NAMES_EXPIRE) as mirror:
         assert ",atomic_open" in Path("/proc/self/mountinfo").read_text()
         os.stat(mirror.mountpoint)
         mirror.reset_counters()
-        with _all_open(FILES, mirror.mountpoint):
+        with all_open(FILES, mirror.mountpoint):
             assert _asked(mirror) == {"TUNED_HELLO": 1, "TUNED_OPEN": FILES}
-            _open_all(FILES, mirror.mountpoint)
+            open_all(FILES, mirror.mountpoint)
             assert _asked(mirror) == {"TUNED_OPEN": FILES}
-        _open_all(FILES, mirror.mountpoint, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "new")
-        _open_all(FILES, mirror.mountpoint, os.O_RDWR | os.O_CREAT | os.O_EXCL, "exclusive")
+        open_all(FILES, mirror.mountpoint, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "new")
+        open_all(FILES, mirror.mountpoint, os.O_RDWR | os.O_CREAT | os.O_EXCL, "exclusive")
         assert _asked_to_make(mirror) == {"TUNED_OPEN": 2 * FILES}
         init = (CONTROL / mirror.bdi.partition(":")[2] / "init").read_text()
         assert " tuned_open" in init, init
@@ -118,37 +121,37 @@ def check_atomic_open_is_off_unless_asked_for() -> None:
         (atomic, ("atomic_open=off",)),
         (atomic, ("atomic_open=echo",)),
     ):
-        _make_files(50)
+        make_files(50)
         with mounting(*_NAMES_EXPIRE, *options) as mirror:
             mirror.reset_counters()
-            with _all_open(50, mirror.mountpoint):
-                _open_all(50, mirror.mountpoint, os.O_RDWR)
-            _open_all(50, mirror.mountpoint, os.O_RDWR | os.O_CREAT, "new")
+            with all_open(50, mirror.mountpoint):
+                open_all(50, mirror.mountpoint, os.O_RDWR)
+            open_all(50, mirror.mountpoint, os.O_RDWR | os.O_CREAT, "new")
             seen.append(_asked(mirror))
     hello = {"TUNED_HELLO": 1}
     assert seen == [seen[0], seen[0], seen[0], seen[0] | hello], seen
 
 
-def _held(mirror: Mirror) -> list[str]:
+def _held(server: int) -> list[str]:
     """Return what the server holds open: each inode that is known, and each file that is open."""
     found = []
-    for link in Path(f"/proc/{mirror.process.pid}/fd").iterdir():
+    for link in Path(f"/proc/{server}/fd").iterdir():
         with suppress(FileNotFoundError):
             found.append(os.readlink(link))
     return sorted(name for name in found if name.startswith(os.fspath(SOURCE)))
 
 
-def _expect_nothing_held(mirror: Mirror) -> None:
-    """Every lookup must be forgotten, and every open released, once nobody needs them."""
+def expect_nothing_held(server: int) -> None:
+    """Every lookup of a server must be forgotten, and every open released, as nobody needs them."""
 
     def is_at_rest() -> bool:
         Path("/proc/sys/vm/drop_caches").write_text("2\n")
-        return _held(mirror) == [os.fspath(SOURCE)]
+        return _held(server) == [os.fspath(SOURCE)]
 
     try:
         wait_for(is_at_rest, "")
     except TimeoutError:
-        raise AssertionError(_held(mirror)) from None
+        raise AssertionError(_held(server)) from None
 
 
 def check_atomic_open_gives_what_stock_gives() -> None:
@@ -162,7 +165,7 @@ def check_atomic_open_gives_what_stock_gives() -> None:
             with mounting(*options, *other, "splice=off", **more) as mirror:
                 os.stat(mirror.mountpoint)
                 found.append(scenes.play(mirror.mountpoint, SOURCE))
-                _expect_nothing_held(mirror)
+                expect_nothing_held(mirror.process.pid)
                 asked = _asked(mirror)
                 assert bool(more) == ("TUNED_OPEN" in asked), asked
         expected, got = found
@@ -207,8 +210,8 @@ def _open_one(path: Path) -> None:
 def check_atomic_open_of_cached_names_that_expire() -> None:
     """Names whose time is over are opened by one request, by many tasks at once."""
     load()
-    _make_files(100)
-    with atomic("entry_timeout=0.1", "timeout=60") as mirror, _all_open(100, mirror.mountpoint):
+    make_files(100)
+    with atomic("entry_timeout=0.1", "timeout=60") as mirror, all_open(100, mirror.mountpoint):
         time.sleep(0.2)
         mirror.reset_counters()
         with ThreadPoolExecutor(8) as pool:
@@ -229,15 +232,15 @@ def check_atomic_open_with_passthrough() -> None:
         asked = mirror.counters()["ops"]
         assert [asked[name]["count"] for name in ("READ", "WRITE", "OPEN", "CREATE")] == [0] * 4
         assert asked["TUNED_OPEN"]["count"] == 3
-        _expect_nothing_held(mirror)
+        expect_nothing_held(mirror.process.pid)
 
 
-def _disturb(mirror: Mirror, seed: int) -> None:
+def disturb(point: Path, seed: int) -> None:
     """Open, make, rename, replace and remove a few names, through the mount and behind it."""
     rng = random.Random(seed)
     for turn in range(300):
         name = f"name{rng.randrange(4)}"
-        there, behind = mirror.mountpoint / name, SOURCE / name
+        there, behind = point / name, SOURCE / name
         whole = f"{seed} {turn} ".encode() * 50
         with suppress(FileNotFoundError, FileExistsError):
             match rng.randrange(8):
@@ -246,7 +249,7 @@ def _disturb(mirror: Mirror, seed: int) -> None:
                     new.write_bytes(whole)
                     new.rename(behind)
                 case 1:
-                    there.rename(mirror.mountpoint / f"name{rng.randrange(4)}")
+                    there.rename(point / f"name{rng.randrange(4)}")
                 case 2:
                     (there if turn % 2 else behind).unlink()
                 case 3:
@@ -270,37 +273,42 @@ def check_atomic_open_at_once() -> None:
         with atomic(*options, "splice=off", "direct_io") as mirror:
             os.stat(mirror.mountpoint)
             with ThreadPoolExecutor(8) as pool:
-                list(pool.map(partial(_disturb, mirror), range(8)))
-            _expect_nothing_held(mirror)
+                list(pool.map(partial(disturb, mirror.mountpoint), range(8)))
+            expect_nothing_held(mirror.process.pid)
             assert count(mirror, "TUNED_OPEN") > 100
     unload()
+
+
+def kill_openers(mirror: Mirror) -> None:
+    """Kill programs while they open one of 100 files, or make one; nothing may be held after."""
+    (mirror.mountpoint / "file0").read_text()
+    openers = []
+    for number in range(40):
+        name = mirror.mountpoint / (f"file{number}" if number % 2 else f"new{number}")
+        script = 'exec 3<"$1"' if number % 2 else 'exec 3>"$1"'
+        openers.append(subprocess.Popen(["sh", "-c", script, "sh", name]))
+        time.sleep(0.01 * (number % 7))
+        openers[number // 2].kill()
+    for opener in openers:
+        opener.kill()
+        opener.wait(60)
+    expect_nothing_held(mirror.process.pid)
+    assert (mirror.mountpoint / "file1").read_text() == "1\n"
 
 
 def check_atomic_open_of_killed_openers() -> None:
     """Nothing stays open or known for a program killed while the server opens its file."""
     load()
-    _make_files(100)
+    make_files(100)
     with atomic(*_NAMES_EXPIRE, "delay=100ms", "splice=off") as mirror:
-        (mirror.mountpoint / "file0").read_text()
-        openers = []
-        for number in range(40):
-            name = mirror.mountpoint / (f"file{number}" if number % 2 else f"new{number}")
-            script = 'exec 3<"$1"' if number % 2 else 'exec 3>"$1"'
-            openers.append(subprocess.Popen(["sh", "-c", script, "sh", name]))
-            time.sleep(0.01 * (number % 7))
-            openers[number // 2].kill()
-        for opener in openers:
-            opener.kill()
-            opener.wait(60)
-        _expect_nothing_held(mirror)
-        assert (mirror.mountpoint / "file1").read_text() == "1\n"
+        kill_openers(mirror)
     unload()
 
 
 def check_atomic_open_when_the_server_dies() -> None:
     """Openers get an error, and the module can be unloaded after."""
     load()
-    _make_files(100)
+    make_files(100)
     with atomic(*_NAMES_EXPIRE, "delay=3s") as mirror:
         openers = [
             subprocess.Popen(["sh", "-c", 'exec 3<"$1"', "sh", mirror.mountpoint / f"file{number}"])

@@ -2,11 +2,29 @@
 """The tuned libfuse3 and the module together: a server that knows of neither gets both."""
 
 import os
+import re
+import subprocess
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from tests.kernel.guest import scenes, statistics
+from tests.kernel.guest.atomic_open import (
+    FILES,
+    all_open,
+    disturb,
+    expect_nothing_held,
+    kill_openers,
+    make_files,
+    open_all,
+)
 from tests.kernel.guest.rig import (
+    CONTROL,
+    SOURCE,
     copy_through,
     count,
     direct,
@@ -17,19 +35,35 @@ from tests.kernel.guest.rig import (
     stock,
     unload,
 )
-from tests.native.mirror import CHECKOUT, MOUNTINFO, Mirror
+from tests.native.mirror import (
+    CHECKOUT,
+    MOUNTINFO,
+    PATIENCE,
+    Mirror,
+    mounted_at,
+    unmount,
+    wait_for,
+)
 
 _LIBRARY = CHECKOUT / "build" / "libfuse"
+#: Servers of libfuse, as they are, and how each serves the source; no name is remembered.
+_EXAMPLES = {
+    "passthrough": f"modules=subdir,subdir={SOURCE}",
+    "passthrough_ll": f"source={SOURCE},timeout=0",
+    "hello": "entry_timeout=0",
+}
+_MIRRORS = ("passthrough", "passthrough_ll")
+_ASKED = ("LOOKUP", "OPEN", "CREATE", "TUNED_HELLO", "TUNED_OPEN")
 
 
 @contextmanager
-def served(options: str) -> Iterator[Mirror]:
-    """Mount as without the module, by the tuned library with these options."""
-    fresh_source()
+def served(options: str, *own_options: str, files: int = 0) -> Iterator[Mirror]:
+    """Mount so many files as without the module, by the tuned library with these options."""
+    make_files(files)
     own = {"LD_LIBRARY_PATH": str(_LIBRARY), "FUSETUNE_OPTIONS": options}
     os.environ.update(own)
     try:
-        with stock() as mirror:
+        with stock(*own_options) as mirror:
             yield mirror
     finally:
         for name in own:
@@ -76,7 +110,8 @@ def check_library_without_the_module() -> None:
         assert mirror.log().count("\n") == 1, mirror.log()
         assert "mounted by the kernel's own FUSE: there is no /dev/fusetuned" in mirror.log()
         copy_through(mirror.mountpoint)
-    _is_refused("tuned,no_file_caps", "no_file_caps is refused")
+    for option in ("no_file_caps", "atomic_open"):
+        _is_refused(f"tuned,{option}", f"{option} is refused")
 
 
 def check_library_tells_what_the_module_refuses() -> None:
@@ -94,3 +129,170 @@ def _is_refused(options: str, why: str) -> None:
     except RuntimeError as error:
         said = str(error)
     assert why in said, said
+
+
+@dataclass
+class Example:
+    """A mount of one of libfuse's own servers."""
+
+    point: Path
+    process: subprocess.Popen[bytes]
+    said: Path
+    _seen: Counter[str]
+
+    def asked(self) -> dict[str, int]:
+        """Return how many requests of _ASKED there were since this was last called."""
+        device = mounted_at(self.point)
+        assert device
+        text = (CONTROL / device.partition(":")[2] / "statistics").read_text()
+        lines = statistics.parse(text)
+        now = Counter({name: lines[name].count for name in _ASKED if name in lines})
+        grown = now - self._seen
+        self._seen = now
+        return dict(grown)
+
+    def expect_nothing_known(self) -> None:
+        """Each node that the high-level library has made must go, once nobody needs it."""
+
+        def known() -> set[str]:
+            Path("/proc/sys/vm/drop_caches").write_text("2\n")
+            text = self.said.read_text(errors="replace")
+            nodes = (re.findall(rf"{what}: (\d+)$", text, re.M) for what in ("NODEID", "DELETE"))
+            made, gone = map(set, nodes)
+            assert made
+            return made - gone
+
+        wait_for(lambda: not known(), "nodes to be forgotten")
+
+
+@contextmanager
+def example(name: str, options: str, *words: str, **more: str) -> Iterator[Example]:
+    """Run one of libfuse's servers by the tuned library; ``more`` is environment."""
+    point, said = Path("/mnt/tuned"), Path("/tmp/said")  # noqa: S108
+    point.mkdir(exist_ok=True)
+    own = {"LD_LIBRARY_PATH": str(_LIBRARY), "FUSETUNE_OPTIONS": options}
+    command: list[str | Path] = [_LIBRARY / name, "-f", *words]
+    command += ["-o", f"allow_other,{_EXAMPLES[name]}", point]
+    with said.open("wb") as log:
+        process = subprocess.Popen(command, env=os.environ | own | more, stdout=log, stderr=log)
+    try:
+        wait_for(lambda: bool(mounted_at(point)) or process.poll() is not None, "mount")
+        assert mounted_at(point), said.read_text()
+        os.stat(point)
+        yield Example(point, process, said, Counter())
+        assert process.poll() is None, said.read_text()[-2000:]
+    finally:
+        unmount(point)
+        process.wait(PATIENCE)
+
+
+def check_library_atomic_open_is_one_request() -> None:
+    """Servers that know nothing of it, by libfuse's high and low level: half the requests."""
+    load()
+    for name in _MIRRORS:
+        for files, options, there, new in (
+            (50, "tuned", ("LOOKUP", "OPEN"), ("LOOKUP", "CREATE")),
+            (FILES, "tuned,atomic_open", ("TUNED_OPEN",), ("TUNED_OPEN",)),
+        ):
+            make_files(files)
+            with example(name, options) as mount:
+                (mount.point / "file0").read_text()
+                mount.asked()
+                with all_open(files, mount.point):
+                    assert (asked := mount.asked()) == dict.fromkeys(there, files), asked
+                    open_all(files, mount.point, os.O_RDWR)
+                    assert (asked := mount.asked()) == dict.fromkeys(there, files), asked
+                open_all(files, mount.point, os.O_RDWR | os.O_CREAT | os.O_TRUNC, "new")
+                open_all(files, mount.point, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "own")
+                assert (asked := mount.asked()) == dict.fromkeys(new, 2 * files), asked
+
+
+def check_library_atomic_open_gives_what_stock_gives() -> None:
+    """The scenes again, by each server: the same results, and each lookup counted once."""
+    load()
+    for name in _MIRRORS:
+        found = []
+        for options in ("", "tuned,atomic_open"):
+            fresh_source()
+            words = ("-d",) if name == "passthrough" else ()
+            with example(name, options, *words) as mount:
+                found.append(scenes.play(mount.point, SOURCE))
+                if words:
+                    mount.expect_nothing_known()
+                else:
+                    expect_nothing_held(mount.process.pid)
+                if options:
+                    assert mount.asked()["TUNED_OPEN"] > 100
+        expected, got = found
+        assert expected.keys() == got.keys()
+        # What comes in place of a running program has its node at the high level, and ends it.
+        differ = [
+            f"{name} {title}: {got[title]}, not {expected[title]}\n"
+            for title in expected
+            if got[title] != expected[title]
+            and (name != "passthrough" or "program_that_runs" not in title)
+        ]
+        assert not differ, "".join(differ)
+
+
+def check_library_atomic_open_at_once() -> None:
+    """Names change under many openers, and openers are killed; threads have their own devices.
+
+    Not by the high level, whose path locks such changes behind it block for ever, stock as well.
+    """
+    load()
+    fresh_source()
+    with example("passthrough_ll", "tuned,atomic_open,clone_fd,direct_io") as mount:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(partial(disturb, mount.point), range(8)))
+        assert mount.asked()["TUNED_OPEN"] > 100
+        expect_nothing_held(mount.process.pid)
+    options = ("entry_timeout=0", "timeout=60", "delay=100ms", "splice=off")
+    with served("tuned,atomic_open,clone_fd", *options, files=100) as mirror:
+        kill_openers(mirror)
+        assert count(mirror, "TUNED_OPEN") == 0
+        assert count(mirror, "OPEN") > 1
+    unload()
+
+
+def check_library_atomic_open_answered_by_other_threads() -> None:
+    """What is answered later is right, too: as stock, where it is the lookup."""
+    load()
+    later = os.fspath(CHECKOUT / "build" / "later.so")
+    one = {"TUNED_OPEN": 1}
+    for what, there, new in (
+        ("xe", one | {"OPEN": 1}, one | {"LOOKUP": 1, "CREATE": 1}),
+        ("oc", one, one),
+    ):
+        make_files(3)
+        with example("passthrough_ll", "tuned,atomic_open", LD_PRELOAD=later, LATER=what) as mount:
+            (mount.point / "file0").read_text()
+            mount.asked()
+            assert (mount.point / "file1").read_text() == "1\n"
+            assert (asked := mount.asked()) == there, asked
+            (mount.point / "new").write_text("new")
+            assert (asked := mount.asked()) == new, asked
+            assert (mount.point / "new").read_text() == "new"
+            assert mount.asked() == ({"LOOKUP": 1, "OPEN": 1} if what == "xe" else one)
+            expect_nothing_held(mount.process.pid)
+        assert (SOURCE / "new").read_text() == "new"
+
+
+def check_library_atomic_open_by_a_server_without_create() -> None:
+    """It is asked as stock from then on, and a program sees what it saw before."""
+    load()
+    found = []
+    for options in ("tuned", "tuned,atomic_open"):
+        with example("hello", options) as mount:
+            mount.asked()
+            for name, flags in (("hello", 0), ("new", os.O_CREAT), ("none", 0), ("hello", 0)):
+                try:
+                    with open(os.open(mount.point / name, flags)) as file:
+                        found.append(file.read())
+                except OSError as error:
+                    found.append(error.strerror or "")
+            asked = mount.asked()
+    assert found[:4] == found[4:], found
+    assert found[0] == found[3] == "Hello World!\n", found
+    # Two of the second mount's, the latter in vain.
+    assert (asked["TUNED_OPEN"], asked["OPEN"]) == (2, 1), asked

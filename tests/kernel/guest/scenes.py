@@ -250,6 +250,17 @@ def _program_that_runs(stage: Stage) -> object:
             sleeper.send_signal(signal.SIGKILL)
 
 
+def _refused_by_the_server(stage: Stage) -> object:
+    """It cannot open for writing what runs behind the mount."""
+    stage.put("busy", Path("/usr/bin/sleep").read_bytes(), 0o777)
+    flags = (os.O_RDWR, os.O_WRONLY | os.O_CREAT, os.O_RDWR | os.O_TRUNC)
+    with subprocess.Popen([stage.behind / "busy", "60"]) as sleeper:
+        try:
+            return [stage.opened("busy", each) for each in flags]
+        finally:
+            sleeper.send_signal(signal.SIGKILL)
+
+
 def _hard_links(stage: Stage) -> object:
     os.link(stage.behind / "f", stage.behind / "dir" / "f")
     found = [stage.opened("f"), stage.opened("dir/f")]
@@ -319,6 +330,7 @@ SCENES: tuple[Callable[[Stage], object], ...] = (
     _grown,
     _programs,
     _program_that_runs,
+    _refused_by_the_server,
     _hard_links,
     _opened_again,
     _removed_while_open,

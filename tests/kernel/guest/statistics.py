@@ -51,9 +51,14 @@ def _file(mirror: Mirror) -> Path:
 
 
 def _read(mirror: Mirror) -> dict[str, Line]:
+    return parse(_file(mirror).read_text())
+
+
+def parse(statistics: str) -> dict[str, Line]:
+    """Return the lines of the file by their opcodes, each checked for its form."""
     keys = ("count", "errors", "sent_bytes", "received_bytes", "time_ns")
     lines = {}
-    for text in _file(mirror).read_text().splitlines():
+    for text in statistics.splitlines():
         opcode, *words = text.split()
         assert tuple(words[0:10:2]) == keys, text
         assert words[10] == "latency_us", text

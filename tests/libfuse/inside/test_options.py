@@ -16,6 +16,7 @@ from tests.libfuse.inside.served import (
     EXAMPLES,
     LIBRARY,
     MIRRORFS,
+    OUT,
     Served,
     command,
     read_direct,
@@ -176,6 +177,7 @@ def test_splice(environment: str, spliced: set[str]) -> None:
         ("max_pages=16,max_write=128K", "fuse: max_write is refused: 131072 bytes are more than"),
         ("max_readahead=1G", "fuse: max_readahead is refused: the kernel offers 131072 bytes"),
         ("no_file_caps", "fuse: no_file_caps is refused: it needs a mount by fusetuned"),
+        ("atomic_open", "fuse: atomic_open is refused: it needs a mount by fusetuned"),
         ("io_uring", "fuse: io_uring is refused: "),
     ],
 )
@@ -200,6 +202,25 @@ def test_what_cannot_be_had_is_refused_or_left_out(environment: str, why: str) -
 )
 def test_what_is_wrong_is_refused(environment: str, why: str) -> None:
     assert why in said_when_refused(environment)
+
+
+@pytest.mark.skipif(
+    "version: '3.18" not in (OUT / "source" / "meson.build").read_text(),
+    reason="io_uring came with libfuse 3.18",
+)
+def test_atomic_open_does_not_go_with_io_uring() -> None:
+    why = "fuse: atomic_open is refused: it does not go with io_uring"
+    with (
+        pytest.raises(RuntimeError, match=why),
+        scratch() as (source, point),
+        serve(
+            command("hello", source, point),
+            point,
+            options="io_uring",
+            environment="atomic_open",
+        ),
+    ):
+        pass
 
 
 def test_a_wrong_argument_is_refused() -> None:

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/*
+ * TUNED_OPEN (protocol.h), by the server's own operations: lookup, then open or create, as the
+ * kernel asks for them otherwise.
+ *
+ * The second is called after the first has returned, by the same thread: who answers a request may
+ * hold locks that the second takes, or be a thread that it waits for. Where the lookup is answered
+ * later, or by another thread, the kernel asks for the second, as stock.
+ *
+ * Every lookup that counts is answered with its entry, so none is ever to be forgotten.
+ */
+#include "fuse_config.h"
+#include "fuse_i.h"
+#include "fuse_kernel.h"
+#include "protocol.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+struct tuned_opening {
+	/* The operation that has not been answered. */
+	enum { LOOKUP, OPEN, CREATE } step;
+	/* Of open(2). */
+	uint32_t flags;
+	struct {
+		struct fuse_entry_out entry;
+		struct fuse_open_out open;
+	} out;
+};
+
+/* The lookup that this thread is in, and whether it was answered with more to do. */
+static __thread struct lookup {
+	uint64_t unique;
+	int goes_on;
+} *within;
+
+/* What is in INIT's flags2. */
+static const uint32_t offer = TUNED_INIT_OPEN >> 32;
+
+void tuned_init_open(struct tuned *tuned, const struct fuse_init_in *in)
+{
+	tuned->opens = TUNED_GIVEN(&tuned->options, TUNED_ATOMIC_OPEN) &&
+		       in->flags & FUSE_INIT_EXT && in->flags2 & offer;
+}
+
+void tuned_init_open_out(const struct tuned *tuned, struct fuse_init_out *out)
+{
+	if (tuned->opens)
+		out->flags2 |= offer;
+}
+
+int tuned_takes(const struct fuse_session *se, uint32_t opcode)
+{
+	return se->tuned.opens && (opcode == TUNED_HELLO || opcode == TUNED_OPEN);
+}
+
+static void answer_hello(fuse_req_t req, const struct tuned_hello *asked)
+{
+	const struct tuned_hello hello = { .magic = TUNED_MAGIC, .version = TUNED_VERSION };
+
+	if (asked->magic == hello.magic)
+		fuse_reply_buf(req, (const char *)&hello, sizeof(hello));
+	else
+		fuse_reply_err(req, ENOSYS);
+}
+
+void tuned_serve(fuse_req_t req, const struct fuse_in_header *in, tuned_operation *lookup,
+		 tuned_operation *open, tuned_operation *create)
+{
+	const struct tuned_open_in *asked = (const void *)(in + 1);
+	struct fuse_open_in open_in = { .flags = asked->flags & ~(O_CREAT | O_EXCL) };
+	struct lookup this = { .unique = in->unique }, *outer = within;
+	struct tuned_opening *opening;
+
+	if (in->opcode == TUNED_HELLO) {
+		answer_hello(req, (const void *)(in + 1));
+		return;
+	}
+	opening = calloc(1, sizeof(*opening));
+	if (!opening) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	opening->flags = asked->flags;
+	req->opening = opening;
+	within = &this;
+	lookup(req, in->nodeid, asked + 1);
+	within = outer;
+	if (!this.goes_on)
+		return; /* and the request may be gone */
+	/* What interrupts a lookup is not for what follows. */
+	fuse_req_interrupt_func(req, NULL, NULL);
+	if (opening->step == CREATE)
+		create(req, in->nodeid, asked); /* laid out alike */
+	else
+		open(req, opening->out.entry.nodeid, &open_in);
+}
+
+static int reply(fuse_req_t req, int error, uint32_t result)
+{
+	struct tuned_opening *opening = req->opening;
+	struct iovec iov[2] = { [1] = { &opening->out, sizeof(opening->out) } };
+	int res;
+
+	opening->out.open.open_flags |= result;
+	res = fuse_send_reply_iov_nofree(req, error, iov, error ? 1 : 2);
+	req->opening = NULL;
+	free(opening);
+	fuse_free_req(req);
+	return res;
+}
+
+static int looked_up(fuse_req_t req, int error)
+{
+	struct tuned_opening *opening = req->opening;
+	const struct fuse_entry_out *entry = &opening->out.entry;
+	int missing = error == -ENOENT || (!error && !entry->nodeid);
+
+	if (missing && opening->flags & O_CREAT)
+		opening->step = CREATE;
+	else if (!missing && !error && S_ISREG(entry->attr.mode) &&
+		 !(opening->flags & (O_EXCL | O_TRUNC)))
+		opening->step = OPEN;
+	else
+		return reply(req, error, TUNED_FOPEN_LOOKUP);
+	if (within && within->unique == req->unique) {
+		within->goes_on = 1;
+		return 0;
+	}
+	/* ENOSYS ends the use of TUNED_OPEN: nothing else has the kernel ask for CREATE. */
+	return reply(req, opening->step == CREATE ? -ENOSYS : 0, TUNED_FOPEN_LOOKUP);
+}
+
+int tuned_answered(fuse_req_t req, int error, const struct iovec *iov, int count)
+{
+	struct tuned_opening *opening = req->opening;
+	void *place = opening->step == OPEN ? (void *)&opening->out.open : &opening->out;
+	size_t size = opening->step == LOOKUP ? sizeof(opening->out.entry) :
+		      opening->step == OPEN ? sizeof(opening->out.open) : sizeof(opening->out);
+
+	if (!error && (count != 2 || iov[1].iov_len != size))
+		error = -EIO;
+	if (!error)
+		memcpy(place, iov[1].iov_base, size);
+	switch (opening->step) {
+	case LOOKUP:
+		return looked_up(req, error);
+	case OPEN:
+		return reply(req, 0, error ? TUNED_FOPEN_LOOKUP : 0);
+	default:
+		return reply(req, error, TUNED_FOPEN_CREATED);
+	}
+}
