@@ -19,7 +19,7 @@ LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
 PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl qemu-system-x86 reprepro util-linux \
 	xz-utils
 DIST_PACKAGES = dpkg-dev debian-archive-keyring
-RPM_PACKAGES = rpm abigail-tools coccinelle fuse3 gcc g++ libc6-dev libfuse3-dev make meson pkg-config
+RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-hypothesis python3-jsonschema python3-pytest
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
@@ -207,7 +207,7 @@ deb: dist
 RPM_OPTIONS =
 
 rpm: dist
-	$(if $(wildcard /etc/debian_version),$(call install,$(RPM_PACKAGES) $(TEST_PACKAGES)))
+	$(if $(wildcard /etc/debian_version),$(call install,$(RUN_PACKAGES) $(RPM_PACKAGES)))
 	rm -rf build/rpm build/packages/rpm
 	rpmbuild -ba $(if $(wildcard /etc/debian_version),--nodeps) $(RPM_OPTIONS) \
 		--define '_topdir $(CURDIR)/build/rpm' --define '_sourcedir $(CURDIR)/build/dist' \

@@ -24,7 +24,7 @@ gpg --armor --export "$key" >"$new/fusetune.asc"
 
 suites=()
 for folder in "$packages"/*/; do
-	[[ $folder == */rpm/ ]] || compgen -G "$folder*.deb" >/dev/null && suites+=("$(basename "$folder")")
+	! compgen -G "$folder*.deb" >/dev/null || suites+=("$(basename "$folder")")
 done
 if ((${#suites[@]})); then
 	mkdir -p "$new/apt/conf"
