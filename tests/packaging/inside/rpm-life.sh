@@ -59,11 +59,13 @@ intact() {
 # Every file with its kind, mode, owner, size and time, but for rpm's, dnf's and depmod's.
 files() {
 	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /out -o -path /repo -o -path /old \
-		-o -path /tmp -o -path /run -o -path /var/lib/rpm -o -path /var/lib/dnf -o -path /var/cache \
+		-o -path /tmp -o -path /run -o -path /root/.rpmdb -o -path /var/lib/rpm -o -path /var/lib/dnf -o -path /var/cache \
 		-o -path /var/log -o -name 'mok.*' -o -name 'modules.*' -o -name __pycache__ \) -prune \
 		-o -type f -printf '%y %m %U %G %s %T@ %p\n' -o -printf '%y %m %U %G %p %l\n' | sort
 }
 
+# Fedora's package filesystem has them.
+mkdir -p /usr/share/licenses /usr/share/fish/vendor_completions.d /usr/share/zsh/site-functions
 offer /old
 run install host
 files >/tmp/before
