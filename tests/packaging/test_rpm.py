@@ -76,10 +76,11 @@ def test_reproducible(built: Path) -> None:
 def test_rpmlint(built: Path) -> None:
     said = _run(
         built,
-        "rpmlint -r /checkout/rpm/fusetune.rpmlintrc /out/src/fusetune.spec"
-        " /out/new/*.rpm /out/new/source/*.rpm",
+        # Files that are the same in each series: only where there is more than one.
+        "rpmlint --ignore-unused-rpmlintrc -r /checkout/rpm/fusetune.rpmlintrc"
+        " /out/src/fusetune.spec /out/new/*.rpm /out/new/source/*.rpm",
     )
-    assert re.search(r"7 packages and 1 specfiles checked; 0 errors, 0 warnings", said), said
+    assert re.search(r"\b6 packages and 1 specfiles checked; 0 errors, 0 warnings", said), said
 
 
 def test_what_they_need_and_give(built: Path) -> None:
