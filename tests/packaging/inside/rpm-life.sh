@@ -3,6 +3,7 @@
 #
 # Installed as an earlier version by dnf from a signed repository, upgraded, used,
 # installed again where a module did not build, removed: nothing stays behind.
+# shellcheck source=/dev/null
 . /inside/common.sh
 
 packages="fusetune fusetune-mirrorfs fusetuned-dkms f2fs-tuned-dkms libfuse3-tuned"
