@@ -19,6 +19,7 @@ LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
 PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl qemu-system-x86 reprepro util-linux \
 	xz-utils
 DIST_PACKAGES = dpkg-dev debian-archive-keyring
+RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-hypothesis python3-jsonschema python3-pytest
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
@@ -28,7 +29,7 @@ MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps demo check lint install install-dkms test test-versions test-system \
-	test-kernel test-libfuse test-packaging fuzz bench bench-search dist deb repo clean
+	test-kernel test-libfuse test-packaging fuzz bench bench-search dist deb rpm repo clean
 
 all: $(MIRRORFS)
 
@@ -200,6 +201,20 @@ deb: dist
 	[ "$$(id -u)" != 0 ] || apt-get -qy --no-install-recommends build-dep ./build/deb/tree
 	cd build/deb/tree && dpkg-buildpackage -us -uc -b
 	mv build/deb/*.deb build/packages/$(SUITE)
+
+# RPM packages for the system that this host runs, in build/packages/rpm. Debian has what they are
+# built with, by other names. RPM_OPTIONS: more for rpmbuild, as --without tests.
+RPM_OPTIONS =
+
+rpm: dist
+	$(if $(wildcard /etc/debian_version),$(call install,$(RUN_PACKAGES) $(RPM_PACKAGES)))
+	rm -rf build/rpm build/packages/rpm
+	rpmbuild -ba $(if $(wildcard /etc/debian_version),--nodeps) $(RPM_OPTIONS) \
+		--define '_topdir $(CURDIR)/build/rpm' --define '_sourcedir $(CURDIR)/build/dist' \
+		--define '_rpmdir $(CURDIR)/build/packages/rpm' \
+		--define '_srcrpmdir $(CURDIR)/build/packages/rpm/source' \
+		--define '_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' \
+		build/dist/fusetune.spec
 
 # What apt and dnf install from, in build/repo, of all that is in build/packages, signed with KEY.
 KEY =

@@ -37,6 +37,7 @@ OPTIONS: Mapping[str, str | None] = {
     "tuned": None,
     "tuned_if_possible": None,
 }
+_LIBRARIES = ("lib/*", "lib64")
 _DROP_IN = "50-fusetune-libfuse.conf"
 _SYSTEM_FILE = "etc/ld.so.conf.d/00-fusetune.conf"
 
@@ -90,16 +91,20 @@ def check_options(text: str) -> None:
 
 
 def folders(host: Host) -> list[Path]:
-    """Return the folders that hold a tuned libfuse3, one an architecture."""
-    found = Path(host.root).glob("usr/lib/*/fusetune/libfuse3.so.?")
-    return sorted({path.parent for path in found})
+    """Return the folders that hold a tuned libfuse3, one an architecture.
+
+    Debian has a folder of libraries for each, rpm systems have /usr/lib64.
+    """
+    found = (Path(host.root).glob(f"usr/{lib}/fusetune/libfuse3.so.?") for lib in _LIBRARIES)
+    return sorted({path.parent for paths in found for path in paths})
 
 
 def _search_path(host: Host) -> str:
     found = folders(host)
     if not found:
         raise FusetuneError(
-            "there is no tuned libfuse3 under /usr/lib/*/fusetune; install fusetune's, or build it "
+            "there is no tuned libfuse3 under /usr/lib/*/fusetune or /usr/lib64/fusetune; install "
+            "fusetune's, or build it "
             "with libfuse/import_libfuse.py and libfuse/build.sh"
         )
     return ":".join(f"/{path.relative_to(host.root)}" for path in found)

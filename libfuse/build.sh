@@ -10,16 +10,29 @@
 # DESTDIR/usr/lib/TRIPLET/fusetune. Its exported symbols and their versions
 # must be those of the distribution's library, or nothing is installed.
 #
+# With LIBDIR, as rpmbuild has it, meson builds it with CFLAGS and LDFLAGS, and
+# it goes to DESTDIR/LIBDIR/fusetune, not stripped: debug packages are made of it.
+#
 # Needs the build dependencies of fuse3, fuse3 itself, and abigail-tools.
 # TESTS=no leaves out the tests.
 set -euo pipefail
 
 source=$1 destdir=$2
-triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 
 cd "$source"
-DEB_BUILD_OPTIONS="nocheck parallel=$(nproc)" debian/rules build-arch
-build=$(echo "$source"/obj-*)
+if [[ -n ${LIBDIR-} ]]; then
+	folder=$destdir$LIBDIR/fusetune
+	build=$source/obj-meson
+	# No rule of udev's is installed from here.
+	options=(--buildtype=plain --prefix=/usr -Duseroot=false -Dudevrulesdir=/)
+	[[ ${TESTS-} != no ]] || options+=(-Dexamples=false -Dtests=false -Dutils=false)
+	meson setup "${options[@]}" "$build"
+	ninja -C "$build"
+else
+	folder=$destdir/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)/fusetune
+	DEB_BUILD_OPTIONS="nocheck parallel=$(nproc)" debian/rules build-arch
+	build=$(echo "$source"/obj-*)
+fi
 library=$(find "$build/lib" -maxdepth 1 -type f -name 'libfuse3.so.*.*')
 soname=$(readelf -d "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
 stock=$(ldconfig -p | sed -n "s/.*$soname .* => //p" | head -n 1)
@@ -62,5 +75,10 @@ if [[ ${TESTS-} != no && -e /dev/fuse ]]; then
 	fi
 fi
 
-install -D -m 644 "$stripped" "$destdir/usr/lib/$triplet/fusetune/$soname"
-echo "$destdir/usr/lib/$triplet/fusetune/$soname"
+if [[ -n ${LIBDIR-} ]]; then
+	# rpm strips, and looks for dependencies in, what is executable.
+	install -D -m 755 "$library" "$folder/$soname"
+else
+	install -D -m 644 "$stripped" "$folder/$soname"
+fi
+echo "$folder/$soname"

@@ -24,7 +24,7 @@ gpg --armor --export "$key" >"$new/fusetune.asc"
 
 suites=()
 for folder in "$packages"/*/; do
-	[[ $folder == */rpm/ ]] || compgen -G "$folder*.deb" >/dev/null && suites+=("$(basename "$folder")")
+	! compgen -G "$folder*.deb" >/dev/null || suites+=("$(basename "$folder")")
 done
 if ((${#suites[@]})); then
 	mkdir -p "$new/apt/conf"
@@ -50,7 +50,9 @@ fi
 if compgen -G "$packages/rpm/*.rpm" >/dev/null; then
 	mkdir -p "$new/dnf"
 	cp "$packages"/rpm/*.rpm "$new/dnf"
-	rpmsign --define "_gpg_name $key" --addsign "$new"/dnf/*.rpm >/dev/null
+	# Debian's rpm looks for gpg2.
+	rpmsign --define "__gpg $(command -v gpg)" --define "_gpg_name $key" --addsign "$new"/dnf/*.rpm \
+		>/dev/null
 	createrepo_c --quiet "$new/dnf"
 	gpg --batch --yes --local-user "$key" --detach-sign --armor "$new/dnf/repodata/repomd.xml"
 fi

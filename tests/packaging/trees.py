@@ -16,6 +16,7 @@ _OPTIONS = (
 )
 #: What a test installs, where there is no network to fetch it by.
 _AT_HAND = ("linux-headers-amd64",)
+_RPM_TOOLS = ("rpm", "debugedit", "dnf", "createrepo-c", "rpmlint", "gpg", "gpg-agent", "systemd")
 
 
 def field(name: str) -> list[str]:
@@ -58,6 +59,17 @@ def machine_tree(suite: Suite) -> Path:
     satisfy = 'chroot "$1" apt-get -qy --no-install-recommends satisfy'
     options = (*_OPTIONS, "--skip=cleanup/apt", f"--customize-hook={satisfy} '{wanted}'")
     return tree.made(suite.name, "machine", options, *suite.sources())
+
+
+def rpm_tree(suite: Suite) -> Path:
+    """Return the folder rpm packages are built and installed in, made first if it is not there."""
+    satisfy = "apt-get -qy --no-install-recommends satisfy"
+    wanted = ["build-essential", *_RPM_TOOLS, *_AT_HAND, *field("Build-Depends")]
+    options = (
+        *_OPTIONS,
+        f'--customize-hook=chroot "$1" {satisfy} "{", ".join([*wanted, *field("Depends")])}"',
+    )
+    return tree.made(suite.name, "rpm", options, *suite.sources())
 
 
 def inside(

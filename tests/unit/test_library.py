@@ -72,6 +72,11 @@ def test_environment(installed: Tree) -> None:
     assert environment(installed.host, "", {}) == {"LD_LIBRARY_PATH": _FOLDER}
 
 
+def test_environment_on_rpm_systems(tree: Tree) -> None:
+    tree.write("usr/lib64/fusetune/libfuse3.so.4", "")
+    assert environment(tree.host, "", {}) == {"LD_LIBRARY_PATH": "/usr/lib64/fusetune"}
+
+
 def test_without_the_library(tree: Tree) -> None:
     with pytest.raises(FusetuneError, match="there is no tuned libfuse3"):
         environment(tree.host, "", {})

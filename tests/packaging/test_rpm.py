@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The rpm packages: built, looked at, and installed by dnf in a Debian tree.
+
+What that does not prove is in docs/packaging.md.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fusetune import __version__
+from tests.kernel import suites as kernels
+from tests.libfuse import suites as libraries
+from tests.native.mirror import CHECKOUT
+from tests.packaging.trees import inside, rpm_tree
+
+_OLD = "0.0.9"
+_INSIDE = (CHECKOUT / "tests" / "packaging" / "inside", "/inside")
+_NAMES = ("f2fs-tuned-dkms", "fusetune", "fusetune-mirrorfs", "fusetuned-dkms", "libfuse3-tuned")
+
+
+def _run(out: Path, script: str) -> str:
+    tree = rpm_tree(kernels.SUITES[0])
+    done = inside(tree, out, script, _INSIDE, (CHECKOUT, "/checkout"))
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def _dist(checkout: Path, output: Path) -> None:
+    """Make the source tarballs; of one series each, which is what the tree can build."""
+    sources = (kernels.SUITES[0].source(), libraries.SUITES[0].source())
+    program: Path = checkout / "packaging" / "dist.py"
+    command: list[str | Path] = [sys.executable, program, output, *sources]
+    subprocess.run(command, check=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project as if it were of an earlier version."""
+    folder = tmp_path_factory.mktemp("older")
+    listed = ["git", "-C", str(CHECKOUT), "ls-files", "-z"]
+    names = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0")
+    for name in filter(None, names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / name, folder / name)
+    for name in ("CHANGELOG", "fusetune/__init__.py"):
+        text = (folder / name).read_text()
+        assert __version__ in text
+        (folder / name).write_text(text.replace(__version__, _OLD))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(older: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sources in src/ and src-old/; packages in new/, old/ and, built again, again/rpm/."""
+    out = tmp_path_factory.mktemp("built")
+    _dist(CHECKOUT, out / "src")
+    _dist(older, out / "src-old")
+    build = "sh /inside/rpm-build.sh /out"
+    _run(out, f"{build}/src /out/new; {build}/src-old /out/old; {build}/src /out/again/rpm")
+    return out
+
+
+def test_reproducible(built: Path) -> None:
+    new, again = (sorted((built / name).rglob("*.rpm")) for name in ("new", "again/rpm"))
+    assert len(new) == len(_NAMES) + 1
+    assert [path.name for path in new] == [path.name for path in again]
+    differ = [a.name for a, b in zip(new, again, strict=True) if a.read_bytes() != b.read_bytes()]
+    assert differ == []
+
+
+def test_rpmlint(built: Path) -> None:
+    said = _run(
+        built,
+        # Files that are the same in each series: only where there is more than one.
+        "rpmlint --ignore-unused-rpmlintrc -r /checkout/rpm/fusetune.rpmlintrc"
+        " /out/src/fusetune.spec /out/new/*.rpm /out/new/source/*.rpm",
+    )
+    assert re.search(r"\b6 packages and 1 specfiles checked; 0 errors, 0 warnings", said), said
+
+
+def test_what_they_need_and_give(built: Path) -> None:
+    said = _run(
+        built,
+        "for each in /out/new/*.rpm; do"
+        " rpm -qp --qf '%{NAME} %{ARCH}[ %{REQUIRENAME}]\\n' $each;"
+        " rpm -qp --qf '[%{NAME} gives %{PROVIDENAME}\\n]' $each; done",
+    )
+    assert "python(abi)" not in said
+    gives = re.findall(r"^libfuse3-tuned gives (.*)$", said, re.M)
+    # Not libfuse3.so.3: nobody else's program is to find it there.
+    assert [name for name in gives if not name.startswith("libfuse3-tuned")] == []
+    needs = {line.split()[0]: line.split()[1:] for line in said.splitlines() if "gives" not in line}
+    assert sorted(needs) == sorted(_NAMES)
+    assert [name for name in _NAMES if needs[name][0] != "noarch"] == [
+        "fusetune-mirrorfs",
+        "libfuse3-tuned",
+    ]
+    assert "dkms" in needs["fusetuned-dkms"]
+    assert "libfuse3.so.3()(64bit)" in needs["fusetune-mirrorfs"]
+    assert {"fio", "kmod", "python3-prometheus_client"} <= set(needs["fusetune"])
+
+
+def test_without_a_source_of_the_systems_libfuse(built: Path) -> None:
+    """Another fuse3 than there are sources of: the other packages are built."""
+    said = _run(
+        built,
+        "mkdir /tmp/src; cp /out/src/* /tmp/src 2>/dev/null || true; rm /tmp/src/*fuse3-3-14*;"
+        "rpmspec -q --builtrpms --qf '%{NAME}\\n' --define '_sourcedir /tmp/src'"
+        " /out/src/fusetune.spec",
+    )
+    assert sorted(said.split()) == sorted(set(_NAMES) - {"libfuse3-tuned"})
+
+
+def test_life(built: Path) -> None:
+    script = "export OLD={} NEW={} GNUPGHOME=/tmp/gpg; mkdir -m 700 /tmp/gpg; {}".format(
+        _OLD,
+        __version__,
+        "gpg --batch -q --passphrase '' --quick-gen-key test 2>/dev/null;"
+        "for each in new old; do mkdir -p /tmp/$each; cp -r /out/$each /tmp/$each/rpm;"
+        " sh /inside/rpm-host.sh /tmp/$each/rpm; done;"
+        "bash /checkout/packaging/repo.sh /tmp/new /repo;"
+        "bash /checkout/packaging/repo.sh /tmp/old /old;"
+        "sh /inside/rpm-life.sh",
+    )
+    assert _run(built, script).rstrip().endswith("passed")
