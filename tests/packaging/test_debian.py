@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.suites import SUITES, Suite
+from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import build, script
 from tests.packaging.trees import inside, user_tree
 
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
-_INSIDE = (Path(__file__).with_name("inside"), "/inside")
+_INSIDE = (
+    (Path(__file__).with_name("inside"), "/inside"),
+    (CHECKOUT / "debian" / "tests", "/debian-tests"),
+)
 #: MiB that `fusetune` alone may bring, beyond fio and python3.
 _MOST_BROUGHT = 25
 #: As the first build, on another day, in another folder, language and zone, by another umask.
@@ -60,7 +64,7 @@ def test_kernels(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]
 
 def _ended(suite: Suite, repositories: tuple[Path, Path], name: str) -> str:
     new, old = repositories
-    binds = ((new, "/repo"), (old, "/old"), _INSIDE)
+    binds = ((new, "/repo"), (old, "/old"), *_INSIDE)
     done = inside(user_tree(suite), new, script(name, suite), *binds)
     assert done.returncode == 0, done.stdout[-8000:]
     return done.stdout
@@ -83,7 +87,7 @@ def test_fusetune_alone_brings_little(
     repositories: Callable[[Suite], tuple[Path, Path]], tmp_path: Path
 ) -> None:
     suite = SUITES[0]
-    binds = ((repositories(suite)[0], "/repo"), _INSIDE)
+    binds = ((repositories(suite)[0], "/repo"), *_INSIDE)
     done = inside(user_tree(suite), tmp_path, f"export SUITE={suite.name}\n{_BROUGHT}", *binds)
     assert done.returncode == 0, done.stdout
     sizes = [int(line) for line in done.stdout.split()]
