@@ -39,6 +39,8 @@ _LONG = {
     "check_pages_a_request_by_parameter",
     "check_max_pages_in_a_user_namespace",
     "check_statistics_go_with_their_connection",
+    "check_library_atomic_open_is_one_request",
+    "check_library_atomic_open_gives_what_stock_gives",
 }
 WATCHED_CHECKS = (
     *(name for name in checks() if name not in _LONG and "f2fs" not in name),

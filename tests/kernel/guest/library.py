@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tests.kernel.guest import scenes, statistics
 from tests.kernel.guest.atomic_open import (
-    FILES,
     all_open,
     disturb,
     expect_nothing_held,
@@ -172,7 +171,7 @@ def example(name: str, options: str, *words: str, **more: str) -> Iterator[Examp
     point.mkdir(exist_ok=True)
     own = {"LD_LIBRARY_PATH": str(_LIBRARY), "FUSETUNE_OPTIONS": options}
     command: list[str | Path] = [_LIBRARY / name, "-f", *words]
-    command += ["-o", f"allow_other,{_EXAMPLES[name]}", point]
+    command += ["-o", f"allow_other,default_permissions,{_EXAMPLES[name]}", point]
     with said.open("wb") as log:
         process = subprocess.Popen(command, env=os.environ | own | more, stdout=log, stderr=log)
     try:
@@ -192,7 +191,7 @@ def check_library_atomic_open_is_one_request() -> None:
     for name in _MIRRORS:
         for files, options, there, new in (
             (50, "tuned", ("LOOKUP", "OPEN"), ("LOOKUP", "CREATE")),
-            (FILES, "tuned,atomic_open", ("TUNED_OPEN",), ("TUNED_OPEN",)),
+            (200, "tuned,atomic_open", ("TUNED_OPEN",), ("TUNED_OPEN",)),
         ):
             make_files(files)
             with example(name, options) as mount:
