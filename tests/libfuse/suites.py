@@ -15,7 +15,10 @@ from tests.system import tree
 
 RIG = CHECKOUT / "tests" / "kernel" / "rig.sh"
 IMPORT = CHECKOUT / "libfuse" / "import_libfuse.py"
-_PACKAGES = ("abigail-tools", "fuse3", "libfuse3-dev", "sshfs", "openssh-sftp-server", "strace")
+_PACKAGES = (
+    *("abigail-tools", "fuse3", "libfuse3-dev", "strace", "valgrind"),
+    *("gocryptfs", "sshfs", "openssh-sftp-server"),
+)
 _HOOKS = (
     "DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends build-dep fuse3",
     "cd /usr/src && apt-get -q source fuse3 && rm -f fuse3_*",

@@ -36,6 +36,13 @@ def _sshfs(source: Path, point: Path) -> Command:
     return ["sshfs", "-f", "-o", f"ssh_command={ssh}", f"localhost:{source}", point]
 
 
+def _gocryptfs(source: Path, point: Path) -> Command:
+    words = ["gocryptfs", "-q", "-extpass", "echo secret"]
+    init = [*words, "-init", "-scryptn", "10", source]
+    subprocess.run(init, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+    return [*words, "-fg", "-nosyslog", source, point]
+
+
 def _high_level(name: str, source: Path, point: Path) -> Command:
     # libfuse's own module: the server sees only the folder to be mirrored.
     return [EXAMPLES / name, "-f", "-o", f"modules=subdir,subdir={source}", point]
@@ -48,6 +55,8 @@ def command(server: str, source: Path, point: Path) -> Command:
             return _mirrorfs(source, point)
         case "sshfs":
             return _sshfs(source, point)
+        case "gocryptfs":
+            return _gocryptfs(source, point)
         case "passthrough" | "passthrough_fh":
             return _high_level(server, source, point)
         case "passthrough_ll":
