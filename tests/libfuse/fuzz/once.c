@@ -4,6 +4,7 @@
  */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -15,8 +16,16 @@ int main(int argc, char **argv)
 	for (i = 1; i < argc; i++) {
 		size_t length = strlen(argv[i]) + 1;
 
-		while (length--)
-			LLVMFuzzerTestOneInput((const uint8_t *)argv[i], length);
+		while (length--) {
+			/* Exactly as long, so that one byte too many is noticed. */
+			uint8_t *text = malloc(length ? length : 1);
+
+			if (!text)
+				return 1;
+			memcpy(text, argv[i], length);
+			LLVMFuzzerTestOneInput(text, length);
+			free(text);
+		}
 	}
 	return 0;
 }
