@@ -16,6 +16,7 @@ from tests.native.mirror import PATIENCE, mounted_at, unmount, wait_for
 OUT = Path("/out")
 TUNED = next(OUT.glob("new/usr/lib/*/fusetune"))
 LIBRARY = next(TUNED.iterdir())
+STOCK = Path("/") / TUNED.parent.relative_to(OUT / "new")
 #: Another build of them, for the sanitizers, may be named.
 EXAMPLES = Path(os.environ.get("EXAMPLES") or next(OUT.glob("source/obj-*/example")))
 MIRRORFS = OUT / "mirrorfs"
@@ -163,8 +164,9 @@ def serve(
     distribution's library. ``prefix`` is a program that starts it.
     """
     env = {"PATH": os.environ["PATH"]}
-    if tuned:
-        env["LD_LIBRARY_PATH"] = str(TUNED)
+    # The examples' RUNPATH is the build's folder, and so our library.
+    if tuned or Path(words[0]).is_relative_to(EXAMPLES):
+        env["LD_LIBRARY_PATH"] = str(TUNED if tuned else STOCK)
     if environment:
         env[ENVIRONMENT] = environment
     log = point.with_name("log")
