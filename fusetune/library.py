@@ -137,7 +137,10 @@ def _lacks_libfuse3(program: str) -> bool:
 
 
 def run(
-    host: Host, command: Sequence[str], options: str, note: Callable[[str], None] = lambda text: None
+    host: Host,
+    command: Sequence[str],
+    options: str,
+    note: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Become ``command``, with the tuned library. Raises FusetuneError where it cannot.
 

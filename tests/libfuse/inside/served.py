@@ -37,9 +37,10 @@ def _sshfs(source: Path, point: Path) -> Command:
     return ["sshfs", "-f", "-o", f"ssh_command={ssh}", f"localhost:{source}", point]
 
 
-def _gocryptfs(source: Path, point: Path) -> Command:
-    words = ["gocryptfs", "-q", "-extpass", "echo secret"]
-    init = [*words, "-init", "-scryptn", "10", source]
+def gocryptfs(source: Path, point: Path) -> Command:
+    """Make ``source`` a new encrypted folder; return how it is served. It does without libfuse."""
+    words: Command = ["gocryptfs", "-q", "-extpass", "echo secret"]
+    init: Command = [*words, "-init", "-scryptn", "10", source]
     subprocess.run(init, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
     return [*words, "-fg", "-nosyslog", source, point]
 
@@ -56,8 +57,6 @@ def command(server: str, source: Path, point: Path) -> Command:
             return _mirrorfs(source, point)
         case "sshfs":
             return _sshfs(source, point)
-        case "gocryptfs":
-            return _gocryptfs(source, point)
         case "passthrough" | "passthrough_fh":
             return _high_level(server, source, point)
         case "passthrough_ll":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.libfuse.inside.served import OUT, command, scratch, serve
+from tests.libfuse.inside.served import OUT, Command, command, scratch, serve
 from tests.libfuse.inside.test_servers import loaded, work
 from tests.native.mirror import CHECKOUT
 
@@ -48,7 +48,7 @@ def test_parsers(parser: str, tmp_path: Path) -> None:
     files = [fuzz / "once.c", fuzz / f"{parser}.c", tuned / "options.c", tuned / "sections.c"]
     flags = ("-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", f"-I{tuned}")
     subprocess.run(["gcc", *flags, "-o", program, *files], check=True, timeout=60)
-    words = [*_VALGRIND, "--error-exitcode=3", program, *_TEXTS[parser]]
+    words: Command = [*_VALGRIND, "--error-exitcode=3", program, *_TEXTS[parser]]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "no leaks are possible" in done.stderr

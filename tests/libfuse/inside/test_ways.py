@@ -11,7 +11,7 @@ import pytest
 
 from fusetune.host import Host
 from fusetune.library import carry_out, disable, enable, servers
-from tests.libfuse.inside.served import LIBRARY, TUNED, command, scratch, serve
+from tests.libfuse.inside.served import LIBRARY, TUNED, command, gocryptfs, scratch, serve
 from tests.native.mirror import CHECKOUT, PATIENCE, mounted_at, unmount, wait_for
 
 _CONNECTIONS = Path("/sys/fs/fuse/connections")
@@ -91,8 +91,7 @@ def test_a_server_without_libfuse() -> None:
     """gocryptfs speaks FUSE by itself: `run` and `lib status` say so, and it serves as ever."""
     prefix = ["/usr/bin/python3", "-IB", "-c", _RUN]
     with scratch() as (source, point):
-        words = command("gocryptfs", source, point)
-        with serve(words, point, tuned=False, prefix=prefix) as served:
+        with serve(gocryptfs(source, point), point, tuned=False, prefix=prefix) as served:
             assert "gocryptfs is not linked with libfuse3" in served.log
             (point / "file").write_text("seen")
             assert (point / "file").read_text() == "seen"
