@@ -90,13 +90,15 @@ def test_run() -> None:
 def test_a_server_without_libfuse() -> None:
     """gocryptfs speaks FUSE by itself: `run` and `lib status` say so, and it serves as ever."""
     prefix = ["/usr/bin/python3", "-IB", "-c", _RUN]
-    with scratch() as (source, point):
-        with serve(gocryptfs(source, point), point, tuned=False, prefix=prefix) as served:
-            assert "gocryptfs is not linked with libfuse3" in served.log
-            (point / "file").write_text("seen")
-            assert (point / "file").read_text() == "seen"
-            assert background(point) != 78
-            assert [(server.library, server.uses) for server in servers(Host())] == [(None, "none")]
+    with (
+        scratch() as (source, point),
+        serve(gocryptfs(source, point), point, tuned=False, prefix=prefix) as served,
+    ):
+        assert "gocryptfs is not linked with libfuse3" in served.log
+        (point / "file").write_text("seen")
+        assert (point / "file").read_text() == "seen"
+        assert background(point) != 78
+        assert [(server.library, server.uses) for server in servers(Host())] == [(None, "none")]
 
 
 def test_the_whole_host_and_back() -> None:
