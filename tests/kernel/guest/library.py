@@ -23,17 +23,23 @@ _LIBRARY = CHECKOUT / "build" / "libfuse"
 
 
 @contextmanager
-def served(options: str) -> Iterator[Mirror]:
-    """Mount as without the module, by the tuned library with these options."""
-    fresh_source()
+def environment(options: str) -> Iterator[None]:
+    """Give servers that start meanwhile the tuned library with these options."""
     own = {"LD_LIBRARY_PATH": str(_LIBRARY), "FUSETUNE_OPTIONS": options}
     os.environ.update(own)
     try:
-        with stock() as mirror:
-            yield mirror
+        yield
     finally:
         for name in own:
             del os.environ[name]
+
+
+@contextmanager
+def served(options: str) -> Iterator[Mirror]:
+    """Mount as without the module, by the tuned library with these options."""
+    fresh_source()
+    with environment(options), stock() as mirror:
+        yield mirror
 
 
 def _mount_line(mirror: Mirror) -> str:
