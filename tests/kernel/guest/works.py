@@ -85,7 +85,8 @@ def _writes(work: str) -> tuple[Seconds, Sizes]:
                 _dd(mirror.mountpoint, name)
                 op = "READ" if name == "direct-read" else "WRITE"
                 sizes[f"{label}|{name}"] = count(mirror, op, "largest_bytes")
-        pairs = [(label, name) for label in folders for name in names]
+        # What is compared is measured close together, for the host's drift.
+        pairs = [(label, name) for name in names for label in folders]
         seconds: Seconds = {f"{label}|{name}": [] for label, name in pairs}
         for turn in range(ROUNDS):
             for label, name in pairs[::-1] if turn % 2 else pairs:
@@ -93,10 +94,11 @@ def _writes(work: str) -> tuple[Seconds, Sizes]:
     return seconds, sizes
 
 
-def _open_all(folder: Path, flags: int) -> float:
+def _open_all(folder: Path, turn: int, flags: int) -> float:
+    # A name of an earlier round would be looked up twice: once for what is cached of it.
     began = time.perf_counter()
     for number in range(_FILES):
-        os.close(os.open(folder / f"small.{number}", flags))
+        os.close(os.open(folder / f"small.{turn}.{number}", flags))
     return time.perf_counter() - began
 
 
@@ -115,7 +117,7 @@ def _opens(work: str) -> tuple[Seconds, Sizes]:
             for label in sorted(mirrors, reverse=turn % 2 == 1):
                 for name, flags in (("create", os.O_CREAT | os.O_WRONLY), ("open", os.O_RDONLY)):
                     mirrors[label].reset_counters()
-                    taken = _open_all(mirrors[label].mountpoint, flags)
+                    taken = _open_all(mirrors[label].mountpoint, turn, flags)
                     seconds.setdefault(f"{label}|{name}", []).append(taken)
                     ops = mirrors[label].counters()["ops"].values()
                     sizes[f"{label}|{name}"] = round(sum(op["count"] for op in ops) / _FILES, 1)
