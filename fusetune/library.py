@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,9 +124,40 @@ def environment(host: Host, options: str, inherited: Mapping[str, str]) -> dict[
     return {**inherited, **{name: value for name, value in more.items() if value}}
 
 
-def run(host: Host, command: Sequence[str], options: str) -> None:
-    """Become ``command``, with the tuned library. Raises FusetuneError where it cannot."""
+def _lacks_libfuse3(program: str) -> bool:
+    """Return whether ``program`` is a binary that the loader gives no libfuse3; scripts are none.
+
+    What it loads or starts later may have one.
+    """
+    path, ldd = shutil.which(program), shutil.which("ldd")
+    if not path or not ldd:
+        return False
+    try:
+        with open(path, "rb") as file:
+            if file.read(4) != b"\x7fELF":
+                return False
+    except OSError:
+        return False
+    said = subprocess.run([ldd, path], capture_output=True, text=True, check=False)
+    return "libfuse3.so" not in said.stdout
+
+
+def run(
+    host: Host,
+    command: Sequence[str],
+    options: str,
+    note: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Become ``command``, with the tuned library. Raises FusetuneError where it cannot.
+
+    ``note`` is told where the program is not linked with libfuse3.
+    """
     env = environment(host, options, os.environ)
+    if _lacks_libfuse3(command[0]):
+        note(
+            f"{command[0]} is not linked with libfuse3: it gets the tuned one only for what it "
+            "loads or starts"
+        )
     try:
         os.execvpe(command[0], [*command], env)  # noqa: S606
     except OSError as error:

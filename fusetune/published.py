@@ -210,7 +210,7 @@ def _files(name: str, again: bool) -> Workload:
 
 
 def _singh_atomic() -> Work:
-    server = "delay=200us,timeout=0"
+    server = "delay=200us,timeout=60,entry_timeout=0"
     series = {"stock": Series(server), "atomic_open": Series(server, "atomic_open")}
     figures = {"create": 1.32, "open": 1.27}
     return Work(

@@ -4,7 +4,7 @@
 import click
 
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import pass_host
+from fusetune.cli.common import pass_host, warn
 from fusetune.host import Host
 from fusetune.library import run
 
@@ -15,4 +15,4 @@ from fusetune.library import run
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, required=True)
 @pass_host
 def command(host: Host, options: str, words: tuple[str, ...]) -> None:
-    run(host, words, options)
+    run(host, words, options, warn)

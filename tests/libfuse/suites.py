@@ -17,7 +17,10 @@ RIG = CHECKOUT / "tests" / "kernel" / "rig.sh"
 IMPORT = CHECKOUT / "libfuse" / "import_libfuse.py"
 #: Servers for the virtual machines of tests/kernel.
 EXAMPLES = ("hello", "passthrough", "passthrough_ll")
-_PACKAGES = ("abigail-tools", "fuse3", "libfuse3-dev", "sshfs", "openssh-sftp-server", "strace")
+_PACKAGES = (
+    *("abigail-tools", "fuse3", "libfuse3-dev", "strace", "valgrind"),
+    *("gocryptfs", "sshfs", "openssh-sftp-server"),
+)
 _HOOKS = (
     "DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends build-dep fuse3",
     "cd /usr/src && apt-get -q source fuse3 && rm -f fuse3_*",

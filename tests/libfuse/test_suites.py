@@ -64,7 +64,7 @@ def test_sanitized(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> 
     script = f"""
         meson setup -Db_sanitize=address,undefined -Db_lundef=false -Dudevrulesdir=/tmp \\
             --default-library=static -Dtests=false -Dutils=false /out/sanitized /out/source
-        ninja -C /out/sanitized
+        ninja -C /out/sanitized example/hello example/passthrough_fh example/passthrough_ll
         export EXAMPLES=/out/sanitized/example
         export UBSAN_OPTIONS=halt_on_error=1
         {_INSIDE}/test_options.py -k 'not mirrorfs and not privileged and not in_flight'

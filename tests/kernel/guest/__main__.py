@@ -29,6 +29,7 @@ from tests.kernel.guest import (
     shared,
     statistics,
     tool,
+    works,
     writes,
 )
 from tests.kernel.guest import module as module_checks
@@ -76,7 +77,7 @@ def checks() -> dict[str, Callable[[], object]]:
 
 def special() -> dict[str, Callable[[], object]]:
     """Return what runs only when it is named, in machines that are started for it."""
-    return _of(memory, cost, shared)
+    return _of(memory, cost, shared, works)
 
 
 def main() -> None:

@@ -56,17 +56,23 @@ _ASKED = ("LOOKUP", "OPEN", "CREATE", "TUNED_HELLO", "TUNED_OPEN")
 
 
 @contextmanager
-def served(options: str, *own_options: str, files: int = 0) -> Iterator[Mirror]:
-    """Mount so many files as without the module, by the tuned library with these options."""
-    make_files(files)
+def environment(options: str) -> Iterator[None]:
+    """Give servers that start meanwhile the tuned library with these options."""
     own = {"LD_LIBRARY_PATH": str(_LIBRARY), "FUSETUNE_OPTIONS": options}
     os.environ.update(own)
     try:
-        with stock(*own_options) as mirror:
-            yield mirror
+        yield
     finally:
         for name in own:
             del os.environ[name]
+
+
+@contextmanager
+def served(options: str, *own_options: str, files: int = 0) -> Iterator[Mirror]:
+    """Mount so many files as without the module, by the tuned library with these options."""
+    make_files(files)
+    with environment(options), stock(*own_options) as mirror:
+        yield mirror
 
 
 def _mount_line(mirror: Mirror) -> str:

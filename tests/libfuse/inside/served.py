@@ -16,6 +16,7 @@ from tests.native.mirror import PATIENCE, mounted_at, unmount, wait_for
 OUT = Path("/out")
 TUNED = next(OUT.glob("new/usr/lib/*/fusetune"))
 LIBRARY = next(TUNED.iterdir())
+STOCK = Path("/") / TUNED.parent.relative_to(OUT / "new")
 #: Another build of them, for the sanitizers, may be named.
 EXAMPLES = Path(os.environ.get("EXAMPLES") or next(OUT.glob("source/obj-*/example")))
 MIRRORFS = OUT / "mirrorfs"
@@ -34,6 +35,14 @@ def _sshfs(source: Path, point: Path) -> Command:
     ssh.write_text("#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n")
     ssh.chmod(0o755)
     return ["sshfs", "-f", "-o", f"ssh_command={ssh}", f"localhost:{source}", point]
+
+
+def gocryptfs(source: Path, point: Path) -> Command:
+    """Make ``source`` a new encrypted folder; return how it is served. It does without libfuse."""
+    words: Command = ["gocryptfs", "-q", "-extpass", "echo secret"]
+    init: Command = [*words, "-init", "-scryptn", "10", source]
+    subprocess.run(init, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+    return [*words, "-fg", "-nosyslog", source, point]
 
 
 def _high_level(name: str, source: Path, point: Path) -> Command:
@@ -154,8 +163,9 @@ def serve(
     distribution's library. ``prefix`` is a program that starts it.
     """
     env = {"PATH": os.environ["PATH"]}
-    if tuned:
-        env["LD_LIBRARY_PATH"] = str(TUNED)
+    # The examples' RUNPATH is the build's folder, and so our library.
+    if tuned or Path(words[0]).is_relative_to(EXAMPLES):
+        env["LD_LIBRARY_PATH"] = str(TUNED if tuned else STOCK)
     if environment:
         env[ENVIRONMENT] = environment
     log = point.with_name("log")

@@ -11,10 +11,16 @@ import pytest
 
 from fusetune.host import Host
 from fusetune.library import carry_out, disable, enable, servers
-from tests.libfuse.inside.served import LIBRARY, TUNED, command, scratch, serve
+from tests.libfuse.inside.served import LIBRARY, TUNED, command, gocryptfs, scratch, serve
 from tests.native.mirror import CHECKOUT, PATIENCE, mounted_at, unmount, wait_for
 
 _CONNECTIONS = Path("/sys/fs/fuse/connections")
+#: As the command, for which Debian 12's tree lacks what it prints with.
+_RUN = (
+    "import sys; sys.path.insert(0, '/usr/share/fusetune'); from fusetune.host import Host;"
+    "from fusetune.library import run;"
+    "run(Host(), sys.argv[1:], 'max_background=78', lambda text: print(text, file=sys.stderr))"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,14 +80,25 @@ def test_a_refusal_reaches_mount() -> None:
 def test_run() -> None:
     """As `fusetune run` does; the program's own environment stays."""
     with scratch() as (source, point):
-        script = (
-            "import sys; sys.path.insert(0, '/usr/share/fusetune'); from fusetune.host import Host;"
-            "from fusetune.library import run; run(Host(), sys.argv[1:], 'max_background=78')"
-        )
-        prefix = ["/usr/bin/python3", "-IB", "-c", script]
-        with serve(command("hello", source, point), point, tuned=False, prefix=prefix):
+        prefix = ["/usr/bin/python3", "-IB", "-c", _RUN]
+        with serve(command("hello", source, point), point, tuned=False, prefix=prefix) as served:
             assert background(point) == 78
             assert uses() == ["tuned"]
+            assert "not linked" not in served.log
+
+
+def test_a_server_without_libfuse() -> None:
+    """gocryptfs speaks FUSE by itself: `run` and `lib status` say so, and it serves as ever."""
+    prefix = ["/usr/bin/python3", "-IB", "-c", _RUN]
+    with (
+        scratch() as (source, point),
+        serve(gocryptfs(source, point), point, tuned=False, prefix=prefix) as served,
+    ):
+        assert "gocryptfs is not linked with libfuse3" in served.log
+        (point / "file").write_text("seen")
+        assert (point / "file").read_text() == "seen"
+        assert background(point) != 78
+        assert [(server.library, server.uses) for server in servers(Host())] == [(None, "none")]
 
 
 def test_the_whole_host_and_back() -> None:

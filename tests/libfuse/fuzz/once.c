@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Gives a parser each argument and every beginning of it, where there is no fuzzer to do it.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int main(int argc, char **argv)
+{
+	int i;
+
+	for (i = 1; i < argc; i++) {
+		size_t length = strlen(argv[i]) + 1;
+
+		while (length--) {
+			/* Exactly as long, so that one byte too many is noticed. */
+			uint8_t *text = malloc(length ? length : 1);
+
+			if (!text)
+				return 1;
+			memcpy(text, argv[i], length);
+			LLVMFuzzerTestOneInput(text, length);
+			free(text);
+		}
+	}
+	return 0;
+}
