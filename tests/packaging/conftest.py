@@ -20,6 +20,7 @@ from tests.packaging.trees import build_tree, inside
 OLDER = "0.0.9"
 _BUILD = """
 export LC_ALL=C.UTF-8 DEB_BUILD_OPTIONS="nocheck parallel=2"
+mkdir /tmp/build
 dpkg-source -x /dist/*.dsc /tmp/build/tree >/dev/null
 cd /tmp/build/tree
 dpkg-buildpackage -us -uc -b

@@ -24,6 +24,7 @@ _MOST_BROUGHT = 25
 _ELSEWHERE = """
 export LC_ALL=C TZ=Asia/Tokyo DEB_BUILD_OPTIONS=nocheck HOME=/nonexistent
 umask 077
+mkdir /var/tmp/elsewhere
 dpkg-source -x /dist/*.dsc /var/tmp/elsewhere/fusetune >/dev/null
 cd /var/tmp/elsewhere/fusetune
 dpkg-buildpackage -us -uc -b
