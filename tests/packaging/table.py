@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What each package weighs, and how long its installation takes beside the smallest's.
+
+``python3 -m tests.packaging.table REPOSITORY`` prints the table of docs/packaging.md, for what
+packaging/repo.sh made of trixie's packages.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.kernel.suites import USERLAND
+from tests.packaging.trees import inside, user_tree
+
+
+def main(repository: str) -> None:
+    """Print the table; raises SystemExit with what was said where an installation failed."""
+    binds = (
+        (Path(repository).absolute(), "/repo"),
+        (Path(__file__).with_name("inside"), "/inside"),
+    )
+    script = f"export SUITE={USERLAND.name}\nsh /inside/table.sh"
+    with tempfile.TemporaryDirectory() as out:
+        done = inside(user_tree(USERLAND), Path(out), script, *binds)
+    if done.returncode:
+        sys.exit(done.stdout)
+    print("| package | to download, kB | installed, kB | time |\n|---|---|---|---|")
+    print(done.stdout, end="")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
