@@ -38,8 +38,9 @@ import import_libfuse  # noqa: E402
 import_module = importlib.import_module("import")
 
 #: What a suite's packages have after the version: later suites' sort after earlier ones', and
-#: those of the newest, which has none, last.
+#: those of any other suite last.
 SUFFIXES = {"bookworm": "~deb12u1", "trixie": "~deb13u1"}
+_OTHERS = "~sid1"
 _MODULES = ("fusetuned", "f2fs")
 
 
@@ -75,7 +76,7 @@ def debian_changelog(entries: list[Release], suite: str) -> str:
     """Return debian/changelog for one suite."""
     text = ""
     for entry in entries:
-        version = f"{entry.version}-1{SUFFIXES.get(suite, '')}"
+        version = f"{entry.version}-1{SUFFIXES.get(suite, _OTHERS)}"
         text += f"fusetune ({version}) {suite}; urgency=medium\n\n"
         for change in entry.changes:
             text += textwrap.fill(change, 78, initial_indent="  * ", subsequent_indent="    ")

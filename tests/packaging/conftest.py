@@ -72,7 +72,7 @@ def build(suite: Suite, dist: Path, out: Path, recipe: str = _BUILD) -> str:
 
 
 def _version(suite: Suite) -> str:
-    suffixes = {"bookworm": "~deb12u1", "trixie": "~deb13u1", "sid": "-1"}
+    suffixes = {"bookworm": "~deb12u1", "trixie": "~deb13u1", "sid": "~sid1"}
     return suffixes[suite.name]
 
 
