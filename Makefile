@@ -28,7 +28,7 @@ PREFIX = /usr
 MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps demo check lint install install-dkms test test-versions test-system \
+.PHONY: all deps test-deps all-deps demo check lint install install-dkms test test-versions test-system \
 	test-kernel test-libfuse test-packaging fuzz bench bench-search dist deb rpm repo clean
 
 all: $(MIRRORFS)
@@ -89,7 +89,7 @@ test-system: test-deps $(MIRRORFS)
 # kernels in virtual machines.
 test-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
-	nice $(PYTHON) -m pytest tests/kernel
+	$(PYTHON) -m pytest tests/kernel
 
 # The tuned libfuse3: made from the sources of three Debian suites, built there, run by their servers.
 test-libfuse: test-deps
@@ -100,6 +100,11 @@ test-libfuse: test-deps
 test-packaging: test-deps
 	$(call install,$(PACKAGING_PACKAGES))
 	nice $(PYTHON) -m pytest tests/packaging
+
+# What all of these need, so that they can run at once.
+all-deps: test-deps
+	$(call install,$(sort $(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(LIBFUSE_PACKAGES) \
+		$(PACKAGING_PACKAGES)))
 
 # Its parsers, with what a fuzzer makes up, for FUZZ_SECONDS each.
 FUZZ_SECONDS = 60
