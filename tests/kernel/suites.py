@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,16 +95,23 @@ class Suite:
 
         ``out`` is /out there; each of ``folders`` is seen at its value, unchangeable.
         """
-        binds = [f"{path}={there}" for path, there in folders.items()]
-        return subprocess.run(
-            [RIG, "inside", self.tree(), out, *binds, "--", "sh", "-ec", script],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        return inside(self.tree(), out, folders, script, timeout)
+
+
+def inside(
+    folder: Path, out: Path, folders: Mapping[Path, str], script: str, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a shell script in any tree, as `Suite.inside` does; ``timeout`` is in seconds."""
+    binds = [f"{path}={there}" for path, there in folders.items()]
+    return subprocess.run(
+        [RIG, "inside", folder, out, *binds, "--", "sh", "-ec", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
 
 
 #: Whose programs every virtual machine runs: one libfuse, whatever the kernel.

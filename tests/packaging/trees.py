@@ -5,7 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.kernel.suites import RIG, Suite
+from tests.kernel import suites
+from tests.kernel.suites import Suite
 from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
@@ -80,13 +81,4 @@ def inside(
     ``out`` is /out there; each of ``binds``, a folder and a path, is seen at that path,
     unchangeable. There is no network.
     """
-    seen = [f"{path}={there}" for path, there in binds]
-    return subprocess.run(
-        [RIG, "inside", folder, out, *seen, "--", "sh", "-ec", script],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    return suites.inside(folder, out, dict(binds), script, timeout)
