@@ -28,8 +28,9 @@ PREFIX = /usr
 MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps all-deps demo check lint install install-dkms test test-versions test-system \
-	test-kernel test-libfuse test-packaging fuzz bench bench-search dist deb rpm repo clean
+.PHONY: all deps test-deps all-deps demo check lint install install-completion \
+	install-dkms test test-versions test-system test-kernel test-libfuse test-packaging fuzz bench \
+	bench-search dist deb rpm repo clean
 
 all: $(MIRRORFS)
 
@@ -138,17 +139,6 @@ export LAUNCHER
 
 put = install -D -m 644 -t $(DESTDIR)$(1)
 
-# click's own, for each shell: where its completions lie, and the file's name.
-BASH_COMPLETION = $(PREFIX)/share/bash-completion/completions/fusetune
-ZSH_COMPLETION = $(PREFIX)/share/zsh/vendor-completions/_fusetune
-FISH_COMPLETION = $(PREFIX)/share/fish/vendor_completions.d/fusetune.fish
-define complete
-	install -d $(DESTDIR)$(dir $(2))
-	_FUSETUNE_COMPLETE=$(1)_source $(PYTHON) -B -c 'import sys; sys.argv[0] = "fusetune"; \
-		from fusetune.cli import main; main()' >$(DESTDIR)$(2)
-	chmod 644 $(DESTDIR)$(2)
-endef
-
 install:
 	cd fusetune && find . -name '*.py' -printf '%P\0' -o -name '*.fio' -printf '%P\0' | \
 		xargs -0 -I{} install -D -m 644 {} $(DESTDIR)$(MODULES)/fusetune/{}
@@ -161,9 +151,6 @@ install:
 	chmod 755 $(DESTDIR)$(PREFIX)/sbin/mount.fusetune
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
 	$(call put,$(PREFIX)/share/man/man8) man/*.8
-	$(call complete,bash,$(BASH_COMPLETION))
-	$(call complete,zsh,$(ZSH_COMPLETION))
-	$(call complete,fish,$(FISH_COMPLETION))
 	$(call put,$(PREFIX)/lib/systemd/system) systemd/*.service systemd/*.timer systemd/*.mount
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system/sysinit.target.wants
 	ln -sf ../sys-fs-fusetuned-connections.mount \
@@ -174,6 +161,22 @@ install:
 	$(call put,$(PREFIX)/lib/udev/rules.d) udev/60-fusetune.rules
 	$(call put,$(PREFIX)/share/doc/fusetune/examples) udev/61-fusetune-max-ratio.rules \
 		systemd/modules-load.d/fusetuned.conf
+
+# click's own, for each shell: where its completions lie, and the file's name.
+BASH_COMPLETION = $(PREFIX)/share/bash-completion/completions/fusetune
+ZSH_COMPLETION = $(PREFIX)/share/zsh/vendor-completions/_fusetune
+FISH_COMPLETION = $(PREFIX)/share/fish/vendor_completions.d/fusetune.fish
+define complete
+	install -d $(DESTDIR)$(dir $(2))
+	_FUSETUNE_COMPLETE=$(1)_source $(PYTHON) -B -c 'import sys; sys.argv[0] = "fusetune"; \
+		from fusetune.cli import main; main()' >$(DESTDIR)$(2)
+	chmod 644 $(DESTDIR)$(2)
+endef
+
+install-completion:
+	$(call complete,bash,$(BASH_COMPLETION))
+	$(call complete,zsh,$(ZSH_COMPLETION))
+	$(call complete,fish,$(FISH_COMPLETION))
 
 # The source of a module for DKMS, which reads /usr/src alone. MODULE: a folder of dkms/. SOURCES:
 # Linux source packages (.deb, .tar.xz) or trees, one a series.

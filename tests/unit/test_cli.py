@@ -48,6 +48,13 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run_here
 
 
+def test_shells_complete_commands(here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("COMP_WORDS", "fusetune re"), ("COMP_CWORD", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("_FUSETUNE_COMPLETE", "bash_complete")
+    assert here().stdout.split() == ["plain,reset", "plain,report"]
+
+
 def own_folders(folder: Path) -> list[str]:
     """Return options that keep a run off the folders of an installed fusetune."""
     return [
