@@ -13,7 +13,7 @@ install $packages
 # states: of both modules for kernel $kernel, as dkms says it.
 states() {
 	for name in fusetuned f2fs-tuned; do
-		dkms status -m "$name" -k "$kernel" | sed 's/.*: *//'
+		dkms status -m "$name" -k "$kernel" | sed 's/.*: *//; s/ (.*//'
 	done | tr '\n' ' '
 }
 
