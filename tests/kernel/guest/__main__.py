@@ -34,7 +34,7 @@ from tests.kernel.guest import (
 )
 from tests.kernel.guest import module as module_checks
 from tests.kernel.guest.rig import run, set_pipe_limit
-from tests.native.mirror import unmount
+from tests.native.mirror import Mirror, unmount
 
 #: What the kernel says when something is wrong with it.
 _SPLAT = re.compile(r"WARNING:|BUG[ :]|Oops|Call Trace|INFO: |refcount_t|general protection|leaked")
@@ -84,6 +84,7 @@ def main() -> None:
     """Run the checks and report on each."""
     if not Path("/rig/start").exists():
         sys.exit("guest: for a virtual machine of tests/kernel only")
+    Mirror.lifetime = 900  # here all is slow, and goes with the machine
     log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     _splats(log)
     # The server's own folder must not be under what is read-only here.

@@ -33,7 +33,6 @@ def _seconds(mirror: Mirror, writers: int, shared: bool) -> float:
 def measure_shared_file() -> list[dict[str, Any]]:
     """Return for each mount and number of writers the ratios of speed, and the most in flight."""
     load()
-    Mirror.lifetime = 900  # one mount serves the whole table
     found = []
     for name, mounting in (
         ("stock", stock),

@@ -130,7 +130,6 @@ def measure_works() -> dict[str, tuple[Seconds, Sizes]]:
     """Return by work the seconds of each round, and the sizes or numbers of requests."""
     load()
     set_pipe_limit(8 << 20)
-    Mirror.lifetime = 900  # the mounts of a work serve all its rounds
     return {
         "szeredi": _writes("szeredi"),
         "hayasaka": _writes("hayasaka"),
