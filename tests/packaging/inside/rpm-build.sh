@@ -4,15 +4,15 @@
 # rpm-build.sh SOURCES OUTPUT
 #
 # Builds the packages from what dist.py made, into OUTPUT, with nothing but what is
-# in SOURCES and the tree; OUTPUT's path is that of the build, too.
+# in SOURCES and the tree; always in one folder, whose path a source rpm holds.
 set -eu
 
 build() {
-	rpmbuild --nodeps -ba --without tests --define "_topdir $2/top" --define "_sourcedir $1" \
+	rpmbuild --nodeps -ba --without tests --define "_topdir /tmp/top" --define "_sourcedir $1" \
 		--define "_rpmdir $2" --define "_srcrpmdir $2/source" \
 		--define '_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' "$1/fusetune.spec"
 }
 
 mkdir -p "$2"
 build "$1" "$2" >"$2.log" 2>&1 || { tail -n 50 "$2.log"; exit 1; }
-rm -r "$2/top"
+rm -r /tmp/top
