@@ -24,7 +24,7 @@ import sys
 import tarfile
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def _files_below(tree: Path) -> Iterator[tuple[str, Path]]:
             yield name, path
 
 
-def pack(archive: Path, top: str, files: Iterator[tuple[str, Path]], when: int) -> None:
+def pack(archive: Path, top: str, files: Iterable[tuple[str, Path]], when: int) -> None:
     """Write a tar file of ``files``, below folder ``top``, of the time ``when`` (s since 1970)."""
     with tarfile.open(archive, "w:xz", format=tarfile.GNU_FORMAT) as tar:
         for name, path in files:
@@ -159,8 +159,8 @@ def make(output: Path, suites: list[str], sources: list[Path]) -> None:
     output.mkdir(parents=True, exist_ok=True)
     base, folder = f"fusetune_{version}.orig", f"fusetune-{version}"
     archives = [f"{base}.tar.xz"]
-    own = [(name, path) for name, path in _own_files()]
-    ours = iter([each for each in own if not each[0].startswith("debian/")])
+    own = list(_own_files())
+    ours = [(name, path) for name, path in own if not name.startswith("debian/")]
     pack(output / archives[0], folder, ours, when)
     for source in sources:
         with tempfile.TemporaryDirectory(dir=output) as scratch:

@@ -10,10 +10,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.kernel.suites import inside
 from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
-RIG = CHECKOUT / "tests" / "kernel" / "rig.sh"
 IMPORT = CHECKOUT / "libfuse" / "import_libfuse.py"
 #: Servers for the virtual machines of tests/kernel.
 EXAMPLES = ("hello", "passthrough", "passthrough_ll")
@@ -55,15 +55,7 @@ class Suite:
 
         ``out`` is /out there, the checkout /checkout, unchangeable.
         """
-        return subprocess.run(
-            [RIG, "inside", self.tree(), out, f"{CHECKOUT}=/checkout", "--", "sh", "-ec", script],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-            check=False,
-        )
+        return inside(self.tree(), out, {CHECKOUT: "/checkout"}, script, 600)
 
 
 SUITES = (Suite("bookworm", "3.14.0"), Suite("trixie", "3.17.2"), Suite("sid", "3.18.3"))

@@ -43,6 +43,16 @@ def make_dist(
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
+def copy_checkout(folder: Path) -> Path:
+    """Copy what git knows of the checkout to a folder, which is none itself; return it."""
+    listed = ["git", "-C", str(CHECKOUT), "ls-files", "-z"]
+    names = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0")
+    for name in filter(None, names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / name, folder / name)
+    return folder
+
+
 def script(name: str, suite: Suite) -> str:
     """Return what runs a script of inside/ in a suite's tree."""
     return f"export SUITE={suite.name} OLD={OLDER} NEW={__version__}\nsh /inside/{name}"

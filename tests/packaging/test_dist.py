@@ -3,7 +3,6 @@
 
 import hashlib
 import re
-import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -12,22 +11,15 @@ import pytest
 
 from fusetune import __version__
 from tests.native.mirror import CHECKOUT
-from tests.packaging.conftest import make_dist, sources
+from tests.packaging.conftest import copy_checkout, make_dist, sources
 
 _COMPONENTS = {"linux-6-1", "linux-6-12", "linux-7-2", "fuse3-3-14", "fuse3-3-17", "fuse3-3-18"}
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what git knows of the checkout, which is none itself."""
-    names = subprocess.run(
-        ["git", "-C", CHECKOUT, "ls-files"], check=True, capture_output=True, text=True
-    )
-    for name in names.stdout.splitlines():
-        copy = tmp_path / "checkout" / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CHECKOUT / name, copy)
-    return tmp_path / "checkout"
+    """A copy of the project, to be broken."""
+    return copy_checkout(tmp_path / "checkout")
 
 
 def _hashes(folder: Path) -> dict[str, str]:

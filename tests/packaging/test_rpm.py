@@ -5,9 +5,6 @@ What that does not prove is in docs/packaging.md.
 """
 
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +13,9 @@ from fusetune import __version__
 from tests.kernel import suites as kernels
 from tests.libfuse import suites as libraries
 from tests.native.mirror import CHECKOUT
+from tests.packaging.conftest import OLDER, copy_checkout, make_dist
 from tests.packaging.trees import inside, rpm_tree
 
-_OLD = "0.0.9"
 _INSIDE = (CHECKOUT / "tests" / "packaging" / "inside", "/inside")
 _NAMES = ("f2fs-tuned-dkms", "fusetune", "fusetune-mirrorfs", "fusetuned-dkms", "libfuse3-tuned")
 
@@ -32,25 +29,19 @@ def _run(out: Path, script: str) -> str:
 
 def _dist(checkout: Path, output: Path) -> None:
     """Make the source tarballs; of one series each, which is what the tree can build."""
-    sources = (kernels.SUITES[0].source(), libraries.SUITES[0].source())
-    program: Path = checkout / "packaging" / "dist.py"
-    command: list[str | Path] = [sys.executable, program, output, *sources]
-    subprocess.run(command, check=True, timeout=300)
+    sources = [kernels.SUITES[0].source(), libraries.SUITES[0].source()]
+    done = make_dist(checkout, output, given=sources)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project as if it were of an earlier version."""
-    folder = tmp_path_factory.mktemp("older")
-    listed = ["git", "-C", str(CHECKOUT), "ls-files", "-z"]
-    names = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0")
-    for name in filter(None, names):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CHECKOUT / name, folder / name)
+    folder = copy_checkout(tmp_path_factory.mktemp("older"))
     for name in ("CHANGELOG", "fusetune/__init__.py"):
         text = (folder / name).read_text()
         assert __version__ in text
-        (folder / name).write_text(text.replace(__version__, _OLD))
+        (folder / name).write_text(text.replace(__version__, OLDER))
     return folder
 
 
@@ -118,7 +109,7 @@ def test_without_a_source_of_the_systems_libfuse(built: Path) -> None:
 
 def test_life(built: Path) -> None:
     script = "export OLD={} NEW={} GNUPGHOME=/tmp/gpg; mkdir -m 700 /tmp/gpg; {}".format(
-        _OLD,
+        OLDER,
         __version__,
         "gpg --batch -q --passphrase '' --quick-gen-key test 2>/dev/null;"
         "for each in new old; do mkdir -p /tmp/$each; cp -r /out/$each /tmp/$each/rpm;"

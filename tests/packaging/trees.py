@@ -15,6 +15,7 @@ _OPTIONS = (
     "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
     '--aptopt=Acquire::Check-Valid-Until "false"',
 )
+_SATISFY = 'chroot "$1" apt-get -qy --no-install-recommends satisfy'
 #: What a test installs, where there is no network to fetch it by.
 _AT_HAND = ("linux-headers-amd64",)
 _RPM_TOOLS = ("rpm", "debugedit", "dnf", "createrepo-c", "rpmlint", "gpg", "gpg-agent", "systemd")
@@ -31,9 +32,8 @@ def field(name: str) -> list[str]:
 
 def build_tree(suite: Suite) -> Path:
     """Return the folder packages are built and looked at in, made first if it is not there."""
-    satisfy = "apt-get -qy --no-install-recommends satisfy"
     wanted = ", ".join(["build-essential", "lintian", *field("Build-Depends")])
-    options = (*_OPTIONS, f'--customize-hook=chroot "$1" {satisfy} "{wanted}"')
+    options = (*_OPTIONS, f'--customize-hook={_SATISFY} "{wanted}"')
     return tree.made(suite.name, "build", options, *suite.sources())
 
 
@@ -42,13 +42,12 @@ def user_tree(suite: Suite) -> Path:
 
     What they depend on is installed; what tests install besides lies in apt's cache.
     """
-    satisfy = 'chroot "$1" apt-get -qy --no-install-recommends satisfy'
     options = (
         *_OPTIONS,
         "--skip=cleanup/apt",
-        f"--customize-hook={satisfy} '{', '.join(field('Depends'))}'",
+        f"--customize-hook={_SATISFY} '{', '.join(field('Depends'))}'",
         '--customize-hook=chroot "$1" apt-get clean',
-        f"--customize-hook={satisfy} --download-only '{', '.join(_AT_HAND)}'",
+        f"--customize-hook={_SATISFY} --download-only '{', '.join(_AT_HAND)}'",
     )
     return tree.made(suite.name, "user", options, *suite.sources())
 
@@ -57,18 +56,16 @@ def machine_tree(suite: Suite) -> Path:
     """Return the folder of a whole system, kernel and systemd, made first if it is not there."""
     parts = ("linux-image-amd64", "linux-headers-amd64", "initramfs-tools", "e2fsprogs", "dbus")
     wanted = ", ".join([*parts, "systemd-sysv", "udev", "procps", *field("Depends")])
-    satisfy = 'chroot "$1" apt-get -qy --no-install-recommends satisfy'
-    options = (*_OPTIONS, "--skip=cleanup/apt", f"--customize-hook={satisfy} '{wanted}'")
+    options = (*_OPTIONS, "--skip=cleanup/apt", f"--customize-hook={_SATISFY} '{wanted}'")
     return tree.made(suite.name, "machine", options, *suite.sources())
 
 
 def rpm_tree(suite: Suite) -> Path:
     """Return the folder rpm packages are built and installed in, made first if it is not there."""
-    satisfy = "apt-get -qy --no-install-recommends satisfy"
     wanted = ["build-essential", *_RPM_TOOLS, *_AT_HAND, *field("Build-Depends")]
     options = (
         *_OPTIONS,
-        f'--customize-hook=chroot "$1" {satisfy} "{", ".join([*wanted, *field("Depends")])}"',
+        f'--customize-hook={_SATISFY} "{", ".join([*wanted, *field("Depends")])}"',
     )
     return tree.made(suite.name, "rpm", options, *suite.sources())
 

@@ -235,23 +235,28 @@ def check_atomic_open_with_passthrough() -> None:
         expect_nothing_held(mirror.process.pid)
 
 
-def disturb(point: Path, seed: int) -> None:
-    """Open, make, rename, replace and remove a few names, through the mount and behind it."""
+def disturb(point: Path, seed: int, *, apart: bool = False) -> None:
+    """Open, make, rename, replace and remove a few names, through the mount and behind it.
+
+    ``apart``: none that is made there is removed behind, for a server whose create leaks its file
+    if the name has gone before its lookup (passthrough_ll, up to libfuse 3.18 at least).
+    """
     rng = random.Random(seed)
     for turn in range(300):
-        name = f"name{rng.randrange(4)}"
-        there, behind = point / name, SOURCE / name
+        made = f"name{rng.randrange(4)}"
+        gone = f"gone{rng.randrange(4)}" if apart else made
+        there, name = point / made, rng.choice((made, gone))
         whole = f"{seed} {turn} ".encode() * 50
         with suppress(FileNotFoundError, FileExistsError):
             match rng.randrange(8):
                 case 0:
                     new = SOURCE / f".new{seed}"
                     new.write_bytes(whole)
-                    new.rename(behind)
+                    new.rename(SOURCE / name)
                 case 1:
-                    there.rename(point / f"name{rng.randrange(4)}")
+                    (point / name).rename(point / f"name{rng.randrange(4)}")
                 case 2:
-                    (there if turn % 2 else behind).unlink()
+                    (there if turn % 2 else SOURCE / gone).unlink()
                 case 3:
                     fd = os.open(there, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
                     os.write(fd, whole)
@@ -259,7 +264,7 @@ def disturb(point: Path, seed: int) -> None:
                 case 4:
                     os.close(os.open(there, os.O_CREAT | os.O_RDWR))
                 case _:
-                    data = there.read_bytes()
+                    data = (point / name).read_bytes()
                     # One write each, so nothing else can be seen.
                     parts = data.split()
                     assert data == b"" or data == b"%s %s " % tuple(parts[:2]) * 50, data

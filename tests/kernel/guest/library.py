@@ -253,7 +253,7 @@ def check_library_atomic_open_at_once() -> None:
     fresh_source()
     with example("passthrough_ll", "tuned,atomic_open,clone_fd,direct_io") as mount:
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(partial(disturb, mount.point), range(8)))
+            list(pool.map(partial(disturb, mount.point, apart=True), range(8)))
         assert mount.asked()["TUNED_OPEN"] > 100
         expect_nothing_held(mount.process.pid)
     options = ("entry_timeout=0", "timeout=60", "delay=100ms", "splice=off")
