@@ -57,9 +57,9 @@ def test_a_life(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]
     assert _ended(suite, repositories(suite), "life.sh").splitlines()[-1] == "passed"
 
 
-def test_kernels(repositories: Callable[[Suite], tuple[Path, Path]]) -> None:
+@_EVERY
+def test_kernels(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]) -> None:
     """Kernels that come later get the modules; where one does not build, apt goes on."""
-    suite = SUITES[0]
     assert _ended(suite, repositories(suite), "kernel.sh").splitlines()[-1] == "passed"
 
 
