@@ -21,6 +21,7 @@ from tests.kernel.guest.atomic_open import (
     make_files,
     open_all,
 )
+from tests.kernel.guest.programs import pjdfstest
 from tests.kernel.guest.rig import (
     CONTROL,
     KERNEL,
@@ -242,6 +243,21 @@ def check_library_atomic_open_gives_what_stock_gives() -> None:
             and (name != "passthrough" or "program_that_runs" not in title)
         ]
         assert not differ, "".join(differ)
+
+
+def check_library_atomic_open_keeps_rules() -> None:
+    """What POSIX says of opens, by users of all kinds, holds as stock."""
+    load()
+    found = []
+    for options in ("", "tuned,atomic_open"):
+        fresh_source()
+        with served(options, "allow_other", "entry_timeout=0") as mirror:
+            found.append(pjdfstest(mirror))
+            if options:
+                asked = statistics.read(mirror)
+                assert "CREATE" not in asked
+                assert asked["TUNED_OPEN"].count > 40, asked
+    assert found[0] == found[1], found
 
 
 def check_library_atomic_open_at_once() -> None:

@@ -109,7 +109,7 @@ def check_fio_verify() -> None:
     _same_as_stock(_fio, "direct_io")
 
 
-def _pjdfstest(mirror: Mirror) -> dict[str, str]:
+def pjdfstest(mirror: Mirror) -> dict[str, str]:
     """Return the result of each rule on sizes and opens of files."""
     config = Path("/tmp/pjdfstest.toml")  # noqa: S108
     config.write_text(_PJDFSTEST)
@@ -128,4 +128,4 @@ def _pjdfstest(mirror: Mirror) -> dict[str, str]:
 def check_pjdfstest() -> None:
     """POSIX's rules on what the options are about: those in two lots, as it is slow here."""
     lots = ("parallel_extend", "parallel_direct_writes+no_file_caps+max_pages=16")
-    _same_as_stock(_pjdfstest, "direct_io", mounts=lots)
+    _same_as_stock(pjdfstest, "direct_io", mounts=lots)

@@ -50,7 +50,8 @@ def _file(mirror: Mirror) -> Path:
     return CONTROL / mirror.bdi.partition(":")[2] / "statistics"
 
 
-def _read(mirror: Mirror) -> dict[str, Line]:
+def read(mirror: Mirror) -> dict[str, Line]:
+    """Return the lines of a mount's connection by their opcodes."""
     return parse(_file(mirror).read_text())
 
 
@@ -100,12 +101,12 @@ def _settle(mirror: Mirror) -> None:
     run("sh", "-c", "echo 3 >/proc/sys/vm/drop_caches")
     try:
         wait_for(
-            lambda: _as_the_server_counts(_read(mirror)) == _as_counted(mirror),
+            lambda: _as_the_server_counts(read(mirror)) == _as_counted(mirror),
             "equal counts",
             timeout=5,
         )
     except TimeoutError:
-        lines, counted = _as_the_server_counts(_read(mirror)), _as_counted(mirror)
+        lines, counted = _as_the_server_counts(read(mirror)), _as_counted(mirror)
         differ = {
             name: (lines.get(name), counted.get(name))
             for name in lines.keys() | counted.keys()
@@ -150,7 +151,7 @@ def check_statistics_agree_with_the_server() -> None:
     for options in (("timeout=1",), ("writeback",), ("direct_io",), ("splice=off", "timeout=0")):
         fresh_source()
         with tuned(*options) as mirror:
-            assert set(_read(mirror)) <= {"INIT", "LOOKUP", "GETATTR"}
+            assert set(read(mirror)) <= {"INIT", "LOOKUP", "GETATTR"}
             with ThreadPoolExecutor(4) as pool:
                 works = [
                     pool.submit(_work, mirror.mountpoint / str(n), (200 + n) * PAGE)
@@ -158,13 +159,13 @@ def check_statistics_agree_with_the_server() -> None:
                 ]
                 seen = 0
                 while not all(work.done() for work in works):
-                    written = _read(mirror).get("WRITE", _NONE).count
+                    written = read(mirror).get("WRITE", _NONE).count
                     assert written >= seen
                     seen = written
                 for work in works:
                     work.result()
             _settle(mirror)
-            lines = _read(mirror)
+            lines = read(mirror)
             assert lines["INIT"].count == 1
             assert lines["WRITE"].sent > 8 * 208 * PAGE
             assert lines["READ"].received >= 8 * 200 * PAGE
@@ -184,7 +185,7 @@ def check_statistics_of_time() -> None:
     with tuned("timeout=0", "delay=20ms", "direct_io") as mirror:
         for _ in range(5):
             expect_errno(errno.ENOENT, (mirror.mountpoint / "missing").stat)
-        line = _read(mirror)["LOOKUP"]
+        line = read(mirror)["LOOKUP"]
         assert line.time >= line.count * 20_000_000
         # Bucket k ends before 2 to the k microseconds: 2^14 is less than 20 ms.
         assert not any(line.latency[:15])
@@ -195,11 +196,11 @@ def check_statistics_of_what_was_not_answered() -> None:
     load()
     fresh_source().joinpath("file").touch()
     with tuned("timeout=0", "delay=1s") as mirror:
-        before = _read(mirror).get("GETATTR", _NONE)
+        before = read(mirror).get("GETATTR", _NONE)
         with subprocess.Popen(["stat", mirror.mountpoint]) as asking:
             wait_for(lambda: mirror.counters()["all"]["in_flight"] == 1, "a request")
             asking.kill()
-        lines = _read(mirror)
+        lines = read(mirror)
         assert (lines["INTERRUPT"].count, lines["INTERRUPT"].sent) == (1, 8)
         assert lines["INTERRUPT"].time == 0
         answered = lines["GETATTR"]
@@ -213,7 +214,7 @@ def check_statistics_of_what_was_not_answered() -> None:
                     _file(mirror).with_name("abort").write_text("1")
                 else:
                     asking.kill()
-            now = _read(mirror)["GETATTR"]
+            now = read(mirror)["GETATTR"]
             grown = now.count - answered.count, now.errors
             assert grown == ((1, 1) if abort else (0, 0)), grown
         mirror.process.send_signal(signal.SIGCONT)
