@@ -16,8 +16,8 @@ ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
-PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl qemu-system-x86 reprepro util-linux \
-	xz-utils
+PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts qemu-system-x86 reprepro \
+	util-linux xz-utils
 DIST_PACKAGES = dpkg-dev debian-archive-keyring
 RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-hypothesis python3-jsonschema python3-pytest
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg

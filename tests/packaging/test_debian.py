@@ -3,6 +3,7 @@
 
 import hashlib
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,25 @@ def test_a_life(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]
 def test_kernels(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]) -> None:
     """Kernels that come later get the modules; where one does not build, apt goes on."""
     assert _ended(suite, repositories(suite), "kernel.sh").splitlines()[-1] == "passed"
+
+
+@_EVERY
+def test_piuparts(
+    suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]], tmp_path: Path
+) -> None:
+    """By Debian's own test: installed and purged, then the older version, upgraded and purged."""
+    new, old = repositories(suite)
+    debs = sorted(path for path in new.glob("apt/pool/**/*.deb") if "dbgsym" not in path.name)
+    older = f"deb [trusted=yes] file:{old}/apt {suite.name} main"
+    tree = ["--existing-chroot", user_tree(suite), "-d", suite.name, "--skip-minimize"]
+    given = ["--bindmount", old, "--extra-repo", older, "--no-eatmydata", "-t", tmp_path]
+    # What it mounts goes with the namespace, also if it fails.
+    command = ["unshare", "--mount", "piuparts", *tree, *given, *debs]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout[-8000:]
+    assert len(debs) == 5
+    for passed in ("Installation and purging test", "Installation, upgrade and purging tests"):
+        assert f"INFO: PASS: {passed}." in done.stdout, done.stdout[-8000:]
 
 
 def _ended(suite: Suite, repositories: tuple[Path, Path], name: str) -> str:

@@ -128,6 +128,14 @@ def _made_if_missing(stage: Stage) -> object:
     return [*found, stage.left(*names, "target")]
 
 
+def _made_or_truncated(stage: Stage) -> object:
+    """Before anything else has made the names known."""
+    names = ("f", "secret", "open", "dir", "link", "dangling")
+    flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
+    found = [stage.opened(name, flags) for name in names]
+    return [*found, stage.left(*names, "target")]
+
+
 def _truncated(stage: Stage) -> object:
     names = ("f", "secret", "open", "dir", "link", "none")
     flags = (os.O_WRONLY, os.O_RDWR, os.O_RDONLY)
@@ -315,6 +323,7 @@ SCENES: tuple[Callable[[Stage], object], ...] = (
     _made_after_missing,
     _made,
     _made_if_missing,
+    _made_or_truncated,
     _truncated,
     _truncated_after_replaced,
     _symbolic_links,

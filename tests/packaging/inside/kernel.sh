@@ -57,7 +57,7 @@ attempt "compile error"
 rm /etc/kernel/header_postinst.d/00-break
 sed -i '/^#error forced$/d' "$headers"
 
-for name in /usr/bin/gcc* /usr/bin/x86_64-linux-gnu-gcc*; do mv "$name" "$name.gone"; done
+for name in /usr/bin/*gcc*; do mv "$name" "$name.gone"; done
 attempt "no compiler"
 for name in /usr/bin/*gcc*.gone; do mv "$name" "${name%.gone}"; done
 
