@@ -72,10 +72,12 @@ def test_piuparts(
     new, old = repositories(suite)
     debs = sorted(path for path in new.glob("apt/pool/**/*.deb") if "dbgsym" not in path.name)
     older = f"deb [trusted=yes] file:{old}/apt {suite.name} main"
-    tree = ["--existing-chroot", user_tree(suite), "-d", suite.name, "--skip-minimize"]
-    given = ["--bindmount", old, "--extra-repo", older, "--no-eatmydata", "-t", tmp_path]
-    # What it mounts goes with the namespace, also if it fails.
-    command = ["unshare", "--mount", "piuparts", *tree, *given, *debs]
+    command: list[str | Path] = [
+        # What it mounts goes with the namespace, also if it fails.
+        *("unshare", "--mount", "piuparts", "--no-eatmydata", "--skip-minimize", "-t", tmp_path),
+        *("--existing-chroot", user_tree(suite), "-d", suite.name),
+        *("--bindmount", old, "--extra-repo", older, *debs),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-8000:]
     assert len(debs) == 5
