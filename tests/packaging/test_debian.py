@@ -74,9 +74,10 @@ def test_piuparts(
     older = f"deb [trusted=yes] file:{old}/apt {suite.name} main"
     command: list[str | Path] = [
         # What it mounts goes with the namespace, also if it fails.
-        *("unshare", "--mount", "piuparts", "--no-eatmydata", "--skip-minimize", "-t", tmp_path),
-        *("--existing-chroot", user_tree(suite), "-d", suite.name),
-        *("--bindmount", old, "--extra-repo", older, *debs),
+        *("unshare", "--mount", "piuparts", "--no-eatmydata", "--skip-minimize"),
+        *(f"--tmpdir={tmp_path}", f"--existing-chroot={user_tree(suite)}"),
+        *("-d", suite.name, f"--bindmount={old}", f"--extra-repo={older}"),
+        *debs,
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-8000:]
