@@ -52,11 +52,11 @@ own_tests() {
 	if [[ -e test/run-tests.py ]]; then
 		# Where there is no user session, the runner is not to look for one.
 		FUSE_TESTS_UNDER_SCOPE=1 test/run-tests.py --build-dir "$build" \
-			--run-dir "$(mktemp -d)" "${@/#/--test=}" | tee /dev/stderr |
+			--run-dir "$(mktemp -d)" "${@/#/--test=}" | tee >(cat >&2) |
 			awk '/^failed:/ { on = 1; next } on && /^  [a-z]/ { print $1 }'
 	else
 		(cd "$build" && python3 -m pytest -q -p no:cacheprovider --maxfail=1000 -rf \
-			"${@:-test}") | tee /dev/stderr | sed -n 's/^FAILED \([^ ]*\).*/\1/p'
+			"${@:-test}") | tee >(cat >&2) | sed -n 's/^FAILED \([^ ]*\).*/\1/p'
 	fi || true # it says which
 }
 
@@ -65,7 +65,10 @@ if [[ ${TESTS-} != no && -e /dev/fuse ]]; then
 	# Some hang on time, some on what the host has: once more, and with the distribution's.
 	[[ ${#failed[@]} == 0 ]] || mapfile -t failed < <(own_tests "${failed[@]}")
 	if [[ ${#failed[@]} != 0 ]]; then
-		mapfile -t theirs < <(LD_LIBRARY_PATH=${stock%/*} own_tests "${failed[@]}")
+		# In a folder of its own: what runs the tests is not to find others by this path.
+		alone=$build/stock
+		install -D -m 644 "$stock" "$alone/$soname"
+		mapfile -t theirs < <(LD_LIBRARY_PATH=$alone own_tests "${failed[@]}")
 		if [[ ${failed[*]} != "${theirs[*]}" ]]; then
 			echo "build.sh: libfuse's own tests fail: ${failed[*]};" \
 				"with the distribution's library: ${theirs[*]}" >&2
