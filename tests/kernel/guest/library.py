@@ -7,7 +7,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -301,6 +301,34 @@ def check_library_atomic_open_answered_by_other_threads() -> None:
             assert mount.asked() == ({"LOOKUP": 1, "OPEN": 1} if what == "xe" else one)
             expect_nothing_held(mount.process.pid)
         assert (SOURCE / "new").read_text() == "new"
+
+
+def check_library_atomic_open_answered_with_the_next() -> None:
+    """The thread that answers is in another lookup, which is no reason to go on with this one."""
+    load()
+    fresh_source()
+    # libfuse 3.14 does not let names of one folder be looked up at once.
+    names = [f"{number}/file" for number in range(2)]
+    for name in names:
+        (SOURCE / name).parent.mkdir()
+        (SOURCE / name).write_text(name)
+    later = os.fspath(CHECKOUT / "build" / "later.so")
+    options = "tuned,atomic_open"
+    with (
+        ThreadPoolExecutor(2) as pool,
+        example("passthrough_ll", options, LD_PRELOAD=later, LATER="n") as mount,
+    ):
+        with suppress(FileNotFoundError):
+            (mount.point / "none").read_text()
+        mount.asked()
+        read = [pool.submit((mount.point / name).read_text) for name in names]
+        try:
+            assert [each.result(PATIENCE) for each in read] == names
+        except TimeoutError:
+            mount.process.kill()
+            raise AssertionError([each.done() for each in read], mount.asked()) from None
+        asked = mount.asked()
+        assert (asked["TUNED_OPEN"], asked["OPEN"]) == (2, 1), asked
 
 
 def check_library_atomic_open_by_a_server_without_create() -> None:
