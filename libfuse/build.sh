@@ -55,7 +55,7 @@ own_tests() {
 			--run-dir "$(mktemp -d)" "${@/#/--test=}" | tee >(cat >&2) |
 			awk '/^failed:/ { on = 1; next } on && /^  [a-z]/ { print $1 }'
 	else
-		(cd "$build" && python3 -m pytest -q -p no:cacheprovider --maxfail=1000 -rf \
+		(cd "$build" && /usr/bin/python3 -m pytest -q -p no:cacheprovider --maxfail=1000 -rf \
 			"${@:-test}") | tee >(cat >&2) | sed -n 's/^FAILED \([^ ]*\).*/\1/p'
 	fi || true # it says which
 }
