@@ -139,6 +139,8 @@ def pack(archive: Path, top: str, files: Iterable[tuple[str, Path]], when: int) 
 
 def _component(source: Path, scratch: Path) -> tuple[str, Path]:
     """Return the name that a source has as a component, and its tree."""
+    if not source.exists():
+        raise hooks.Refused(f"{source}: no such source; packaging/fetch.sh downloads all")
     if (source / "lib" / "fuse_lowlevel.c").exists():
         return f"fuse3-{import_libfuse.series_of(source)}".replace(".", "-"), source
     every = [import_module.rules_of(_ROOT / "dkms" / name) for name in _MODULES]

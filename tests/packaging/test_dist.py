@@ -3,7 +3,6 @@
 
 import hashlib
 import re
-import subprocess
 import tarfile
 from pathlib import Path
 
@@ -83,10 +82,10 @@ def test_a_changelog_that_is_wrong_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_source_that_is_none_is_refused(tmp_path: Path) -> None:
-    program = CHECKOUT / "packaging" / "dist.py"
-    command: list[str | Path] = [program, tmp_path / "out", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize(("name", "says"), [(".", ""), ("none", ": no such source; ")])
+def test_a_source_that_is_none_is_refused(tmp_path: Path, name: str, says: str) -> None:
+    source = tmp_path / name
+    done = make_dist(CHECKOUT, tmp_path / "out", given=[source])
     assert done.returncode == 1
-    assert done.stderr.startswith("dist.py: ")
+    assert done.stderr.startswith(f"dist.py: {source}{says}" if says else "dist.py: ")
     assert done.stderr.count("\n") == 1
