@@ -47,15 +47,16 @@ def _unpack(source: Path, into: Path, wanted: Iterable[str]) -> Path:
     if source.is_dir():
         return source
     into.mkdir()
-    archive = source
-    if source.suffix == ".deb":
-        subprocess.run(["dpkg-deb", "-x", source, into / "package"], check=True)
-        found = list((into / "package" / "usr" / "src").glob("linux-source-*.tar.*"))
-        if len(found) != 1:
-            raise Refused(f"{source}: {len(found)} kernel archives in it, not one")
-        archive = found[0]
     how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
-    subprocess.run(["tar", "-C", into, "-xf", archive, *how, *wanted], check=True)
+    with tempfile.TemporaryDirectory(dir=into.parent) as scratch:
+        archive = source
+        if source.suffix == ".deb":
+            subprocess.run(["dpkg-deb", "-x", source, scratch], check=True)
+            found = list(Path(scratch, "usr", "src").glob("linux-source-*.tar.*"))
+            if len(found) != 1:
+                raise Refused(f"{source}: {len(found)} kernel archives in it, not one")
+            archive = found[0]
+        subprocess.run(["tar", "-C", into, "-xf", archive, *how, *wanted], check=True)
     return into
 
 

@@ -3,12 +3,14 @@
 
 import hashlib
 import re
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from fusetune import __version__
+from tests.kernel.suites import SUITES
 from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import copy_checkout, make_dist, sources
 
@@ -46,6 +48,37 @@ def test_components_hold_what_their_names_say(dist: Path) -> None:
     assert len(_hashes(dist)) == 1 + len(_COMPONENTS) + 2 * 3 + 1
     with tarfile.open(dist / f"fusetune_{__version__}.orig.tar.xz") as archive:
         assert not any("/debian/" in member for member in archive.getnames())
+
+
+def test_a_kernels_source_may_be_a_package(dist: Path, tmp_path: Path) -> None:
+    """As fetch.sh downloads them: of it, too, what modules need is packed, and nothing else."""
+    suite = SUITES[0]
+    package = tmp_path / "package"
+    for folder in ("DEBIAN", "usr/src"):
+        (package / folder).mkdir(parents=True)
+    (package / "DEBIAN" / "control").write_text(
+        f"Package: linux-source-{suite.series}\nVersion: 1\nArchitecture: all\n"
+        "Maintainer: Test <test@test.example>\nDescription: test\n"
+    )
+    name = f"linux-source-{suite.series}"
+    archive = package / "usr" / "src" / f"{name}.tar.xz"
+    source = suite.source()
+    pack: list[str | Path] = [
+        "tar",
+        "-C",
+        source,
+        f"--transform=s,^[.],{name},",
+        "-cJf",
+        archive,
+        ".",
+    ]
+    subprocess.run(pack, check=True)
+    deb = tmp_path / f"{name}_1_all.deb"
+    subprocess.run(["dpkg-deb", "-b", package, deb], check=True, stdout=subprocess.DEVNULL)
+    done = make_dist(CHECKOUT, tmp_path / "out", given=[deb])
+    assert done.returncode == 0, done.stderr
+    component = f"fusetune_{__version__}.orig-linux-{suite.series.replace('.', '-')}.tar.xz"
+    assert _hashes(tmp_path / "out")[component] == _hashes(dist)[component]
 
 
 def test_changelogs_are_that_of_the_project(dist: Path) -> None:
