@@ -62,17 +62,8 @@ def test_a_kernels_source_may_be_a_package(dist: Path, tmp_path: Path) -> None:
     )
     name = f"linux-source-{suite.series}"
     archive = package / "usr" / "src" / f"{name}.tar.xz"
-    source = suite.source()
-    pack: list[str | Path] = [
-        "tar",
-        "-C",
-        source,
-        f"--transform=s,^[.],{name},",
-        "-cJf",
-        archive,
-        ".",
-    ]
-    subprocess.run(pack, check=True)
+    with tarfile.open(archive, "w:xz") as packed:
+        packed.add(suite.source(), name)
     deb = tmp_path / f"{name}_1_all.deb"
     subprocess.run(["dpkg-deb", "-b", package, deb], check=True, stdout=subprocess.DEVNULL)
     done = make_dist(CHECKOUT, tmp_path / "out", given=[deb])
