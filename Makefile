@@ -10,14 +10,13 @@ TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-ven
 	attr bindfs btrfs-progs e2fsprogs kmod openssh-client openssh-server procps shellcheck sshfs \
 	strace xfsprogs libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
-KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl qemu-system-x86 sparse tar util-linux xz-utils
+KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl sparse tar util-linux xz-utils
 # For fsx and pjdfstest; Debian 12's own cargo is too old for them.
 ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
-PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts qemu-system-x86 reprepro \
-	util-linux xz-utils
+PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts reprepro util-linux xz-utils
 DIST_PACKAGES = dpkg-dev debian-archive-keyring
 RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-hypothesis python3-jsonschema python3-pytest
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg

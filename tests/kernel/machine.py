@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.kernel import emulator
 from tests.kernel.guest.__main__ import checks
 from tests.kernel.suites import MODULES, RIG, SUITES, USERLAND, Suite, import_module
 from tests.libfuse.suites import library
@@ -26,9 +27,6 @@ from tests.system import tree
 CRATES = {"fsx": "0.3.2", "pjdfstest": "0.2.2"}
 #: Seconds: emulated machines are some ten times slower than the host, which has more to do.
 PATIENCE = 1800.0
-#: Instead of two processors, one whose clock goes on by a nanosecond an instruction.
-_TIMED = ("-accel", "tcg,thread=multi", "-smp", "2")
-_COUNTED = ("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1")
 #: Patterns in free and around used memory, each use of it noted; and now and then its page guarded.
 WATCHED = "slub_debug=FZPU kfence.sample_interval=20"
 #: Checks that take long there, and bring the module's memory no more than others.
@@ -142,8 +140,8 @@ def _base_image() -> Path:
     return image
 
 
-def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> Path:
-    """Return the image of the machine's second disk: modules, mirrorfs and the checks."""
+def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> None:
+    """Make stage.ext4, the machine's second disk: modules, mirrorfs and the checks."""
     stage = scratch / "stage"
     shutil.copytree(built, stage)
     checkout = stage / "checkout"
@@ -165,46 +163,24 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> Path:
     shutil.copytree(library(USERLAND.name), checkout / "build" / "libfuse")
     (stage / "start").write_text(_START.format(checks=" ".join(checks)))
     image = scratch / "stage.ext4"
-    make: list[str | Path] = [
-        "mke2fs",
-        "-q",
-        "-t",
-        "ext4",
-        "-O",
-        "^has_journal",
-        "-d",
-        stage,
-        image,
-        "96M",
-    ]
-    subprocess.run(make, check=True, timeout=60)
-    return image
+    how = ("-q", "-t", "ext4", "-O", "^has_journal", "-d")
+    subprocess.run(["mke2fs", *how, stage, image, "96M"], check=True, timeout=60)
 
 
-def _empty_disk(scratch: Path) -> Path:
-    disk = scratch / "disk"
-    with disk.open("wb") as file:
+def _command(suite: Suite, scratch: Path, parameters: str, counted: bool) -> list[str | Path]:
+    base = _base_image()
+    folders = {suite.tree() / "boot": "/boot", base.parent: "/images"}
+    with (scratch / "disk").open("wb") as file:
         file.truncate(3 << 30)
-    return disk
-
-
-def _qemu(
-    suite: Suite, scratch: Path, disks: tuple[Path, ...], parameters: str, counted: bool
-) -> list[str | Path]:
-    boot = suite.tree() / "boot"
     kernel = suite.kernel()
     append = "root=/dev/vda ro console=ttyS0 panic=-1 mitigations=off quiet init=/rig-init"
-    command: list[str | Path] = ["setpriv", "--pdeathsig=KILL", "qemu-system-x86_64"]
-    command += [*(_COUNTED if counted else _TIMED), "-cpu", "max", "-m", "1G"]
-    command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
-    command += ["-kernel", boot / f"vmlinuz-{kernel}", "-initrd", boot / f"initrd.img-{kernel}"]
-    command += ["-append", f"{append} {parameters}"]
-    for disk in disks:
-        command += ["-drive", f"file={disk},format=raw,if=virtio,readonly=on"]
-    command += ["-drive", f"file={_empty_disk(scratch)},format=raw,if=virtio,cache=unsafe"]
-    for name in ("console", "results"):
-        command += ["-serial", f"file:{scratch / name}"]
-    return command
+    options = ["-kernel", f"/boot/vmlinuz-{kernel}", "-initrd", f"/boot/initrd.img-{kernel}"]
+    options += ["-append", f"{append} {parameters}"]
+    for disk in (f"/images/{base.name}", "/out/stage.ext4"):
+        options += ["-drive", f"file={disk},format=raw,if=virtio,readonly=on"]
+    options += ["-drive", "file=/out/disk,format=raw,if=virtio,cache=unsafe"]
+    serials = ("console", "results")
+    return emulator.machine(scratch, *options, serials=serials, folders=folders, counted=counted)
 
 
 def _read(scratch: Path) -> Results:
@@ -231,8 +207,8 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="fusetune-machine-") as folder:
         scratch = Path(folder)
-        disks = (_base_image(), _stage(scratch, built, checks))
-        command = _qemu(suite, scratch, disks, parameters, counted)
+        _stage(scratch, built, checks)
+        command = _command(suite, scratch, parameters, counted)
         with subprocess.Popen(command, stdin=subprocess.DEVNULL) as machine:
             try:
                 machine.wait(PATIENCE)

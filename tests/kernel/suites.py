@@ -54,13 +54,17 @@ class Suite:
 
     def tree(self) -> Path:
         """Return the folder of this suite, made first (some minutes) if it is not there."""
+        return self.made("kernel", *self.packages, f"linux-source-{self.series}")
+
+    def made(self, kind: str, *packages: str) -> Path:
+        """Return a folder with some of the suite's packages, made first if it is not there."""
         options = (
             "--variant=minbase",
-            f"--include={','.join((*self.packages, f'linux-source-{self.series}'))}",
+            f"--include={','.join(packages)}",
             "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
             '--aptopt=Acquire::Check-Valid-Until "false"',
         )
-        return tree.made(self.name, "kernel", options, *self.sources())
+        return tree.made(self.name, kind, options, *self.sources())
 
     def archive(self) -> Path:
         """Return the archive of the kernel's source, in the tree."""
@@ -102,9 +106,8 @@ def inside(
     folder: Path, out: Path, folders: Mapping[Path, str], script: str, timeout: float
 ) -> subprocess.CompletedProcess[str]:
     """Run a shell script in any tree, as `Suite.inside` does; ``timeout`` is in seconds."""
-    binds = [f"{path}={there}" for path, there in folders.items()]
     return subprocess.run(
-        [RIG, "inside", folder, out, *binds, "--", "sh", "-ec", script],
+        command_inside(folder, out, folders, "sh", "-ec", script),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -112,6 +115,14 @@ def inside(
         timeout=timeout,
         check=False,
     )
+
+
+def command_inside(
+    folder: Path, out: Path, folders: Mapping[Path, str], *command: str
+) -> list[str | Path]:
+    """Return what runs a command in any tree, as `Suite.inside` does."""
+    binds = [f"{path}={there}" for path, there in folders.items()]
+    return [RIG, "inside", folder, out, *binds, "--", *command]
 
 
 #: Whose programs every virtual machine runs: one libfuse, whatever the kernel.

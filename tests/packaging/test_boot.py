@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.kernel import emulator
 from tests.kernel.suites import USERLAND, Suite
 from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import script
@@ -30,14 +31,10 @@ def test_after_boot_all_is_in_force(
 
 def _boot(folder: Path) -> str:
     """Run the machine until it powers off; return what its check said."""
-    command: list[str | Path] = ["setpriv", "--pdeathsig=KILL", "qemu-system-x86_64"]
-    command += ["-accel", "tcg,thread=multi", "-smp", "2", "-cpu", "max", "-m", "1G"]
-    command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
-    command += ["-kernel", folder / "vmlinuz", "-initrd", folder / "initrd"]
-    command += ["-append", "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off"]
-    command += ["-drive", f"file={folder}/disk,format=raw,if=virtio,cache=unsafe"]
-    for name in ("console", "said"):
-        command += ["-serial", f"file:{folder / name}"]
+    options = ["-kernel", "/out/vmlinuz", "-initrd", "/out/initrd"]
+    options += ["-append", "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off"]
+    options += ["-drive", "file=/out/disk,format=raw,if=virtio,cache=unsafe"]
+    command = emulator.machine(folder, *options, serials=("console", "said"))
     subprocess.run(command, stdin=subprocess.DEVNULL, timeout=_PATIENCE, check=True)
     said = (folder / "said").read_text(errors="replace")
     return said or (folder / "console").read_text(errors="replace")[-8000:]

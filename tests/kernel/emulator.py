@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The virtual machines' emulator: QEMU without KVM, which not every host has.
+
+It is that of Debian 13, in a tree of its own. Debian 12's (QEMU 7.2) may run an instruction that
+another processor has replaced by then, for it translates code without the lock of its page; kernels
+that replace their own instructions, all the more as they boot, then end with ``Oops: int3``.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.kernel.suites import USERLAND, command_inside
+
+#: Instead of two processors, one whose clock goes on by a nanosecond an instruction.
+_TIMED = ("-accel", "tcg,thread=multi", "-smp", "2")
+_COUNTED = ("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1")
+
+
+def machine(
+    out: Path,
+    *options: str,
+    serials: Sequence[str],
+    folders: Mapping[Path, str] | None = None,
+    counted: bool = False,
+) -> list[str | Path]:
+    """Return the command that runs a machine; it ends with the machine, and with its parent.
+
+    It sees ``out`` as /out, where each of ``serials`` names the file of a serial line; and each of
+    ``folders``, unchangeable, at its value. ``options`` are QEMU's; ``counted`` makes time in the
+    machine a count of instructions, on one processor instead of two.
+    """
+    command = ["qemu-system-x86_64", *(_COUNTED if counted else _TIMED), "-cpu", "max", "-m", "1G"]
+    command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", *options]
+    for name in serials:
+        command += ["-serial", f"file:/out/{name}"]
+    tree = USERLAND.made("emulator", "qemu-system-x86")
+    return ["setpriv", "--pdeathsig=KILL", *command_inside(tree, out, folders or {}, *command)]
