@@ -2,8 +2,9 @@
 """The virtual machines' emulator: QEMU without KVM, which not every host has.
 
 It is that of Debian 13, in a tree of its own. Debian 12's (QEMU 7.2) may run an instruction that
-another processor has replaced by then, for it translates code without the lock of its page; kernels
-that replace their own instructions, all the more as they boot, then end with ``Oops: int3``.
+another processor has replaced by then, for it translates code without the lock of its page (mended
+in 8.1, QEMU's commit deba78709ae8); kernels, which replace their own instructions, most of all as
+they boot, then end with ``Oops: int3``.
 """
 
 from collections.abc import Mapping, Sequence
