@@ -14,7 +14,14 @@ from pathlib import Path
 
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
-from fusetune.mounts import CONTROLS, FUSETUNEDCTL, control_mounted, points_of, printable
+from fusetune.mounts import (
+    CONTROLS,
+    FUSETUNEDCTL,
+    control_mounted,
+    fstypes,
+    points_of,
+    printable,
+)
 
 DKMS = "var/lib/dkms"
 KEY = f"{DKMS}/mok.pub"
@@ -436,12 +443,36 @@ def unload(
         done = run(command)
         if done.returncode:
             said = _last_line(done)
-            if command[0] == "rmmod":
-                for kind in (kind for kind in kinds if kind.module == command[1] and kind.control):
-                    run(_control_command(host, str(kind.control), mount=True))
-                said += "; a server that has its device open keeps it" if "in use" in said else ""
+            for kind in (kind for kind in kinds if command == ("rmmod", kind.module)):
+                said += _users(host, kind) if "in use" in said else ""
+                if kind.control:
+                    run(_control_command(host, kind.control, mount=True))
             raise FusetuneError(f"{' '.join(command)}: {said}")
     return _after(host, kinds, commands, run)
+
+
+def _users(host: Host, kind: Kind) -> str:
+    """Return, as the end of a sentence, which processes keep a module that has no mount here."""
+    users = []
+    for pid in sorted(filter(str.isdigit, os.listdir(host.path("proc"))), key=int):
+        with suppress(OSError, FusetuneError):  # it ended, or it is not ours to look at
+            if _uses(host, kind, pid):
+                users.append(f"{printable(host.read(f'proc/{pid}/comm'))} (PID {pid})")
+    if not users:
+        return ""
+    more = f" and {len(users) - 3} more" if len(users) > 3 else ""
+    return (
+        f"; kept by {', '.join(users[:3])}{more}, by an open device or in a mount namespace of "
+        "their own: end these first"
+    )
+
+
+def _uses(host: Host, kind: Kind, pid: str) -> bool:
+    fds = host.path(f"proc/{pid}/fd")
+    if any(os.readlink(f"{fds}/{fd}") == f"/dev/{kind.module}" for fd in os.listdir(fds)):
+        return True
+    control = CONTROLS[kind.control] if kind.control else None
+    return any(each == control or kind.types.fullmatch(each) for each in fstypes(host, pid))
 
 
 def _check_unused(host: Host, kind: Kind) -> None:

@@ -115,13 +115,21 @@ def _parse(line: bytes) -> _Line | None:
     )
 
 
-def _mountinfo(host: Host) -> list[_Line]:
-    """Return every mount of this mount namespace; of a stack, the topmost comes last."""
+def _mountinfo(host: Host, pid: str = "self") -> list[_Line]:
+    """Return every mount of a process's mount namespace; of a stack, the topmost comes last."""
     try:
-        with open(host.path("proc/self/mountinfo"), "rb") as stream:
+        with open(host.path(f"proc/{pid}/mountinfo"), "rb") as stream:
             return [line for line in map(_parse, stream.read().split(b"\n")) if line]
     except OSError as error:
-        raise FusetuneError(f"cannot read /proc/self/mountinfo: {reason(error)}") from error
+        raise FusetuneError(f"cannot read /proc/{pid}/mountinfo: {reason(error)}") from error
+
+
+def fstypes(host: Host, pid: str) -> set[str]:
+    """Return the types of all file systems that are mounted where a process is.
+
+    Raises FusetuneError where that cannot be read.
+    """
+    return {line.fstype for line in _mountinfo(host, pid)}
 
 
 def _option_number(options: Sequence[str], name: str) -> int:

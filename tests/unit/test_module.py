@@ -348,13 +348,31 @@ def test_unload_counts_mounts_elsewhere(ready: Tree) -> None:
         module.unload(ready.host, FUSETUNED, run=Programs())
 
 
-def test_a_device_in_use_leaves_all_as_it_was(ready: Tree) -> None:
+def test_a_module_in_use_leaves_all_as_it_was(ready: Tree) -> None:
+    """And who keeps it is named: by its device, or by mounts elsewhere."""
     in_kernel(ready)
+    for pid in range(20, 25):
+        ready.write(f"proc/{pid}/comm", f"name{pid}\n")
+        ready.write(f"proc/{pid}/mountinfo", "21 1 0:21 / / rw - tmpfs tmpfs rw\n")
+        (ready.root / f"proc/{pid}/fd").mkdir()
+    ready.write("proc/19/comm", "ended\n")
+    (ready.root / "proc/20/fd/3").symlink_to("/dev/fusetuned")
+    (ready.root / "proc/21/fd/3").symlink_to("/dev/fuse")
+    for pid, fstype in ((22, "fusetunedctl"), (23, "fusetuned.sshfs"), (24, "fuse.sshfs")):
+        line = f"22 21 0:22 / /mnt rw,relatime - {fstype} x rw\n"
+        ready.write(f"proc/{pid}/mountinfo", line)
     (ready.root / "sys/fs/fusetuned/connections").mkdir(parents=True)
     run = Programs(rmmod=(1, "rmmod: ERROR: Module fusetuned is in use\n"))
-    with pytest.raises(FusetuneError, match="in use; a server that has its device open keeps it"):
+    named = "in use; kept by name20 (PID 20), name22 (PID 22), name23 (PID 23), by an open device"
+    with pytest.raises(FusetuneError, match=re.escape(named)):
         module.unload(ready.host, FUSETUNED, run=run)
     assert [words[0] for words in run.ran] == ["umount", "rmmod", "mount"]
+    for pid in (25, 26):
+        ready.write(f"proc/{pid}/comm", f"name{pid}\n")
+        (ready.root / f"proc/{pid}/fd").mkdir()
+        (ready.root / f"proc/{pid}/fd/0").symlink_to("/dev/fusetuned")
+    with pytest.raises(FusetuneError, match=r"name23 \(PID 23\) and 2 more, by an open device"):
+        module.unload(ready.host, FUSETUNED, run=run)
 
 
 def test_unload_of_nothing(host_tree: Tree) -> None:

@@ -88,6 +88,12 @@ def torn_by(writers: int, size: int, *more: str, threshold: int | None = None) -
         return sum(map(torn, files))
 
 
+def torn_where_they_meet(writers: int, size: int, threshold: int | None = None) -> int:
+    """Return `torn_by`, up to 5 times again while it is 0: writers may come one after another."""
+    rounds = (torn_by(writers, size, threshold=threshold) for _ in range(6))
+    return next(filter(None, rounds), 0)
+
+
 def check_f2fs_keeps_a_writes_blocks_together() -> list[tuple[int, int, int]]:
     """However many write at once; the kernel's own f2fs scatters them.
 
@@ -98,7 +104,7 @@ def check_f2fs_keeps_a_writes_blocks_together() -> list[tuple[int, int, int]]:
         load("tuned")
         tuned = torn_by(writers, size, "--verify=crc32c")
         load("stock")
-        stock = torn_by(writers, size)
+        stock = torn_where_they_meet(writers, size)
         assert tuned == 0
         assert stock > 0
         counted.append((writers, stock, tuned))
@@ -118,8 +124,8 @@ def check_f2fs_threshold() -> None:
             expect_errno(with_errno, partial(THRESHOLD.write_text, text))
             assert THRESHOLD.read_text() == "64\n"
     assert torn_by(4, 16 << 20, threshold=WRITE // 4096) == 0
-    assert torn_by(4, 16 << 20, threshold=WRITE // 4096 + 1) > 0
-    assert torn_by(4, 16 << 20, threshold=0) > 0
+    assert torn_where_they_meet(4, 16 << 20, threshold=WRITE // 4096 + 1) > 0
+    assert torn_where_they_meet(4, 16 << 20, threshold=0) > 0
 
 
 def check_f2fs_data() -> None:

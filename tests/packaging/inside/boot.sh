@@ -14,6 +14,16 @@ value() {
 	cat "/sys/class/bdi/$(mountpoint -d "$1")/$2"
 }
 
+# The service is at work as mounts appear.
+verified() {
+	for second in $(seq 60); do
+		fusetune verify >/dev/null && break
+		sleep 1
+	done
+	echo "verified after ${second} s"
+	fusetune verify
+}
+
 systemctl --failed --no-legend
 [ -z "$(systemctl --failed --no-legend)" ]
 [ -e /sys/module/fusetuned ]
@@ -22,13 +32,7 @@ grep ' /tuned fusetuned' /proc/mounts
 mountpoint /sys/fs/fusetuned/connections
 connection=/sys/fs/fusetuned/connections/$(mountpoint -d /tuned | cut -d: -f2)
 [ "$(cat "$connection/max_pages")" = 512 ]
-# The service is at work as mounts appear.
-for second in $(seq 60); do
-	fusetune verify >/dev/null && break
-	sleep 1
-done
-echo "verified after ${second} s"
-fusetune verify
+verified
 [ "$(value /stock read_ahead_kb)" = 512 ]
 [ "$(value /stock max_ratio)" = 7 ]
 [ "$(value /tuned read_ahead_kb)" = 2048 ]
@@ -37,5 +41,18 @@ systemctl is-enabled fusetune-verify.timer
 
 umount /tuned
 sh -x /usr/local/lib/debian-tests/module
+
+# What the module mounts when it is loaded again is seen by the service that has run since before.
+service=$(systemctl show -P MainPID fusetune.service)
+fusetune module load
+mount /tuned
+verified
+[ "$service" -gt 0 ]
+[ "$(systemctl show -P MainPID fusetune.service)" = "$service" ]
+nsenter --mount --target "$service" sh -exc "
+	[ -w /sys/class/bdi/$(mountpoint -d /tuned)/read_ahead_kb ]
+	[ ! -w /sys/power/state ]
+	[ ! -w /sys/module/fuse/parameters/max_user_bgreq ]
+"
 echo passed
 systemctl --no-block poweroff

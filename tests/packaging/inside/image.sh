@@ -31,6 +31,7 @@ max_ratio = 7
 [[mount]]
 path = "/tuned"
 read_ahead_kb = 2048
+max_background = 64
 MOUNTS
 cp -r /inside/boot.sh /debian-tests /usr/local/lib/
 cat >/etc/systemd/system/check.service <<'UNIT'
