@@ -10,7 +10,7 @@ from pathlib import Path
 import tomlkit
 
 from tests.kernel.machine import build, run
-from tests.kernel.suites import DKMS, USERLAND
+from tests.kernel.suites import USERLAND, copy_of_dkms
 
 #: Samples of a machine: by opcode, for each round, instructions a call with and without.
 Samples = dict[str, list[tuple[float, float]]]
@@ -18,8 +18,9 @@ _MODULE = "fusetuned"
 _HOOKS = "statistics.cocci"
 
 
-def _without_hooks(ours: Path) -> None:
-    """Leave out the hooks of statistics in a copy of our folder."""
+def leave_out_hooks(dkms: Path) -> None:
+    """Leave out the hooks of statistics in a copy of dkms/."""
+    ours = dkms / _MODULE
     rules = ours / "rules.toml"
     document = tomlkit.parse(rules.read_text()).unwrap()
     script = (ours / "rules" / _HOOKS).read_text()
@@ -29,12 +30,17 @@ def _without_hooks(ours: Path) -> None:
     rules.write_text(tomlkit.dumps(document))
 
 
-def _made(dkms: Path, folder: Path) -> Path:
-    """Build the module from a copy of dkms/, and return what a machine needs of it."""
+def imported(dkms: Path, folder: Path) -> Path:
+    """Make the module's source by a copy of dkms/, and return its folder, in ``folder``."""
     command: list[str | Path] = [sys.executable, dkms / "import.py", _MODULE, folder / "module"]
     command.append(USERLAND.source())
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=300)
-    build(USERLAND, (folder / "module",), folder / "built")
+    return folder / "module"
+
+
+def _made(dkms: Path, folder: Path) -> Path:
+    """Build the module from a copy of dkms/, and return what a machine needs of it."""
+    build(USERLAND, (imported(dkms, folder),), folder / "built")
     return folder / "built"
 
 
@@ -42,9 +48,9 @@ def instructions() -> Samples:
     """Return what a machine with both modules counted; raises RuntimeError with its console."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        dkms = shutil.copytree(DKMS, scratch / "dkms")
+        dkms = copy_of_dkms(scratch / "copy")
         built = _made(dkms, scratch / "with")
-        _without_hooks(dkms / _MODULE)
+        leave_out_hooks(dkms)
         without = next((_made(dkms, scratch / "other") / "lib").rglob("fusetuned.ko*"))
         (built / "without").mkdir()
         shutil.copy(without, built / "without")

@@ -130,6 +130,14 @@ USERLAND = Suite("trixie", "6.12", (*_PACKAGES, *_PROGRAMS))
 SUITES = (Suite("bookworm", "6.1"), USERLAND, Suite("sid", "7.2"))
 
 
+def copy_of_dkms(folder: Path) -> Path:
+    """Return a copy of dkms/, made in a new folder beside what import.py reads the version from."""
+    version = Path("fusetune", "__init__.py")
+    (folder / version).parent.mkdir(parents=True)
+    shutil.copy(CHECKOUT / version, folder / version)
+    return shutil.copytree(DKMS, folder / "dkms")
+
+
 def import_module(name: str, output: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
     """Run import.py for one of our modules and return its end."""
     return subprocess.run(

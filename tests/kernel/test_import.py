@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import pytest
 import tomlkit
 
 from fusetune import __version__
+from tests.bench import cost
 from tests.kernel.machine import package
-from tests.kernel.suites import DKMS, MODULES, SUITES, Suite, rules
-from tests.native.mirror import CHECKOUT
+from tests.kernel.suites import DKMS, MODULES, SUITES, Suite, copy_of_dkms, rules
 
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
 _EACH = pytest.mark.parametrize("name", MODULES)
@@ -37,12 +38,8 @@ def import_with(
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Path:
-    """A copy of dkms/, to be broken, with what it reads beside it."""
-    shutil.copytree(DKMS, tmp_path / "ours" / "dkms")
-    version = Path("fusetune", "__init__.py")
-    (tmp_path / "ours" / version.parent).mkdir()
-    shutil.copy(CHECKOUT / version, tmp_path / "ours" / version)
-    return tmp_path / "ours" / "dkms"
+    """A copy of dkms/, to be broken."""
+    return copy_of_dkms(tmp_path / "ours")
 
 
 def refused(ours: Path, tmp_path: Path, source: Path, name: str = "fusetuned") -> str:
@@ -54,6 +51,18 @@ def refused(ours: Path, tmp_path: Path, source: Path, name: str = "fusetuned") -
     assert done.stderr.startswith("import.py: ")
     assert done.stderr.count("\n") == 1
     return done.stderr
+
+
+def test_hooks_of_statistics_may_be_left_out(ours: Path, tmp_path: Path) -> None:
+    """What they cost is counted beside a module without them."""
+
+    def ended_in() -> bool:
+        module = cost.imported(ours, Path(tempfile.mkdtemp(dir=tmp_path)))
+        return any("tuned_request_end(" in path.read_text() for path in module.rglob("dev.c"))
+
+    assert ended_in()
+    cost.leave_out_hooks(ours)
+    assert not ended_in()
 
 
 @_EACH
