@@ -22,6 +22,7 @@ from fusetune.mounts import (
     points_of,
     printable,
 )
+from fusetune.servers import open_devices
 
 DKMS = "var/lib/dkms"
 KEY = f"{DKMS}/mok.pub"
@@ -468,8 +469,7 @@ def _users(host: Host, kind: Kind) -> str:
 
 
 def _uses(host: Host, kind: Kind, pid: str) -> bool:
-    fds = host.path(f"proc/{pid}/fd")
-    if any(os.readlink(f"{fds}/{fd}") == f"/dev/{kind.module}" for fd in os.listdir(fds)):
+    if any(name == kind.module for _, name in open_devices(host, pid)):
         return True
     control = CONTROLS[kind.control] if kind.control else None
     return any(each == control or kind.types.fullmatch(each) for each in fstypes(host, pid))

@@ -63,10 +63,21 @@ class Servers:
 def device_connections(host: Host, pid: str) -> Iterator[str | None]:
     """Yield, for each /dev/fuse that the process has open, its connection, None if not told."""
     try:
-        for fd in os.listdir(host.path(f"proc/{pid}/fd")):
-            if os.path.basename(os.readlink(host.path(f"proc/{pid}/fd/{fd}"))) in _DEVICES:
-                lines = host.read(f"proc/{pid}/fdinfo/{fd}").splitlines()
-                fields = dict(line.split(":", 1) for line in lines if ":" in line)
-                yield fields.get("fuse_connection", "").strip() or None
+        for fd, _ in open_devices(host, pid):
+            lines = host.read(f"proc/{pid}/fdinfo/{fd}").splitlines()
+            fields = dict(line.split(":", 1) for line in lines if ":" in line)
+            yield fields.get("fuse_connection", "").strip() or None
     except OSError:
         return  # as above
+
+
+def open_devices(host: Host, pid: str) -> Iterator[tuple[str, str]]:
+    """Yield descriptor and name, "fuse" or "fusetuned", of each device that a process has open.
+
+    Raises OSError where the process ended, or is not ours to look at.
+    """
+    for fd in os.listdir(host.path(f"proc/{pid}/fd")):
+        # By name alone: where another mount namespace has its /dev is not told.
+        name = os.path.basename(os.readlink(host.path(f"proc/{pid}/fd/{fd}")))
+        if name in _DEVICES:
+            yield fd, name

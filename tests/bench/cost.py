@@ -2,15 +2,13 @@
 """Instructions that the tuned module's statistics add to a request, counted by an emulator."""
 
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import tomlkit
 
 from tests.kernel.machine import build, run
-from tests.kernel.suites import USERLAND, copy_of_dkms
+from tests.kernel.suites import USERLAND, copy_of_dkms, import_module
 
 #: Samples of a machine: by opcode, for each round, instructions a call with and without.
 Samples = dict[str, list[tuple[float, float]]]
@@ -31,10 +29,13 @@ def leave_out_hooks(dkms: Path) -> None:
 
 
 def imported(dkms: Path, folder: Path) -> Path:
-    """Make the module's source by a copy of dkms/, and return its folder, in ``folder``."""
-    command: list[str | Path] = [sys.executable, dkms / "import.py", _MODULE, folder / "module"]
-    command.append(USERLAND.source())
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=300)
+    """Make the module's source by a copy of dkms/, and return its folder, in ``folder``.
+
+    Raises RuntimeError with what import.py said.
+    """
+    done = import_module(_MODULE, folder / "module", USERLAND.source(), dkms=dkms)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
     return folder / "module"
 
 

@@ -138,10 +138,12 @@ def copy_of_dkms(folder: Path) -> Path:
     return shutil.copytree(DKMS, folder / "dkms")
 
 
-def import_module(name: str, output: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
-    """Run import.py for one of our modules and return its end."""
+def import_module(
+    name: str, output: Path, *sources: Path, dkms: Path = DKMS
+) -> subprocess.CompletedProcess[str]:
+    """Run import.py of a dkms/ for one of our modules and return its end."""
     return subprocess.run(
-        [sys.executable, DKMS / "import.py", name, output, *sources],
+        [sys.executable, dkms / "import.py", name, output, *sources],
         capture_output=True,
         text=True,
         timeout=300,

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +55,13 @@ def refused(ours: Path, tmp_path: Path, source: Path, name: str = "fusetuned") -
 def test_hooks_of_statistics_may_be_left_out(ours: Path, tmp_path: Path) -> None:
     """What they cost is counted beside a module without them."""
 
-    def ended_in() -> bool:
-        module = cost.imported(ours, Path(tempfile.mkdtemp(dir=tmp_path)))
+    def ended_in(folder: Path) -> bool:
+        module = cost.imported(ours, folder)
         return any("tuned_request_end(" in path.read_text() for path in module.rglob("dev.c"))
 
-    assert ended_in()
+    assert ended_in(tmp_path / "with")
     cost.leave_out_hooks(ours)
-    assert not ended_in()
+    assert not ended_in(tmp_path / "without")
 
 
 @_EACH

@@ -367,10 +367,10 @@ def test_a_module_in_use_leaves_all_as_it_was(ready: Tree) -> None:
     with pytest.raises(FusetuneError, match=re.escape(named)):
         module.unload(ready.host, FUSETUNED, run=run)
     assert [words[0] for words in run.ran] == ["umount", "rmmod", "mount"]
-    for pid in (25, 26):
+    for pid, device in ((25, "/dev/fusetuned"), (26, "/fusetuned")):  # as of a container's /dev
         ready.write(f"proc/{pid}/comm", f"name{pid}\n")
         (ready.root / f"proc/{pid}/fd").mkdir()
-        (ready.root / f"proc/{pid}/fd/0").symlink_to("/dev/fusetuned")
+        (ready.root / f"proc/{pid}/fd/0").symlink_to(device)
     with pytest.raises(FusetuneError, match=r"name23 \(PID 23\) and 2 more, by an open device"):
         module.unload(ready.host, FUSETUNED, run=run)
 
