@@ -37,6 +37,7 @@ _LONG = {
     "check_pages_a_request_by_parameter",
     "check_max_pages_in_a_user_namespace",
     "check_statistics_go_with_their_connection",
+    "check_statistics_agree_while_requests_end",
 }
 WATCHED_CHECKS = (
     *(

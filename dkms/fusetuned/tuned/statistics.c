@@ -89,6 +89,10 @@ static_assert(ARRAY_SIZE(opcodes) == OTHER);
 /* Powers of two of a microsecond: below 1, below 2, below 4 ...; the last has the rest. */
 #define BUCKETS 24
 
+/*
+ * What has a reply counts in its bucket alone, so that count and histogram
+ * agree whenever they are read; a CPU's own count is of what has none.
+ */
 struct tuned_counters {
 	u64 count;
 	u64 errors;
@@ -144,14 +148,13 @@ void tuned_request_end(struct fuse_req *req)
 		return;
 	to = counters(fc, req->in.h.opcode);
 	time = ktime_get_ns() - req->tuned_begin;
-	this_cpu_inc(to->count);
+	this_cpu_inc(to->latency[min(fls64(div_u64(time, NSEC_PER_USEC)), BUCKETS - 1)]);
 	this_cpu_add(to->sent, req->in.h.len - sizeof(req->in.h));
 	if (req->out.h.error)
 		this_cpu_inc(to->errors);
 	else if (req->out.h.len > sizeof(req->out.h))
 		this_cpu_add(to->received, req->out.h.len - sizeof(req->out.h));
 	this_cpu_add(to->time, time);
-	this_cpu_inc(to->latency[min(fls64(div_u64(time, NSEC_PER_USEC)), BUCKETS - 1)]);
 }
 
 void tuned_uring_reply(struct fuse_req *req, u32 size)
@@ -187,8 +190,12 @@ static struct tuned_counters sum(struct fuse_conn *fc, unsigned int slot)
 		all.sent += READ_ONCE(one->sent);
 		all.received += READ_ONCE(one->received);
 		all.time += READ_ONCE(one->time);
-		for (bucket = 0; bucket < BUCKETS; bucket++)
-			all.latency[bucket] += READ_ONCE(one->latency[bucket]);
+		for (bucket = 0; bucket < BUCKETS; bucket++) {
+			u64 ended = READ_ONCE(one->latency[bucket]);
+
+			all.latency[bucket] += ended;
+			all.count += ended;
+		}
 	}
 	return all;
 }

@@ -5,7 +5,9 @@ import errno
 import os
 import signal
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 from tests.kernel.guest.rig import (
     CONTROL,
     PAGE,
+    count,
     expect_errno,
     fresh_source,
     load,
@@ -176,6 +179,23 @@ def check_statistics_agree_with_the_server() -> None:
             assert made.received == 128 * made.count == 128 * 8
             # struct fuse_mkdir_in, and the folder's name as a string.
             assert made.sent == (8 + 2) * 8
+
+
+def check_statistics_agree_while_requests_end() -> None:
+    """Whenever it is read, the buckets add up to the count (`parse` asks it of each line)."""
+    load()
+    fresh_source()
+    with tuned("timeout=0") as mirror, ExitStack() as asking:
+        for _ in range(2):
+            ask = (sys.executable, "-c", f"import os\nwhile True: os.stat('{mirror.mountpoint}')")
+            asking.callback(asking.enter_context(subprocess.Popen(ask)).kill)
+        wait_for(lambda: count(mirror, "GETATTR") > 100, "requests")
+        with _file(mirror).open("rb") as file:
+            # As fast as it can be: few of the readings meet the end of a request.
+            texts = dict.fromkeys(os.pread(file.fileno(), 2 * PAGE, 0) for _ in range(100_000))
+        counts = [parse(text.decode())["GETATTR"].count for text in texts]
+        assert len(counts) > 100, "requests did not go on"
+        assert counts == sorted(counts)
 
 
 def check_statistics_of_time() -> None:
