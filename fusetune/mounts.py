@@ -193,8 +193,10 @@ def _super_blocks(host: Host, lines: Iterable[_Line]) -> list[Mount]:
 
 def control_mounted(host: Host, control: str) -> bool:
     """Whether the control file system is mounted on its place, one of `CONTROLS`."""
-    folder = host.path(control)
-    return os.path.isdir(folder) and os.stat(folder).st_dev != os.stat(host.path("sys")).st_dev
+    try:
+        return os.stat(host.path(control)).st_dev != os.stat(host.path("sys")).st_dev
+    except FileNotFoundError:  # its module is not loaded
+        return False
 
 
 def mount_control(host: Host, control: str) -> bool:
@@ -311,7 +313,8 @@ def waiting(host: Host, mount: Mount) -> int:
     if mount.connection is None:
         return 0
     try:
-        return int(host.read(f"{mount.control}/{mount.connection}/waiting"))
+        # Empty where the connection goes after the file was opened (fs/fuse/control.c).
+        return int(host.read(f"{mount.control}/{mount.connection}/waiting") or 0)
     except OSError:
         return 0
 

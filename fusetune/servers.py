@@ -77,7 +77,10 @@ def open_devices(host: Host, pid: str) -> Iterator[tuple[str, str]]:
     Raises OSError where the process ended, or is not ours to look at.
     """
     for fd in os.listdir(host.path(f"proc/{pid}/fd")):
-        # By name alone: where another mount namespace has its /dev is not told.
-        name = os.path.basename(os.readlink(host.path(f"proc/{pid}/fd/{fd}")))
+        try:
+            # By name alone: where another mount namespace has its /dev is not told.
+            name = os.path.basename(os.readlink(host.path(f"proc/{pid}/fd/{fd}")))
+        except FileNotFoundError:
+            continue  # closed since it was listed
         if name in _DEVICES:
             yield fd, name

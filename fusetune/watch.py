@@ -179,8 +179,10 @@ class Watch:
 
     def _seconds_to_wait(self) -> float:
         now = time.monotonic()
+        # It is not idle, however long ago it last set something, while a mount is due.
         ends = [due.at - now for due in self._due.values()]
-        ends.append(self._active + self._idle_seconds - now)
+        if not ends:
+            ends.append(self._active + self._idle_seconds - now)
         if limit := os.environ.get("WATCHDOG_USEC"):
             ends.append(int(limit) / 2e6)
         return min(*ends, 3600.0)

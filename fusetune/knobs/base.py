@@ -139,6 +139,9 @@ class Knob:
             if error.errno == errno.EAGAIN:
                 raise Absent("the server has not answered INIT yet") from error
             raise FusetuneError(f"cannot read /{location}: {reason(error)}") from error
+        # A connection that went after its file was opened (fs/fuse/control.c).
+        if not text and "{connection}" in self.file:
+            raise Absent("it was unmounted")
         for number, word in (self.words or {}).items():
             if text == word:
                 return number

@@ -79,13 +79,14 @@ class Suite:
         wanted = ("*/Makefile", *sorted(f"*/{path}" for path in paths))
         made_by = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:12]
         folder = self.tree().with_name(f"{self.tree().name}.{made_by}.source")
-        if not folder.exists():
-            new = folder.with_suffix(".new")
-            shutil.rmtree(new, ignore_errors=True)
-            new.mkdir()
-            how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
-            subprocess.run(["tar", "-C", new, "-xf", self.archive(), *how, *wanted], check=True)
-            new.rename(folder)
+        with tree.locked(folder):
+            if not folder.exists():
+                new = folder.with_suffix(".new")
+                shutil.rmtree(new, ignore_errors=True)
+                new.mkdir()
+                how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
+                subprocess.run(["tar", "-C", new, "-xf", self.archive(), *how, *wanted], check=True)
+                new.rename(folder)
         return folder
 
     def kernel(self) -> str:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The Debian suites whose libfuse3 is supported, each as a tree with its sources and compiler."""
 
-import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -29,10 +28,10 @@ _HOOKS = (
 
 @dataclass(frozen=True)
 class Suite:
-    """A Debian suite and the libfuse3 it ships."""
+    """A Debian suite and the series of the libfuse3 it ships."""
 
     name: str
-    version: str
+    series: str
 
     def tree(self) -> Path:
         """Return the folder of this suite, made first (minutes) if it is not there."""
@@ -48,17 +47,18 @@ class Suite:
 
     def source(self) -> Path:
         """Return the distribution's source of libfuse3, its patches applied, in the tree."""
-        return self.tree() / "usr" / "src" / f"fuse3-{self.version}"
+        (folder,) = (self.tree() / "usr" / "src").glob(f"fuse3-{self.series}.*")
+        return folder
 
     def inside(self, out: Path, script: str) -> subprocess.CompletedProcess[str]:
         """Run a shell script as root in the tree, which stays as it is, and return its end.
 
         ``out`` is /out there, the checkout /checkout, unchangeable.
         """
-        return inside(self.tree(), out, {CHECKOUT: "/checkout"}, script, 600)
+        return inside(self.tree(), out, {CHECKOUT: "/checkout"}, script, 3600)
 
 
-SUITES = (Suite("bookworm", "3.14.0"), Suite("trixie", "3.17.2"), Suite("sid", "3.18.3"))
+SUITES = (Suite("bookworm", "3.14"), Suite("trixie", "3.17"), Suite("sid", "3.18"))
 
 
 def import_library(output: Path, source: Path) -> subprocess.CompletedProcess[str]:
@@ -101,10 +101,9 @@ def library(name: str) -> Path:
     made_from = hashlib.sha256()
     for path in sorted(files):
         made_from.update(path.read_bytes())
-    tree = suite.tree()
-    kept = tree.with_name(f"{tree.name}-{made_from.hexdigest()[:12]}.library")
-    with tree.with_name(f"{tree.name}.library.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    made = suite.tree()
+    kept = made.with_name(f"{made.name}-{made_from.hexdigest()[:12]}.library")
+    with tree.locked(kept):
         if not kept.exists():
             with tempfile.TemporaryDirectory(prefix="libfuse-") as scratch:
                 build(suite, Path(scratch), "no")

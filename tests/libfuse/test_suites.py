@@ -13,7 +13,7 @@ import pytest
 
 from tests.libfuse.suites import IMPORT, SUITES, Suite, build
 
-_EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.version)
+_EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
 
 
 _INSIDE = """

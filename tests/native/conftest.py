@@ -289,7 +289,7 @@ def nothing_left_behind(own_namespace: None) -> Iterator[None]:
     mounts, processes = _mounts(), _processes()
     values, files = _host_values(), _own_files()
     yield
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 20
     # What was told to end may take a moment to do so.
     while (late := _processes().keys() - processes.keys()) and time.monotonic() < deadline:
         time.sleep(0.01)

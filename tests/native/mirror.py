@@ -16,9 +16,11 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parents[2]
 BINARY = CHECKOUT / "build" / "mirrorfs"
 MOUNTINFO = Path("/proc/self/mountinfo")
+#: The control file systems of the kernel's FUSE and of the tuned module.
+_CONTROL = (Path("/sys/fs/fuse/connections"), Path("/sys/fs/fusetuned/connections"))
 
 #: Seconds that any one wait may take.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout: float = PATIENCE) -> None:
@@ -69,7 +71,7 @@ class Mirror:
     ENOTCONN instead of waiting for ever.
     """
 
-    lifetime = 120.0
+    lifetime = 300.0
 
     def __init__(
         self, source: Path, mountpoint: Path, *options: str, binary: Path | None = None
@@ -110,8 +112,13 @@ class Mirror:
             raise RuntimeError(f"mirrorfs ended with {self.process.returncode}: {self.log()}")
         if not self.bdi:
             self.bdi = mounted_at(self.mountpoint) or ""
-        # Until INIT is answered, what the kernel will send is not settled.
-        return bool(self.bdi) and self._counters.exists() and bool(self.counters()["init"])
+        if not (self.bdi and self._counters.exists() and self.counters()["init"]):
+            return False
+        # Until INIT is answered, what the kernel will send is not settled; and the server counts
+        # it before it sends the answer.
+        connection = self.bdi.partition(":")[2]
+        files = (root / connection / "waiting" for root in _CONTROL)
+        return not any(file.exists() and file.read_text().strip() != "0" for file in files)
 
     def log(self) -> str:
         """What the server wrote to stderr so far."""

@@ -415,23 +415,28 @@ def churn(root: Path, workers: int, rounds: int) -> None:
         left.unlink()
 
 
+def _links(descriptors: Path) -> list[str]:
+    """Return what a process has open, of the files in its /proc/PID/fd."""
+    found = []
+    for link in descriptors.iterdir():
+        with suppress(FileNotFoundError):  # closed since it was listed
+            found.append(os.readlink(link))
+    return found
+
+
 def test_forgotten_inodes_are_let_go(mount: Mount) -> None:
     """Each inode holds a descriptor, so a wrong lookup count shows as one that stays."""
     mirror = mount("timeout=60")
     descriptors = Path(f"/proc/{mirror.process.pid}/fd")
 
     def held() -> int:
-        count = 0
-        for link in descriptors.iterdir():
-            with suppress(FileNotFoundError):  # closed since it was listed
-                count += os.readlink(link).startswith(f"{mirror.source}/")
-        return count
+        return sum(link.startswith(f"{mirror.source}/") for link in _links(descriptors))
 
     for number in range(200):
         (mirror.mountpoint / f"file-{number}").touch()
         os.link(mirror.mountpoint / f"file-{number}", mirror.mountpoint / f"link-{number}")
     assert len([entry.stat() for entry in os.scandir(mirror.mountpoint)]) == 400
-    assert held() == 200
+    wait_for(lambda: held() == 200, "the last file to be released")
     churn(mirror.mountpoint, workers=4, rounds=20)
     for path in mirror.mountpoint.iterdir():
         path.unlink()
@@ -543,6 +548,13 @@ def test_reset_sets_all_to_zero(mount: Mount) -> None:
     write_all(mirror.mountpoint / "gone", b"x")
     (mirror.mountpoint / "gone").unlink()
     assert set(mirror.counters()["write_files"]) == {"kept", "gone"}
+
+    def at_rest() -> bool:
+        counted = mirror.counters()
+        asked = [counted["ops"][name]["count"] for name in ("RELEASE", "FORGET")]
+        return asked == [2, 1] and counted["all"]["in_flight"] == 0
+
+    wait_for(at_rest, "what nobody waits for")
     mirror.reset_counters()
     counted = mirror.counters()
     assert counted["resets"] == 1
@@ -561,7 +573,12 @@ def test_files_are_counted_by_path(mount: Mount) -> None:
     for _ in range(3):  # three files of one name after another
         write_all(mirror.mountpoint / "again", b"1234", b"5")
         (mirror.mountpoint / "again").unlink()
-    wait_for(lambda: mirror.counters()["ops"]["FORGET"]["count"] >= 3, "FORGET of the removed")
+
+    def is_forgotten() -> bool:
+        held = _links(Path(f"/proc/{mirror.process.pid}/fd"))
+        return f"{mirror.source}/again (deleted)" not in held
+
+    wait_for(is_forgotten, "FORGET of the removed")
     files = mirror.counters()["write_files"]
     assert {os.fsencode(path) for path in files} == {os.fsencode(strange), b"after", b"again"}
     assert files["again"] == {
@@ -578,11 +595,14 @@ def test_readers_see_whole_documents(source: Path, mountpoint: Path, tmp_path: P
     with serving(mountpoint, "-o", f"counters={path}", source) as server:
         wait_for(lambda: path.read_text() != "left over", "the first document")
         seen = []
-        for _ in range(300):
+
+        def read() -> bool:
             server.send_signal(signal.SIGUSR1)
             seen.append(json.loads(path.read_bytes())["sequence"])
+            return len(seen) >= 300 and seen[-1] > seen[0]
+
+        wait_for(read, "a later document")
         assert seen == sorted(seen)
-        assert seen[-1] > seen[0]
     last = json.loads(path.read_bytes())
     assert (last["final"], last["sequence"] > seen[-1]) == (True, True)
     assert [entry.name for entry in tmp_path.glob("counters*")] == ["counters.json"]
@@ -621,7 +641,7 @@ def test_served_limits_what_is_served_at_once(mount: Mount, source: Path) -> Non
 
 def test_unlimited_service_serves_all_at_once(mount: Mount, source: Path) -> None:
     (source / "file").write_bytes(b"x" * MIB)
-    mirror = mount("read_delay=300ms", "max_background=64")
+    mirror = mount("read_delay=2s", "max_background=64")
     in_parallel(16, lambda index: direct_io(mirror.mountpoint / "file", 4096, index * 4096))
     counted = mirror.counters()
     assert counted["ops"]["READ"]["most_in_flight"] == 16

@@ -63,7 +63,7 @@ boot() {
 	rm -rf "$scratch" "$installed"
 	# The last processes are gone from them shortly after they are killed. nspawn makes the same
 	# groups in systemd's own hierarchy of version 1, where there is one.
-	for _ in $(seq 100); do
+	for _ in $(seq 500); do
 		! find /sys/fs/cgroup -depth -type d -path "*/${scratch##*/}*" -exec rmdir {} + || break
 		sleep 0.02
 	done 2>/dev/null

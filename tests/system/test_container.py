@@ -22,7 +22,9 @@ _VALUES = ("fs/file-max", "fs/nr_open", "fs/pipe-max-size", "fs/fuse/max_pages_l
 
 def _traces() -> list[str]:
     """Return what containers leave if they are not cleaned up, and the values they change."""
-    found = sorted(Path("/sys/fs/cgroup").rglob("fusetune-rig.*"))
+    # Not by rglob: it fails where a group goes meanwhile.
+    groups = (Path(folder) for folder, _, _ in os.walk("/sys/fs/cgroup"))
+    found = sorted(group for group in groups if group.name.startswith("fusetune-rig."))
     found += sorted(Path(tempfile.gettempdir()).glob("fusetune-*"))
     files = [file for file in map(Path("/proc/sys").joinpath, _VALUES) if file.exists()]
     return [str(path) for path in found] + [file.read_text() for file in files]

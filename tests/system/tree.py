@@ -6,7 +6,8 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.native.mirror import CHECKOUT
@@ -53,6 +54,14 @@ def cache(kind: str) -> Path:
     return folder
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep others, of this process or not, from making what is kept at ``folder`` meanwhile."""
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def made(suite: str, kind: str, options: Sequence[str], *sources: str) -> Path:
     """Return the folder of a Debian ``suite``, made first (minutes) if it is not there.
 
@@ -63,8 +72,7 @@ def made(suite: str, kind: str, options: Sequence[str], *sources: str) -> Path:
     made_from = hashlib.sha256("\n".join(options).encode()).hexdigest()[:12]
     folder = kept / f"{suite}-{kind}-{made_from}"
     new = kept / f"{folder.name}.new"
-    with (kept / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder):
         if not folder.exists():
             shutil.rmtree(new, ignore_errors=True)
             command = ["mmdebstrap", "--quiet", *options, suite, str(new), *sources]

@@ -330,6 +330,19 @@ def served_by(tree: Tree, program: str, mount: Mount) -> bool:
     return bool(ours.expected(mount))
 
 
+def test_a_server_that_closes_a_file_meanwhile(
+    tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process(tree, 10, "one", "/mnt/one", fds={4: "40"})
+    real = os.listdir
+
+    def late(path: str) -> list[str]:
+        return [*["3"] * path.endswith("proc/10/fd"), *real(path)]
+
+    monkeypatch.setattr(os, "listdir", late)
+    assert served_by(tree, "one", mounted)
+
+
 def test_the_server_that_the_kernel_names(tree: Tree, mounted: Mount) -> None:
     process(tree, 10, "one", "/mnt/two", fds={3: "7", 4: "40"})
     process(tree, 11, "other", "/mnt/one", fds={3: "41"})

@@ -26,7 +26,7 @@ from fusetune.knobs import (
     parse_number,
 )
 from fusetune.knobs.remount import SPELLINGS, dirtied_bytes, remount_hint
-from fusetune.mounts import Mount
+from fusetune.mounts import Mount, waiting
 from fusetune.store import Journal
 from tests.unit.conftest import STOCK, Tree
 
@@ -265,6 +265,16 @@ def test_an_absent_knob_says_why(tree: Tree, mounted: Mount, knob: Knob) -> None
         with pytest.raises(Absent) as raised:
             call()
         assert str(raised.value) == knob.absent
+
+
+def test_a_connection_that_goes_after_its_file_was_opened(tree: Tree, mounted: Mount) -> None:
+    """The kernel then gives no text at all."""
+    folder = f"{mounted.control}/{mounted.connection}"
+    for name in ("max_background", "waiting"):
+        tree.write(f"{folder}/{name}", "")
+    with pytest.raises(Absent, match="it was unmounted"):
+        next(k for k in LIVE if k.name == "max_background").read(tree.host, mounted)
+    assert waiting(tree.host, mounted) == 0
 
 
 def test_without_bdi_or_connection_a_knob_is_absent(tree: Tree, mounted: Mount) -> None:

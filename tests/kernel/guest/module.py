@@ -19,6 +19,7 @@ from tests.kernel.guest.rig import (
     tuned,
     unload,
 )
+from tests.native.mirror import wait_for
 
 ROUNDS = 50
 
@@ -59,11 +60,15 @@ def check_behaves_as_stock_without_options() -> None:
     seen = []
     for mounting in (stock, tuned):
         fresh_source()
-        with mounting("splice=off", "timeout=60") as mirror:
+        with mounting("splice=off", "timeout=3600") as mirror:
             copy_through(mirror.mountpoint)
             with (mirror.mountpoint / "appended").open("ab", buffering=0) as file:
                 for _ in range(20):
                     file.write(b"x" * 1000)
+            wait_for(
+                lambda mirror=mirror: count(mirror, "RELEASEDIR") == count(mirror, "OPENDIR"),  # type: ignore[misc]
+                "folders to be closed",
+            )
             ops = mirror.counters()["ops"]
             seen.append(
                 {

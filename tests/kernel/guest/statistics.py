@@ -106,7 +106,6 @@ def _settle(mirror: Mirror) -> None:
         wait_for(
             lambda: _as_the_server_counts(read(mirror)) == _as_counted(mirror),
             "equal counts",
-            timeout=5,
         )
     except TimeoutError:
         lines, counted = _as_the_server_counts(read(mirror)), _as_counted(mirror)
@@ -211,11 +210,15 @@ def check_statistics_of_time() -> None:
         assert not any(line.latency[:15])
 
 
+def _sleeps(stat: Path) -> bool:
+    return stat.read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def check_statistics_of_what_was_not_answered() -> None:
     """Aborted is an error; taken back before the server read it is nothing; INTERRUPT is sent."""
     load()
     fresh_source().joinpath("file").touch()
-    with tuned("timeout=0", "delay=1s") as mirror:
+    with tuned("timeout=0", "delay=3s") as mirror:
         before = read(mirror).get("GETATTR", _NONE)
         with subprocess.Popen(["stat", mirror.mountpoint]) as asking:
             wait_for(lambda: mirror.counters()["all"]["in_flight"] == 1, "a request")
@@ -226,10 +229,15 @@ def check_statistics_of_what_was_not_answered() -> None:
         answered = lines["GETATTR"]
         assert (answered.count, answered.errors) == (before.count + 1, 0)
         mirror.process.send_signal(signal.SIGSTOP)
+        # A thread that runs on might take the next request yet.
+        os.waitid(os.P_PID, mirror.process.pid, os.WSTOPPED)
         waiting = _file(mirror).with_name("waiting")
         for abort in (False, True):
             with subprocess.Popen(["stat", mirror.mountpoint], stderr=subprocess.DEVNULL) as asking:
                 wait_for(lambda: waiting.read_text().strip() != "0", "a request")
+                # It counts before it is queued; then its caller sleeps.
+                stat = Path(f"/proc/{asking.pid}/stat")
+                wait_for(partial(_sleeps, stat), "its caller to wait")
                 if abort:
                     _file(mirror).with_name("abort").write_text("1")
                 else:

@@ -153,6 +153,8 @@ def check_udev_opens_the_device_to_users() -> None:
         until = time.monotonic() + 30
         while not Path("/run/udev/control").exists() and time.monotonic() < until:
             time.sleep(0.1)
+        # Answered when it listens to the kernel, too.
+        run("udevadm", "control", "--ping", "--timeout=30")
         run("modprobe", "fusetuned")
         run("udevadm", "settle", "--timeout=30")
         assert Path("/dev/fusetuned").stat().st_mode & 0o777 == 0o666

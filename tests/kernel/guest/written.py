@@ -109,12 +109,12 @@ def written_at_once(mirror: Mirror, flags: int = 0) -> Written:
     (SOURCE / path.name).write_bytes(first)
     written = Written(path)
     written.end(written.begin(len(first), 0), 0, first, len(first))
-    stop = threading.Event()
+    start, stop = threading.Barrier(WRITERS), threading.Event()
     mirror.reset_counters()
     with ThreadPoolExecutor(WRITERS + 1) as pool:
         watched = pool.submit(_watch, written, stop)
         try:
-            list(pool.map(lambda number: _work(written, number, flags), range(WRITERS)))
+            list(pool.map(lambda number: _work(written, number, flags, start), range(WRITERS)))
         finally:
             stop.set()
         watched.result()
@@ -127,9 +127,10 @@ def _watch(written: Written, stop: threading.Event) -> None:
         seen = written.look(seen)
 
 
-def _work(written: Written, number: int, flags: int) -> None:
+def _work(written: Written, number: int, flags: int, start: threading.Barrier) -> None:
     choose = random.Random(number)
     fds = [os.open(written.path, os.O_WRONLY | flags | extra) for extra in (0, os.O_APPEND)]
+    start.wait()
     for _ in range(ROUNDS):
         data = choose.randbytes(choose.randrange(1, 3 * PAGE))
         kind = choose.randrange(3)

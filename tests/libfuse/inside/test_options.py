@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -101,8 +102,11 @@ def in_flight(environment: str, *options: str, read: bool = False) -> int:
         for option in (*options, f"counters={counters}"):
             words += ["-o", option]
 
+        start = threading.Barrier(4)
+
         def one(number: int) -> None:
             fd = os.open(point / "file", os.O_RDWR)
+            start.wait()
             if read:
                 os.pread(fd, 4096, number * 4096)
             else:
@@ -124,13 +128,13 @@ def in_flight(environment: str, *options: str, read: bool = False) -> int:
 
 def test_parallel_direct_writes() -> None:
     """Writers of one file, one at a time without the option."""
-    delay = "write_delay=100ms"
+    delay = "write_delay=1s"
     assert in_flight("direct_io", delay) == 1
     assert in_flight("direct_io,parallel_direct_writes", delay) > 1
 
 
 def test_max_threads() -> None:
-    delay = "read_delay=100ms"
+    delay = "read_delay=1s"
     assert in_flight("direct_io", delay, read=True) > 1
     assert in_flight("direct_io,max_threads=1", delay, read=True) == 1
 
