@@ -83,6 +83,15 @@ def test_a_fuse_mount_starts_the_service(stopped: Container) -> None:
     assert "SYSTEMD_WANTS=fusetune.service" in told.splitlines()
 
 
+def test_it_starts_without_the_start_of_a_mount_unit(stopped: Container) -> None:
+    """That waits, also where it is skipped, while systemd holds back news of mounts."""
+    looked = "ConditionTimestampMonotonic"  # when it was last about to start
+    before = show(stopped, looked, CONTROL)
+    with stopped.mirror("/mnt/a"):
+        stopped.wait(lambda: state(stopped) == "active", "the service")
+    assert show(stopped, looked, CONTROL) == before
+
+
 def test_other_devices_do_not(container: Container) -> None:
     others = [bdi for bdi in Path("/sys/class/bdi").iterdir() if not bdi.name.startswith("0:")]
     others += [Path("/sys/class/mem/null"), Path("/sys/class/misc/fuse")]

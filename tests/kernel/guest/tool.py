@@ -143,7 +143,10 @@ def check_tool_keeps_values_on_new_mounts() -> None:
 
 
 def check_udev_opens_the_device_to_users() -> None:
-    """The device gets /dev/fuse's mode, and systemd would mount the control file system."""
+    """The device gets /dev/fuse's mode, and systemd would mount the control file system.
+
+    Mounts by the module ask for it, too, before the service.
+    """
     unload()
     rules = Path("/run/udev/rules.d")
     rules.mkdir(parents=True, exist_ok=True)
@@ -160,6 +163,13 @@ def check_udev_opens_the_device_to_users() -> None:
         assert Path("/dev/fusetuned").stat().st_mode & 0o777 == 0o666
         told = run("udevadm", "info", "--query=property", MODULE).stdout.splitlines()
         assert "SYSTEMD_WANTS=sys-fs-fusetuned-connections.mount" in told, told
+        fresh_source()
+        with tuned() as mirror:
+            run("udevadm", "settle", "--timeout=30")
+            bdi = f"/sys/class/bdi/{mirror.bdi}"
+            told = run("udevadm", "info", "--query=property", bdi).stdout.splitlines()
+        both = "sys-fs-fusetuned-connections.mount fusetune.service"
+        assert f"SYSTEMD_WANTS={both}" in told, told
     finally:
         daemon.terminate()
         daemon.wait(30)
