@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,15 @@ def mounted_at(mountpoint: Path) -> str | None:
         fields = line.split()
         if unescape(fields[4]) == str(mountpoint):
             found = fields[2]
+    return found
+
+
+def open_files(pid: int) -> list[str]:
+    """What a process has open, as its links in /proc/PID/fd say it."""
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since it was listed
+            found.append(os.readlink(link))
     return found
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 from tests.native.means import requires
-from tests.native.mirror import BINARY, Mirror, mounted_at, unmount, wait_for
+from tests.native.mirror import BINARY, Mirror, mounted_at, open_files, unmount, wait_for
 
 pytestmark = requires()
 
@@ -415,22 +415,12 @@ def churn(root: Path, workers: int, rounds: int) -> None:
         left.unlink()
 
 
-def _links(descriptors: Path) -> list[str]:
-    """Return what a process has open, of the files in its /proc/PID/fd."""
-    found = []
-    for link in descriptors.iterdir():
-        with suppress(FileNotFoundError):  # closed since it was listed
-            found.append(os.readlink(link))
-    return found
-
-
 def test_forgotten_inodes_are_let_go(mount: Mount) -> None:
     """Each inode holds a descriptor, so a wrong lookup count shows as one that stays."""
     mirror = mount("timeout=60")
-    descriptors = Path(f"/proc/{mirror.process.pid}/fd")
 
     def held() -> int:
-        return sum(link.startswith(f"{mirror.source}/") for link in _links(descriptors))
+        return sum(name.startswith(f"{mirror.source}/") for name in open_files(mirror.process.pid))
 
     for number in range(200):
         (mirror.mountpoint / f"file-{number}").touch()
@@ -575,8 +565,7 @@ def test_files_are_counted_by_path(mount: Mount) -> None:
         (mirror.mountpoint / "again").unlink()
 
     def is_forgotten() -> bool:
-        held = _links(Path(f"/proc/{mirror.process.pid}/fd"))
-        return f"{mirror.source}/again (deleted)" not in held
+        return f"{mirror.source}/again (deleted)" not in open_files(mirror.process.pid)
 
     wait_for(is_forgotten, "FORGET of the removed")
     files = mirror.counters()["write_files"]

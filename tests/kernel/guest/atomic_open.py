@@ -27,7 +27,7 @@ from tests.kernel.guest.rig import (
     tuned,
     unload,
 )
-from tests.native.mirror import Mirror, wait_for
+from tests.native.mirror import Mirror, open_files, wait_for
 
 FILES = 1000
 _ASKED = ("LOOKUP", "OPEN", "CREATE", "TUNED_HELLO", "TUNED_OPEN", "GETATTR", "SETATTR", "MKNOD")
@@ -134,11 +134,7 @@ def check_atomic_open_is_off_unless_asked_for() -> None:
 
 def _held(server: int) -> list[str]:
     """Return what the server holds open: each inode that is known, and each file that is open."""
-    found = []
-    for link in Path(f"/proc/{server}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found.append(os.readlink(link))
-    return sorted(name for name in found if name.startswith(os.fspath(SOURCE)))
+    return sorted(name for name in open_files(server) if name.startswith(os.fspath(SOURCE)))
 
 
 def expect_nothing_held(server: int) -> None:

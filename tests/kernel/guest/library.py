@@ -42,6 +42,7 @@ from tests.native.mirror import (
     PATIENCE,
     Mirror,
     mounted_at,
+    open_files,
     unmount,
     wait_for,
 )
@@ -103,11 +104,7 @@ def check_library_options_of_the_module() -> None:
         assert ",no_file_caps,parallel_direct_writes" in line, line
         copy_through(mirror.mountpoint)
         assert count(mirror, "GETXATTR") == 0
-        folder = Path(f"/proc/{mirror.process.pid}/fd")
-        devices = []
-        for fd in folder.iterdir():
-            with suppress(FileNotFoundError):  # closed since, by what the kernel forgets late
-                devices.append(os.readlink(fd))
+        devices = open_files(mirror.process.pid)
         assert devices.count("/dev/fusetuned") > 1, devices
         assert "/dev/fuse" not in devices, devices
 

@@ -116,12 +116,10 @@ def reached(wanted: int, measure: Callable[[], int]) -> bool:
 
     Writers that nothing holds up may yet come one after another, on processors that others use.
     """
-    most = 0
     for _ in range(6):
-        most = max(most, measure())
-        if most >= wanted:
-            break
-    return most == wanted
+        if (most := measure()) >= wanted:
+            return most == wanted
+    return False
 
 
 def largest(mirror: Mirror) -> tuple[int, int]:

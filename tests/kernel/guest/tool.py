@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from tests.kernel.guest.rig import (
     tuned,
     unload,
 )
-from tests.native.mirror import CHECKOUT, mounted_at
+from tests.native.mirror import CHECKOUT, mounted_at, wait_for
 
 _FOLDERS = {name: f"/run/{name}" for name in ("state", "run", "config")}
 _PARAMETER = MODULE / "parameters" / "max_pages_per_req"
@@ -153,9 +152,7 @@ def check_udev_opens_the_device_to_users() -> None:
     shutil.copy(CHECKOUT / "udev" / "60-fusetune.rules", rules)
     daemon = subprocess.Popen(["/usr/lib/systemd/systemd-udevd"])
     try:
-        until = time.monotonic() + 30
-        while not Path("/run/udev/control").exists() and time.monotonic() < until:
-            time.sleep(0.1)
+        wait_for(Path("/run/udev/control").exists, "udevd")
         # Answered when it listens to the kernel, too.
         run("udevadm", "control", "--ping", "--timeout=30")
         run("modprobe", "fusetuned")
