@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusetune.errors import FusetuneError, UsageError, reason
+from fusetune.files import write_whole
 from fusetune.host import Host
-from fusetune.saved import write_whole
 from fusetune.servers import device_connections
 
 #: Carries options to a server whose own parser would reject them; libfuse/tuned/channels.c.

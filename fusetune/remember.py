@@ -19,10 +19,11 @@ from tomlkit.items import AoT, Table
 from fusetune.apply import knobs_of
 from fusetune.config import load, statements
 from fusetune.errors import FusetuneError
+from fusetune.files import write_whole
 from fusetune.host import Host
 from fusetune.knobs import LIVE
 from fusetune.mounts import Mount, find, printable
-from fusetune.saved import Unusable, save, saved_at, saved_for, saved_path, write_whole
+from fusetune.saved import Unusable, save, saved_at, saved_for, saved_path
 from fusetune.status import not_stock, values_now
 
 _KNOBS = {knob.name: knob for knob in LIVE}

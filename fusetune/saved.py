@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fusetune.errors import FusetuneError, UsageError, reason
+from fusetune.errors import FusetuneError, UsageError
+from fusetune.files import write_whole
 from fusetune.host import Host
 from fusetune.knobs import LIVE
 from fusetune.mounts import Mount
-from fusetune.store import sync_folder
 
 #: Version 1 had no ``schema``, ``by`` or ``ci95``.
 SCHEMA = 2
@@ -78,21 +78,6 @@ def set_aside(path: Path) -> Path:
     kept = path.with_name(f"{path.name}.set-aside-{time.time_ns()}")
     os.rename(path, kept)
     return kept
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace the file ``path``: all of it, on disk, or nothing. Raises FusetuneError."""
-    new = path.with_name(f".{path.name}.new")
-    try:
-        with open(new, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(new, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise FusetuneError(f"cannot write {path}: {reason(error)}") from error
 
 
 def saved_for(host: Host, mount: Mount) -> Saved | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fusetune.errors import FusetuneError, reason
+from fusetune.files import sync_folder
 from fusetune.host import Host
 from fusetune.mounts import Mount, printable, still_mounted
 
@@ -208,15 +209,6 @@ def _check_torn(tail: bytes) -> None:
     _, length, text = (*tail.split(b" ", 2), b"", b"")[:3]
     if length.isdigit() and len(text) > int(length):
         raise ValueError("the last line has lost its end")
-
-
-def sync_folder(folder: Path) -> None:
-    """Put on disk what was created, renamed or removed in ``folder``. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def remove_stale(host: Host, key: str = "*") -> None:

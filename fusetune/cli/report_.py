@@ -10,9 +10,9 @@ import click
 
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host, refuse_host
+from fusetune.files import write_whole
 from fusetune.host import Host
 from fusetune.report.objects import report_object
-from fusetune.saved import write_whole
 from fusetune.survey import survey
 
 

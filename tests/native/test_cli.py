@@ -128,6 +128,23 @@ def test_doctor(fusetune: Fusetune, mirror: Mirror) -> None:
     assert "stock" not in {f["name"] for f in fusetune.json("doctor")["findings"]}
 
 
+def test_a_reports_file_is_not_led_elsewhere(fusetune: Fusetune, tmp_path: Path) -> None:
+    secret, folder = tmp_path / "secret", tmp_path / "metrics"
+    secret.write_text("root's alone")
+    folder.mkdir()
+    os.chown(folder, 65534, 65534)
+    for planted in (folder / ".fusetune.prom.new", tmp_path / "way"):
+        planted.symlink_to(secret if planted.parent == folder else folder)
+        os.lchown(planted, 65534, 65534)
+    wrote = fusetune("report", "--format", "prometheus", "--output", folder / "fusetune.prom")
+    assert (wrote.returncode, wrote.stderr) == (0, "")
+    assert secret.read_text() == "root's alone"
+    assert (folder / "fusetune.prom").read_text().startswith("# HELP")
+    refused = fusetune.fails("report", "--output", tmp_path / "way" / "report")
+    assert "a symbolic link on the way belongs to uid 65534" in refused
+    assert sorted(os.listdir(folder)) == [".fusetune.prom.new", "fusetune.prom"]
+
+
 # set and reset
 
 

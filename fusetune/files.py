@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Files that are replaced whole, also in directories that other users may change."""
+
+import errno
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from fusetune.errors import FusetuneError, reason
+
+_MOST_LINKS = 40  # as the kernel, MAXSYMLINKS (include/linux/namei.h)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace the file ``path`` by ``text``, in UTF-8: all of it, on disk, or nothing.
+
+    The new file has mode 0644, less the umask. Its directory is opened once, by `open_directory`,
+    and everything else goes by that descriptor, under a name that nobody can guess. Raises
+    FusetuneError, also where something else than a regular file has the name.
+    """
+    content = text.encode()
+    try:
+        directory = open_directory(path.parent)
+    except OSError as error:
+        raise FusetuneError(f"cannot write {path}: {reason(error)}") from error
+    new = f".fusetune-{secrets.token_hex(8)}"
+    try:
+        _check_regular(directory, path.name)
+        _write_new(directory, new, content)
+        os.rename(new, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(new, dir_fd=directory)
+        raise FusetuneError(f"cannot write {path}: {reason(error)}") from error
+    finally:
+        os.close(directory)
+
+
+def _check_regular(directory: int, name: str) -> None:
+    """Raise OSError where ``name`` is a link, a device or the like, which must not be replaced."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EEXIST, "it is there and not a regular file; name another")
+
+
+def _write_new(directory: int, name: str, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, 0o644, dir_fd=directory), "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def open_directory(path: Path) -> int:
+    """Return a descriptor of the directory ``path``, which the caller closes.
+
+    A symbolic link on the way counts only if root or this user made it: the owner of a directory
+    could lead root elsewhere by another one. Raises OSError.
+    """
+    here = os.open(".", os.O_PATH | os.O_CLOEXEC)
+    todo = list(reversed(path.parts))
+    links = 0
+    try:
+        while todo:
+            last, here = here, _beyond(here, todo.pop())
+            found = os.fstat(here)
+            if not stat.S_ISLNK(found.st_mode):
+                os.close(last)
+                continue
+            link, here = here, last
+            try:
+                links += 1
+                todo.extend(reversed(_target(link, found.st_uid, links).parts))
+            finally:
+                os.close(link)
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def _beyond(here: int, part: str) -> int:
+    return os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+
+
+def _target(link: int, owner: int, links: int) -> Path:
+    if owner not in (0, os.geteuid()):
+        raise OSError(errno.EPERM, f"a symbolic link on the way belongs to uid {owner}")
+    if links > _MOST_LINKS:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return Path(os.readlink("", dir_fd=link))
+
+
+def sync_folder(folder: Path) -> None:
+    """Put on disk what was created, renamed or removed in ``folder``. Raises OSError."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

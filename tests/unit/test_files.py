@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A file is replaced whole, and nobody else's link leads the write elsewhere."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from fusetune.errors import FusetuneError
+from fusetune.files import open_directory, write_whole
+
+STRANGER = 65534
+
+
+@contextmanager
+def foreign(link: Path, target: Path) -> Iterator[None]:
+    """Make a symbolic link that belongs to neither root nor the user who writes."""
+    link.symlink_to(target)
+    if os.geteuid() == 0:
+        os.lchown(link, STRANGER, STRANGER)
+        yield
+    else:
+        with mock.patch("os.geteuid", return_value=STRANGER):
+            yield
+
+
+def test_it_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for text in ("first\n", "größer\n", ""):
+        write_whole(path, text)
+        assert path.read_text(encoding="utf-8") == text
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0, 0o644)])
+def test_nobody_else_may_write_it(tmp_path: Path, mask: int, mode: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_whole(tmp_path / "file", "text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+def test_a_link_at_a_name_that_one_can_guess_is_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("root's alone")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in (".report.new", "report.new", ".report", ".fusetune"):
+        (folder / name).symlink_to(secret)
+    write_whole(folder / "report", "text")
+    assert secret.read_text() == "root's alone"
+    assert (folder / "report").read_text() == "text"
+    assert not (folder / "report").is_symlink()
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    for name in ("link", "fifo", "folder"):
+        with pytest.raises(FusetuneError, match="not a regular file"):
+            write_whole(tmp_path / name, "text")
+    assert sorted(os.listdir(tmp_path)) == ["fifo", "folder", "link"]
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_strangers_link_on_the_way_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    wrong = pytest.raises(FusetuneError, match="symbolic link on the way belongs to uid")
+    with foreign(tmp_path / "way", tmp_path / "elsewhere"), wrong:
+        write_whole(tmp_path / "way" / "file", "text")
+    assert not os.listdir(tmp_path / "elsewhere")
+
+
+def test_links_of_ones_own_lead_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "absolute").symlink_to(tmp_path / "a")
+    (tmp_path / "relative").symlink_to("absolute/b/..")
+    monkeypatch.chdir(tmp_path)
+    for number, way in enumerate((tmp_path / "relative" / "b", Path("relative/b/../b"))):
+        write_whole(way / f"{number}", "text")
+    assert sorted(os.listdir(tmp_path / "a" / "b")) == ["0", "1"]
+
+
+def test_a_ring_of_links_ends(tmp_path: Path) -> None:
+    (tmp_path / "ring").symlink_to("ring")
+    with pytest.raises(FusetuneError, match="Too many levels of symbolic links"):
+        write_whole(tmp_path / "ring" / "file", "text")
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(".")
+    before = os.listdir("/proc/self/fd")
+    os.close(open_directory(tmp_path / "link" / "link"))
+    write_whole(tmp_path / "file", "text")
+    for way in (tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(FusetuneError, match="cannot write"):
+            write_whole(way / "file", "text")
+    assert os.listdir("/proc/self/fd") == before
