@@ -5,14 +5,18 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.files import write_whole
 from fusetune.host import Host
-from fusetune.servers import device_connections
+from fusetune.servers import fuse_processes, program_of
+from fusetune.timed import each_in_time
 
 #: Carries options to a server whose own parser would reject them; libfuse/tuned/channels.c.
 OPTIONS_VARIABLE = "FUSETUNE_OPTIONS"
@@ -39,6 +43,8 @@ OPTIONS: Mapping[str, str | None] = {
 }
 _LIBRARIES = ("lib/*", "lib64")
 _DROP_IN = "50-fusetune-libfuse.conf"
+_LIBFUSE = re.compile(r"libfuse3?\.so\.")
+_FEW = 64  # mappings of one library, some times over
 _SYSTEM_FILE = "etc/ld.so.conf.d/00-fusetune.conf"
 
 
@@ -47,7 +53,8 @@ class Server:
     """A process with a FUSE device open.
 
     ``library``: the libfuse that it has loaded, None without one. ``uses``: "tuned", "stock",
-    "libfuse2", or "none" for one that does not use libfuse, as those written in Go.
+    "libfuse2", "none" for one that does not use libfuse, as those written in Go, or "unknown" for
+    one whose memory map could not be read in time.
     """
 
     pid: int
@@ -170,26 +177,32 @@ def run(
 def servers(host: Host) -> list[Server]:
     """Return every process that serves FUSE, by pid; those of other users only as root."""
     ours = {str(path) for path in folders(host)}
-    found = []
-    for pid in sorted(filter(str.isdigit, os.listdir(host.path("proc"))), key=int):
-        if next(device_connections(host, pid), "") == "":
-            continue
-        try:
-            program = os.readlink(host.path(f"proc/{pid}/exe")).removesuffix(" (deleted)")
-            with open(host.path(f"proc/{pid}/maps"), errors="surrogateescape") as maps:
-                libraries = set(_libfuses(maps))
-        except OSError:
-            continue  # it ended, or it is not ours to look at
-        library = min(libraries, default=None)
-        found.append(Server(int(pid), program, library, _kind(host, library, ours)))
-    return found
+    programs = {}
+    for pid, _ in fuse_processes(host):
+        with suppress(OSError):  # it ended, or it is not ours to look at
+            programs[pid] = program_of(host, pid)
+    loaded = each_in_time(partial(_libfuses, host), list(programs))
+    return [
+        Server(int(pid), program, *_library(host, loaded.get(pid), ours))
+        for pid, program in programs.items()
+        if pid in loaded or os.path.exists(host.path(f"proc/{pid}"))
+    ]
 
 
-def _libfuses(maps: Iterator[str]) -> Iterator[str]:
-    for line in maps:
-        path = line.rstrip("\n").partition("/")[2].removesuffix(" (deleted)")
-        if re.match(r"libfuse3?\.so\.", path.rpartition("/")[2]):
-            yield f"/{path}"
+def _libfuses(host: Host, pid: str) -> list[str]:
+    """Return the first few of the libfuses that a process has loaded. Raises OSError."""
+    with open(host.path(f"proc/{pid}/maps"), errors="surrogateescape") as maps:
+        paths = (line.rstrip("\n").partition("/")[2].removesuffix(" (deleted)") for line in maps)
+        ours = (f"/{path}" for path in paths if _LIBFUSE.match(path.rpartition("/")[2]))
+        return list(islice(ours, _FEW))
+
+
+def _library(host: Host, loaded: list[str] | None, ours: set[str]) -> tuple[str | None, str]:
+    """Return a server's library and which that is; ``loaded`` None: it was not told in time."""
+    if loaded is None:
+        return None, "unknown"
+    library = min(loaded, default=None)
+    return library, _kind(host, library, ours)
 
 
 def _kind(host: Host, library: str | None, ours: set[str]) -> str:

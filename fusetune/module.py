@@ -469,7 +469,7 @@ def _users(host: Host, kind: Kind) -> str:
 
 
 def _uses(host: Host, kind: Kind, pid: str) -> bool:
-    if any(name == kind.module for _, name in open_devices(host, pid)):
+    if kind.module in open_devices(host, pid):
         return True
     control = CONTROLS[kind.control] if kind.control else None
     return any(each == control or kind.types.fullmatch(each) for each in fstypes(host, pid))

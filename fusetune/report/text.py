@@ -357,6 +357,7 @@ _USES = {
     "stock": "the distribution's libfuse3",
     "libfuse2": "libfuse 2, and cannot use the tuned libfuse3",
     "none": "no libfuse, and cannot use the tuned one",
+    "unknown": "its memory map could not be read in time",
 }
 
 

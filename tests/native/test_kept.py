@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """apply, verify, save and forget on real mounts, by the command line as users run it."""
 
+import os
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.native.conftest import NOBODY, STOCK, Fusetune, requires, sysfs_values, write_sysfs
-from tests.native.mirror import Mirror
+from tests.native.holding import holding
+from tests.native.mirror import PATIENCE, Mirror, open_files, unmount, wait_for
+from tests.native.raw import mount
 from tests.native.servers import serve
 
 pytestmark = requires("fio", "setpriv")
@@ -205,3 +210,60 @@ def test_the_server_that_serves_it(
     )
     assert written(fusetune.json("apply", point)) == {"max_ratio": 20}
     assert sysfs_values(bdi)["max_ratio"] == 20
+
+
+# Which program serves a mount
+
+
+@contextmanager
+def dead(point: Path, owner: int = 0) -> Iterator[Path]:
+    """A mount whose server has ended: arguments alone could tell which program it was."""
+    point.mkdir()
+    fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    mount(fd, point, owner)
+    os.close(fd)
+    try:
+        yield point
+    finally:
+        unmount(point)
+
+
+def test_a_process_that_makes_its_readers_wait_delays_nobody(
+    fusetune: Fusetune, mirror: Mirror, open_path: Path
+) -> None:
+    """It has /dev/fuse open, as any user may, and the mount points among its arguments."""
+    fusetune.configure(
+        "[[mount]]\nserver = 'mirrorfs'\nmax_ratio = 20\n"
+        "[[mount]]\nserver = 'python3*'\nread_ahead_kb = 4096\n"
+    )
+    own = dead(open_path / "dead", NOBODY)
+    with own as point, holding(open_path / "held", NOBODY, mirror.mountpoint, point):
+        document = fusetune.json("apply", "--all", timeout=30)
+        found = fusetune.json("lib", "status", timeout=30)["servers"]
+    changes = [(c["mount"], c["knob"], c["after"]) for c in document["changes"]]
+    # The file system that the process waits for is served by Python; the dead one is not.
+    assert changes == [
+        (str(mirror.mountpoint), "max_ratio", 20),
+        (str(open_path / "held"), "read_ahead_kb", 4096),
+    ]
+    assert mirror.process.pid in {server["pid"] for server in found}
+
+
+def test_a_process_with_a_file_named_fuse_serves_nothing(
+    fusetune: Fusetune, tmp_path: Path
+) -> None:
+    named = tmp_path / "fuse"
+    named.write_text("")
+    shell = os.path.basename(os.path.realpath("/bin/sh"))
+    fusetune.configure(f"[[mount]]\nserver = '{shell}'\nmax_ratio = 20\n")
+    with dead(tmp_path / "dead") as point, named.open() as file:
+        spoof = subprocess.Popen(
+            ["/bin/sh", "-c", "read line", "sh", point],
+            stdin=subprocess.PIPE,
+            pass_fds=[file.fileno()],
+        )
+        try:
+            wait_for(lambda: str(named) in open_files(spoof.pid), "the file in the process")
+            assert fusetune.json("apply", "--all")["changes"] == []
+        finally:
+            spoof.communicate(timeout=PATIENCE)

@@ -21,6 +21,8 @@ hypothesis.settings.register_profile("unit", deadline=None, database=None)
 hypothesis.settings.load_profile("unit")
 hypothesis.configuration.set_hypothesis_home_dir(str(CHECKOUT / "build" / "hypothesis"))  # type: ignore[no-untyped-call]
 
+#: Stand for /dev/fuse and /dev/fusetuned: devices that are on every host.
+DEVICES = {"fuse": "/dev/null", "fusetuned": "/dev/zero"}
 BOOT_ID = "0f5c2a43-9d3b-4a0e-8a46-3f6f3f0a1b2c"
 ROOT_LINE = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
 
@@ -38,6 +40,9 @@ class Tree:
         self.root = root
         self.write("proc/sys/kernel/random/boot_id", BOOT_ID + "\n")
         self.write("proc/self/mountinfo", ROOT_LINE.decode())
+        for name, path in DEVICES.items():
+            number = os.stat(path).st_rdev
+            self.write(f"sys/class/misc/{name}/dev", f"{os.major(number)}:{os.minor(number)}\n")
         self.host = Host(
             str(root), root / "var" / "lib", root / "run", root / "etc", root / "usr" / "lib"
         )

@@ -15,9 +15,10 @@ from fusetune.kept import Keeper, Kept, keep_all
 from fusetune.knobs import LIVE
 from fusetune.mounts import Mount, discover
 from fusetune.saved import Unusable, save, saved_path
+from fusetune.servers import Servers
 from fusetune.store import KEEPING, Busy, Journal, Lock, Record, left_alone
 from fusetune.workloads import WORKLOADS
-from tests.unit.conftest import STOCK, Tree
+from tests.unit.conftest import DEVICES, STOCK, Tree
 
 KNOBS = {knob.name: knob for knob in LIVE}
 BOTH = "[[mount]]\nmax_ratio = 20\nmax_background = 64\n"
@@ -313,14 +314,23 @@ def test_nothing_may_be_kept_dirty(tree: Tree, mounted: Mount) -> None:
 # Which program serves a mount
 
 
-def process(tree: Tree, pid: int, *words: str, fds: dict[int, str], cwd: str = "/") -> None:
-    """Add a process to /proc; ``fds``: the connection that fdinfo names beside /dev/fuse."""
+def process(
+    tree: Tree,
+    pid: int,
+    *words: str,
+    fds: dict[int, str],
+    cwd: str = "/",
+    device: str | Path = DEVICES["fuse"],
+    uids: str = "0 0 0 0",
+) -> None:
+    """Add a process to /proc; ``fds``: the connection that fdinfo names beside ``device``."""
     folder = Path(tree.write(f"proc/{pid}/cmdline", "\0".join(words) + "\0")).parent
     os.symlink(f"/usr/bin/{words[0]}", folder / "exe")
     os.symlink(cwd, folder / "cwd")
+    tree.write(f"proc/{pid}/status", f"Name:\t{words[0]}\nUid:\t{uids}\nGid:\t0\t0\t0\t0\n")
     (folder / "fd").mkdir()
     for fd, connection in fds.items():
-        os.symlink("/dev/fuse", folder / "fd" / str(fd))
+        os.symlink(device, folder / "fd" / str(fd))
         line = f"fuse_connection:\t{connection}\n" if connection else ""
         tree.write(f"proc/{pid}/fdinfo/{fd}", f"pos:\t0\nflags:\t0100002\n{line}")
 
@@ -378,10 +388,61 @@ def test_the_server_where_the_kernel_does_not_name_it(
 def test_a_process_that_ends_meanwhile_and_one_replaced(tree: Tree, mounted: Mount) -> None:
     tree.write("proc/9/cmdline", "gone\0")
     process(tree, 10, "half", fds={3: "40"})
-    (tree.root / "proc/10/cwd").unlink()
+    (tree.root / "proc/10/exe").unlink()
     process(tree, 11, "new (deleted)", fds={3: "40"})
     assert served_by(tree, "new", mounted)
     assert not served_by(tree, "half", mounted)
+
+
+def test_a_file_that_is_only_named_fuse_is_no_device(
+    tree: Tree, mounted: Mount, tmp_path: Path
+) -> None:
+    file = tmp_path / "fuse"
+    file.write_text("any")
+    process(tree, 10, "spoof", "/mnt/one", fds={3: ""}, device=file)
+    process(tree, 11, "liar", fds={3: "40"}, device=file)
+    assert not served_by(tree, "spoof", mounted)
+    assert not served_by(tree, "liar", mounted)
+
+
+def test_lines_that_a_process_may_word_itself_tell_no_connection(
+    tree: Tree, mounted: Mount
+) -> None:
+    """The name of a dma-buf, which may have taken the descriptor's number meanwhile."""
+    process(tree, 10, "liar", fds={3: "40"})
+    with (tree.root / "proc/10/fdinfo/3").open("a") as file:
+        file.write("name:\tx\n")
+    assert not served_by(tree, "liar", mounted)
+
+
+@pytest.mark.parametrize(
+    ("owner", "uids", "counts"),
+    [
+        (0, "0\t0\t0\t0", True),
+        (0, "1000\t1000\t1000\t1000", False),
+        (0, "1000\t0\t0\t0", False),  # a setuid program that uid 1000 started
+        (1000, "1000\t1000\t1000\t1000", True),
+        (1000, "0\t0\t0\t0", True),
+        (1000, "1001\t1001\t1001\t1001", False),
+    ],
+)
+def test_a_stranger_is_no_mounts_server(tree: Tree, owner: int, uids: str, counts: bool) -> None:
+    """Where the kernel names no connection, a user has no say in another one's mount."""
+    tree.mount("/mnt/one", options=f"rw,user_id={owner},group_id={owner}")
+    tree.live()
+    process(tree, 10, "one", "/mnt/one", fds={3: ""}, uids=uids)
+    assert served_by(tree, "one", tree.only()) is counts
+
+
+def test_a_process_that_lets_one_wait_hides_no_other(tree: Tree, mounted: Mount) -> None:
+    """Its arguments are a FIFO that nobody writes to, as its mmap_lock could make them."""
+    for pid in (10, 11, 12):
+        process(tree, pid, f"server{pid}", "/mnt/one", fds={3: ""})
+    file = tree.root / "proc/11/cmdline"
+    file.unlink()
+    os.mkfifo(file)
+    found = Servers(tree.host).of(mounted)
+    assert found == {"/usr/bin/server10", "/usr/bin/server12"}
 
 
 def test_new_servers_are_seen_once_asked_for(tree: Tree, mounted: Mount) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The tuned libfuse3 from the outside: options, environments, drop-ins, who uses what."""
 
+import os
 import re
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from fusetune.library import (
 from fusetune.mount_helper import split_options, translated
 from fusetune.report.objects import lib_change_object, lib_status_object
 from tests import schemas
-from tests.unit.conftest import CHECKOUT, Tree
+from tests.unit.conftest import CHECKOUT, DEVICES, Tree
 
 _FOLDER = "/usr/lib/x86_64-linux-gnu/fusetune"
 
@@ -156,8 +157,14 @@ def test_who_uses_what(installed: Tree) -> None:
         6: ("/usr/lib/libc.so.6", "none"),
     }
     for pid, (library, _) in libraries.items():
-        _process(installed, pid, f"/usr/bin/server{pid}", "/dev/fuse", mapped.format(library))
-    _process(installed, 9, "/usr/bin/other", "/dev/null", mapped.format(stock))
+        _process(installed, pid, f"/usr/bin/server{pid}", DEVICES["fuse"], mapped.format(library))
+    _process(installed, 7, "/usr/bin/waits", DEVICES["fusetuned"], "")
+    (installed.root / "proc/7/maps").unlink()
+    os.mkfifo(installed.root / "proc/7/maps")
+    libraries[7] = ("", "unknown")
+    _process(installed, 8, "/usr/bin/last", DEVICES["fuse"], mapped.format(stock))
+    libraries[8] = (stock, "stock")
+    _process(installed, 9, "/usr/bin/other", "/dev/full", mapped.format(stock))
     found = servers(installed.host)
     assert [(one.pid, one.uses) for one in found] == [
         (pid, uses) for pid, (_, uses) in libraries.items()

@@ -19,7 +19,7 @@ from fusetune.module import Words
 from fusetune.report.objects import module_object
 from fusetune.report.text import print_module
 from tests import schemas
-from tests.unit.conftest import Tree
+from tests.unit.conftest import DEVICES, Tree
 
 RUNNING, OLDER, OTHER = "6.12.94+deb13-amd64", "6.12.9+deb13-amd64", "6.5.0-other"
 FUSETUNED = module.named("fusetuned")
@@ -356,8 +356,8 @@ def test_a_module_in_use_leaves_all_as_it_was(ready: Tree) -> None:
         ready.write(f"proc/{pid}/mountinfo", "21 1 0:21 / / rw - tmpfs tmpfs rw\n")
         (ready.root / f"proc/{pid}/fd").mkdir()
     ready.write("proc/19/comm", "ended\n")
-    (ready.root / "proc/20/fd/3").symlink_to("/dev/fusetuned")
-    (ready.root / "proc/21/fd/3").symlink_to("/dev/fuse")
+    (ready.root / "proc/20/fd/3").symlink_to(DEVICES["fusetuned"])
+    (ready.root / "proc/21/fd/3").symlink_to(DEVICES["fuse"])
     for pid, fstype in ((22, "fusetunedctl"), (23, "fusetuned.sshfs"), (24, "fuse.sshfs")):
         line = f"22 21 0:22 / /mnt rw,relatime - {fstype} x rw\n"
         ready.write(f"proc/{pid}/mountinfo", line)
@@ -367,11 +367,12 @@ def test_a_module_in_use_leaves_all_as_it_was(ready: Tree) -> None:
     with pytest.raises(FusetuneError, match=re.escape(named)):
         module.unload(ready.host, FUSETUNED, run=run)
     assert [words[0] for words in run.ran] == ["umount", "rmmod", "mount"]
-    for pid, device in ((25, "/dev/fusetuned"), (26, "/fusetuned")):  # as of a container's /dev
+    ready.write("fusetuned", "a file of that name is no device")
+    for pid, device in ((25, DEVICES["fusetuned"]), (26, ready.root / "fusetuned")):
         ready.write(f"proc/{pid}/comm", f"name{pid}\n")
         (ready.root / f"proc/{pid}/fd").mkdir()
         (ready.root / f"proc/{pid}/fd/0").symlink_to(device)
-    with pytest.raises(FusetuneError, match=r"name23 \(PID 23\) and 2 more, by an open device"):
+    with pytest.raises(FusetuneError, match=r"name23 \(PID 23\) and 1 more, by an open device"):
         module.unload(ready.host, FUSETUNED, run=run)
 
 
