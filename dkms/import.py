@@ -7,10 +7,13 @@
 MODULE is the name of a folder beside this file. SOURCE is a Linux source tree, or a tar file or
 Debian package that holds one; one a series. OUTPUT is a folder that DKMS can build, made anew: our
 files, and a folder a series with the kernel's after what MODULE's rules.toml says; its version is
-fusetune's. Whatever does not land exactly where that file says ends this with status 1 and no
-OUTPUT. Needs spatch (coccinelle), tar, and dpkg-deb for a package.
+fusetune's. SERIES.source beside that folder says where it comes from: the kernel's version and,
+where a Debian package held it, the package's name and version. Whatever does not land exactly where
+rules.toml says ends this with status 1 and no OUTPUT. Needs spatch (coccinelle), tar, and dpkg-deb
+for a package.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +28,8 @@ from hooks import Refused, Rules
 
 _HERE = Path(__file__).resolve().parent
 _OURS = ("dkms.conf", "Kbuild", "tuned")
+#: In a tree that `collect` made: where it comes from, as `origin` returns it.
+RECORD = "fusetune-source"
 
 
 def version() -> str:
@@ -63,10 +68,11 @@ def _unpack(source: Path, into: Path, wanted: Iterable[str]) -> Path:
 def collect(source: Path, into: Path, every: list[Rules]) -> None:
     """Copy to the folder ``into`` what modules with these rules need of a kernel's source.
 
-    Raises CalledProcessError or OSError.
+    Raises Refused, CalledProcessError or OSError.
     """
     patterns = sorted({pattern for rules in every for pattern in wanted(rules)})
     tree = _unpack(source, into, patterns)
+    (into / RECORD).write_text(f"{origin(source, tree)}\n")
     for pattern in patterns if tree != into else ():
         for path in tree.glob(pattern.removeprefix("*/")):
             if path.is_file():
@@ -75,13 +81,50 @@ def collect(source: Path, into: Path, every: list[Rules]) -> None:
                 shutil.copy(path, copy)
 
 
-def series_of(tree: Path) -> str:
-    """Return the series of a tree, as 6.12."""
+def version_of(tree: Path) -> str:
+    """Return the version of a kernel's tree, as 6.12.117. Raises Refused where it is none."""
     text = (tree / "Makefile").read_text()
-    parts = [re.search(rf"^{name} = (\d+)$", text, re.M) for name in ("VERSION", "PATCHLEVEL")]
+    names = ("VERSION", "PATCHLEVEL", "SUBLEVEL")
+    parts = [re.search(rf"^{name} = (\d+)$", text, re.M) for name in names]
     if not all(parts):
         raise Refused(f"{tree}/Makefile: not that of a kernel")
     return ".".join(part[1] for part in parts if part)
+
+
+def series_of(tree: Path) -> str:
+    """Return the series of a tree, as 6.12."""
+    return version_of(tree).rpartition(".")[0]
+
+
+def origin(source: Path, tree: Path) -> str:
+    """Return where ``tree``, which ``source`` is or holds, comes from.
+
+    The kernel's version and, where a package held it, the package's name and version: "6.12.117
+    linux-source-6.12 6.12.117-1". Raises Refused where the tree's record is of another version.
+    """
+    version, record = version_of(tree), tree / RECORD
+    if not record.exists():
+        return f"{version} {_package(source)}".rstrip()
+    text = record.read_text().strip()
+    if text.partition(" ")[0] != version:
+        raise Refused(f"{record}: {text!r}, but the tree is of {version}")
+    return text
+
+
+def _package(source: Path) -> str:
+    """Return the name and version of the Debian package that a file is or belongs to, or ""."""
+    wanted = "${Package} ${Version}"
+    if source.suffix == ".deb":
+        return _said("dpkg-deb", f"--showformat={wanted}", "-W", os.fspath(source))
+    if source.is_dir() or not shutil.which("dpkg-query"):
+        return ""
+    owner = _said("dpkg-query", "-S", os.fspath(source.resolve())).partition(":")[0]
+    return _said("dpkg-query", f"--showformat={wanted}", "-W", owner) if owner else ""
+
+
+def _said(*command: str) -> str:
+    """Return what a query says, "" where it finds nothing."""
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
 def _import(ours: Path, tree: Path, folder: Path, series: str) -> None:
@@ -124,6 +167,7 @@ def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
             if series not in rules["series"] or series in done:
                 raise Refused(f"{source}: Linux {series} is not supported, or there twice")
             _import(ours, tree, new / series, series)
+            (new / f"{series}.source").write_text(f"{origin(source, tree)}\n")
             done.append(series)
         for name in _OURS:
             copy = shutil.copytree if (ours / name).is_dir() else shutil.copy

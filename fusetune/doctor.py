@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from errno import EOPNOTSUPP
 from pathlib import Path
 
+from fusetune import library, module
+from fusetune.age import Age
 from fusetune.apply import knobs_of
 from fusetune.config import ConfigError, Settings, load
 from fusetune.errors import FusetuneError, UsageError
@@ -26,6 +28,14 @@ from fusetune.status import is_tuned, values_now
 # a pipe must hold whole for splice.
 LIBFUSE_BUFFER = 256 * 4096 + 4096
 _UNANSWERED_SECONDS = 0.2
+_AGE_REMEDIES = {
+    **{
+        kind.name: f"install a newer {kind.name}-dkms; then 'fusetune module build {kind.name}', "
+        "'unload' and 'load' take it"
+        for kind in module.KINDS
+    },
+    "libfuse3-tuned": "install a newer libfuse3-tuned, then start again the servers that use it",
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,8 @@ class Diagnosis:
 
     ``dirty_percent``: what all tuned mounts together may keep dirty, in percent of the host's
     limit; ``max_dirty_percent``: the bound of the configuration, None where that is wrong.
-    ``elsewhere``: how many FUSE mounts are in other mount namespaces, and so left alone.
+    ``elsewhere``: how many FUSE mounts are in other mount namespaces, and so left alone. ``ages``:
+    how old our copies of other projects' code are.
     """
 
     features: list[Feature]
@@ -61,6 +72,7 @@ class Diagnosis:
     dirty_percent: int
     max_dirty_percent: int | None
     elsewhere: int
+    ages: Sequence[Age] = ()
 
 
 def diagnose(
@@ -81,7 +93,8 @@ def diagnose(
     features = [_feature(host, knob, None) for knob in SYSTEM]
     if mounts:
         features += [_feature(host, knob, mounts[0]) for knob in knobs_of(host, mounts[0])]
-    findings = [*_on_host(host, mounts), *_kept(host)]
+    known_ages = ages(host)
+    findings = [*_on_host(host, mounts), *_on_ages(known_ages), *_kept(host)]
     bound = None
     dirty = sum(dirty_share(one) for one in values.values())
     try:
@@ -94,7 +107,23 @@ def diagnose(
     findings += _on_mounts(host, mounts, values)
     if backing:
         findings += _on_backing(mounts, backing)
-    return Diagnosis(features, findings, dirty, bound, _elsewhere(host, mounts))
+    return Diagnosis(features, findings, dirty, bound, _elsewhere(host, mounts), known_ages)
+
+
+def ages(host: Host) -> list[Age]:
+    """Return how old the loaded modules of ours and each tuned libfuse3 are."""
+    loaded = (module.age(host, kind) for kind in module.KINDS)
+    return [*(one for one in loaded if one), *library.ages(host)]
+
+
+def _on_ages(known: Sequence[Age]) -> Iterator[Finding]:
+    for one in known:
+        if one.older:
+            yield Finding(
+                "old-library" if one.name == "libfuse3-tuned" else "old-module",
+                f"{one.summary}: faults mended since then are still in it",
+                _AGE_REMEDIES[one.name],
+            )
 
 
 def _on_backing(mounts: Sequence[Mount], folder: Path) -> Iterator[Finding]:

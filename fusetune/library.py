@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from fusetune.age import Age, library_age
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.files import write_whole
 from fusetune.host import Host
@@ -104,6 +105,12 @@ def folders(host: Host) -> list[Path]:
     """
     found = (Path(host.root).glob(f"usr/{lib}/fusetune/libfuse3.so.?") for lib in _LIBRARIES)
     return sorted({path.parent for paths in found for path in paths})
+
+
+def ages(host: Host) -> list[Age]:
+    """Return how old each tuned libfuse3 is beside the distribution's, where that is recorded."""
+    found = (library_age(host, folder) for folder in folders(host))
+    return [age for age in found if age]
 
 
 def _search_path(host: Host) -> str:

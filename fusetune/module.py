@@ -9,9 +9,10 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fusetune.age import Age, Source, loaded_source, parse, running_kernel
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
 from fusetune.mounts import (
@@ -90,6 +91,7 @@ class Built:
 
     ``state``: "installed", "built" (not installed), "skipped", "failed" or "none". ``reason``: why
     it is not installed; ``log``: the last lines of a build that failed, and ``log_file``.
+    ``source``: where the code of what is installed was taken from, None where that is not known.
     """
 
     kernel: str
@@ -98,6 +100,7 @@ class Built:
     reason: str | None = None
     log: Sequence[str] = ()
     log_file: str | None = None
+    source: Source | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class State:
     ``sources``: versions whose source is there. ``as_installed``: whether what is loaded is what is
     installed for the running kernel, None where that cannot be told. ``points``: where its mounts
     are; ``stock``: the kernel's own, None if that is not loaded, and ``stock_points`` those of it.
+    ``age``: how old its code is, None where it is not loaded or does not tell.
     """
 
     kind: Kind
@@ -118,6 +122,7 @@ class State:
     points: Sequence[str]
     stock_points: Sequence[str]
     control_mounted: bool
+    age: Age | None = None
 
 
 @dataclass(frozen=True)
@@ -192,13 +197,25 @@ def ours(host: Host, kind: Kind) -> Loaded | None:
     return None if kind.replaces and now and now.version is None else now
 
 
+def age(host: Host, kind: Kind) -> Age | None:
+    """Return how old our module's code is beside the running kernel.
+
+    None where it is not loaded, or does not name its source.
+    """
+    source = loaded_source(host, kind.module) if ours(host, kind) else None
+    return Age(kind.name, source, running_kernel(host)) if source else None
+
+
 def _stock(host: Host, kind: Kind) -> Loaded | None:
     return None if kind.replaces and ours(host, kind) else loaded(host, kind.stock)
 
 
 def _state(host: Host, kind: Kind, kernel: str, run: Runner) -> State:
     sources = _sources(host, kind)
-    kernels = [_built(host, kind, sources, release) for release in _kernels(host)]
+    kernels = [
+        _with_source(host, kind, _built(host, kind, sources, release), run)
+        for release in _kernels(host)
+    ]
     now, stock = ours(host, kind), _stock(host, kind)
     as_installed = None
     file = _installed_file(host, kind, kernel)
@@ -215,7 +232,16 @@ def _state(host: Host, kind: Kind, kernel: str, run: Runner) -> State:
         points_of(host, kind.types) if now else [],
         points_of(host, kind.stock_types) if stock else [],
         bool(kind.control and control_mounted(host, kind.control)),
+        age(host, kind),
     )
+
+
+def _with_source(host: Host, kind: Kind, built: Built, run: Runner) -> Built:
+    file = _installed_file(host, kind, built.kernel)
+    if not file:
+        return built
+    said = run(("modinfo", "-F", "tuned_source", str(file)))
+    return replace(built, source=parse(said.stdout))
 
 
 def _kernels(host: Host) -> list[str]:

@@ -88,4 +88,5 @@ if [[ -n ${LIBDIR-} ]]; then
 else
 	install -D -m 644 "$stripped" "$folder/$soname"
 fi
+install -m 644 fusetune-source "$folder/libfuse3.source"
 echo "$folder/$soname"

@@ -6,8 +6,9 @@
 
 SOURCE is the distribution's source tree of fuse3, its patches applied (what `apt-get source fuse3`
 leaves), which stays as it is. OUTPUT is made anew: that tree with our files and hooks in it, as
-rules.toml says; build.sh builds it. Whatever does not land exactly where that file says ends this
-with status 1 and no OUTPUT. Needs spatch (coccinelle).
+rules.toml says, and a file fusetune-source that says where it comes from; build.sh builds it.
+Whatever does not land exactly where rules.toml says ends this with status 1 and no OUTPUT. Needs
+spatch (coccinelle).
 """
 
 import re
@@ -20,6 +21,8 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 # What the module and its servers say to each other.
 _PROTOCOL = _HERE.parent / "dkms" / "fusetuned" / "tuned" / "protocol.h"
+#: In OUTPUT: where it comes from; build.sh installs it beside the library.
+RECORD = "fusetune-source"
 # What both imports share lies where DKMS's has it.
 sys.path.insert(0, str(_HERE.parent / "dkms"))
 
@@ -27,13 +30,26 @@ import hooks  # noqa: E402
 from hooks import Refused  # noqa: E402
 
 
-def series_of(tree: Path) -> str:
-    """Return the series of a libfuse3 tree, as 3.17."""
+def version_of(tree: Path) -> str:
+    """Return the version of a libfuse3 tree, as 3.17.2. Raises Refused where it is none."""
     text = (tree / "meson.build").read_text()
-    project = re.search(r"project\('libfuse3',[^)]*?version: '(\d+\.\d+)\.", text)
+    project = re.search(r"project\('libfuse3',[^)]*?version: '(\d+\.\d+\.\d+)", text)
     if not project:
         raise Refused(f"{tree}/meson.build: not that of libfuse3")
     return project[1]
+
+
+def series_of(tree: Path) -> str:
+    """Return the series of a libfuse3 tree, as 3.17."""
+    return version_of(tree).rpartition(".")[0]
+
+
+def origin(tree: Path) -> str:
+    """Return where a tree comes from: "3.17.2 fuse3 3.17.2-3", or "3.17.2" without a package."""
+    changelog = tree / "debian" / "changelog"
+    text = changelog.read_text() if changelog.exists() else ""
+    package = re.match(r"(\S+) \((\S+)\)", text)
+    return f"{version_of(tree)} {' '.join(package.groups()) if package else ''}".rstrip()
 
 
 def make(output: Path, source: Path) -> str:
@@ -51,6 +67,7 @@ def make(output: Path, source: Path) -> str:
         shutil.copytree(_HERE / "tuned", new / "lib" / "tuned")
         shutil.copy(_PROTOCOL, new / "lib" / "tuned")
         hooks.put_in(new / "lib", rules, _HERE / "rules", series)
+        (new / RECORD).write_text(f"{origin(source)}\n")
         shutil.rmtree(output, ignore_errors=True)
         new.rename(output)
     return series

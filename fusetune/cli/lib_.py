@@ -7,7 +7,7 @@ from fusetune.cli import COMMANDS
 from fusetune.cli.common import dry_run_option, json_option, pass_host, present
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.library import FileChange, carry_out, disable, enable, folders, servers
+from fusetune.library import FileChange, ages, carry_out, disable, enable, folders, servers
 from fusetune.report.objects import lib_change_object, lib_status_object
 
 _unit = click.argument("unit", required=False)
@@ -36,7 +36,7 @@ def _change(host: Host, change: FileChange, dry_run: bool, as_json: bool) -> Non
 @pass_host
 def status(host: Host, as_json: bool) -> None:
     """Tell which libfuse each running server uses."""
-    present(lib_status_object(folders(host), servers(host)), as_json)
+    present(lib_status_object(folders(host), servers(host), ages(host)), as_json)
 
 
 @command.command("enable")

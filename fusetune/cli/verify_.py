@@ -6,6 +6,7 @@ import click
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host, present, refuse_host, warn
 from fusetune.config import load
+from fusetune.doctor import ages
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.kept import Keeper
@@ -22,7 +23,7 @@ def command(host: Host, name: str | None, as_json: bool) -> int:
     refuse_host(name or "")
     keeper = Keeper(host, load(host))
     verified = verify(host, keeper, [find(host, name)] if name else discover(host))
-    document = verify_object(verified)
+    document = verify_object(verified, ages(host))
     present(document, as_json)
     for problem in document["problems"]:
         warn(problem)

@@ -16,6 +16,7 @@ from fusetune.status import KnobState
 if TYPE_CHECKING:  # 'list' must not load the search
     from pathlib import Path
 
+    from fusetune.age import Age, Source
     from fusetune.apply import Change
     from fusetune.auto import Candidates, Outcome
     from fusetune.config import Origin
@@ -51,6 +52,27 @@ def _mount(mount: Mount) -> Object:
 
 def _interval(interval: Interval) -> Object:
     return {"ratio": interval.ratio, "ci95": [interval.low, interval.high]}
+
+
+def _source(source: Source | None) -> Object | None:
+    if source is None:
+        return None
+    return {
+        "version": source.version,
+        "package": source.package,
+        "package_version": source.package_version,
+    }
+
+
+def _age(age: Age) -> Object:
+    return {
+        "name": age.name,
+        "source": _source(age.source),
+        "current": _source(age.current),
+        "releases_behind": age.behind,
+        "older": age.older,
+        "summary": age.summary,
+    }
 
 
 def list_object(mounts: Sequence[tuple[Mount, Mapping[str, int], bool]]) -> Object:
@@ -195,11 +217,12 @@ def _origin(origin: Origin) -> Object:
     return {"file": str(origin.file), "line": origin.line}
 
 
-def verify_object(verified: Sequence[Verified]) -> Object:
-    """Return ``verify``'s object."""
+def verify_object(verified: Sequence[Verified], ages: Sequence[Age] = ()) -> Object:
+    """Return ``verify``'s object; ``ages``: how old our copies of others' code are."""
     return _schema("verify") | {
         "differences": sum(check.differs for one in verified for check in one.checks),
         "problems": [one.problem for one in verified if one.problem],
+        "sources": [_age(age) for age in ages],
         "mounts": [
             _mount(one.mount)
             | {
@@ -252,6 +275,7 @@ def report_object(survey: Survey) -> Object:
                 for module in survey.modules
             ],
             "libfuse_versions": survey.libfuse,
+            "sources": diagnosis["sources"],
         },
         "mounts": mounts,
         "differences": sum(knob["differs"] for mount in mounts for knob in mount["knobs"]),
@@ -386,6 +410,7 @@ def _module(state: State) -> Object:
         "loaded": _loaded(state.loaded),
         "as_installed": state.as_installed,
         "control_mounted": state.control_mounted,
+        "age": _age(state.age) if state.age else None,
         "mounts": list(state.points),
         "sources": list(state.sources),
         "kernels": [
@@ -396,6 +421,7 @@ def _module(state: State) -> Object:
                 "reason": one.reason,
                 "log": list(one.log),
                 "log_file": one.log_file,
+                "source": _source(one.source),
             }
             for one in state.kernels
         ],
@@ -422,10 +448,13 @@ def module_object(report: Report, dry_run: bool = False) -> Object:
     }
 
 
-def lib_status_object(folders: Sequence[Path], servers: Sequence[Server]) -> Object:
-    """Return ``lib status``'s object."""
+def lib_status_object(
+    folders: Sequence[Path], servers: Sequence[Server], ages: Sequence[Age] = ()
+) -> Object:
+    """Return ``lib status``'s object; ``ages``: how old the tuned libfuse3 is."""
     return _schema("lib-status") | {
         "folders": [str(folder) for folder in folders],
+        "sources": [_age(age) for age in ages],
         "servers": [
             {
                 "pid": server.pid,
@@ -454,6 +483,7 @@ def doctor_object(diagnosis: Diagnosis) -> Object:
     return _schema("doctor") | {
         "dirty_percent": diagnosis.dirty_percent,
         "mounts_elsewhere": diagnosis.elsewhere,
+        "sources": [_age(age) for age in diagnosis.ages],
         "max_dirty_percent": diagnosis.max_dirty_percent,
         "features": [
             {

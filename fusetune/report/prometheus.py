@@ -24,6 +24,7 @@ def metrics(document: Object) -> str:
         {"version": __version__, "kernel": printable(host["kernel"])}
     )
     _host(registry, document)
+    _sources(registry, host["sources"])
     _mounts(registry, document["mounts"])
     _gains(registry, document["mounts"])
     return generate_latest(registry).decode("utf-8")
@@ -44,6 +45,33 @@ def _host(registry: CollectorRegistry, document: Object) -> None:
     findings = Gauge("fusetune_findings", "Findings of doctor.", ["name"], registry=registry)
     for finding in document["findings"]:
         findings.labels(printable(finding["name"])).inc()
+
+
+def _sources(registry: CollectorRegistry, sources: list[Object]) -> None:
+    labels = ["name", "source", "current"]
+    behind = Gauge(
+        "fusetune_source_behind_releases",
+        "Point releases that the code of a part in use is behind the kernel's or libfuse3's.",
+        labels,
+        registry=registry,
+    )
+    older = Gauge(
+        "fusetune_source_older",
+        "1: the code of a part in use is older than the kernel's or libfuse3's.",
+        labels,
+        registry=registry,
+    )
+    for one in sources:
+        if one["current"]:
+            values = (one["name"], _version(one["source"]), _version(one["current"]))
+            older.labels(*values).set(one["older"])
+            if one["releases_behind"] is not None:
+                behind.labels(*values).set(one["releases_behind"])
+
+
+def _version(source: Object) -> str:
+    """Return the version of a source, that of its package where that is known."""
+    return printable(source["package_version"] or source["version"])
 
 
 def _labels(mount: Object) -> list[str]:

@@ -161,6 +161,9 @@ def print_verify(document: Object) -> None:
             else:
                 count += not knob["differs"]
     _say(f"{count} as kept, {len(differing)} different")
+    for one in document["sources"]:
+        if one["older"]:
+            _say(f"note: {one['summary']}")
 
 
 def _changed_by(knob: Object) -> str:
@@ -339,6 +342,8 @@ def _print_module(module: Object, running: str) -> None:
     stock = other["loaded"]
     how = ("built in" if stock["built_in"] else "loaded") if stock else "not loaded"
     _say(f"  {'in place of' if other['replaced'] else 'beside'} {other['name']} ({how})")
+    if module["age"]:
+        _say(f"  {module['age']['summary']}")
     for name, points in ((module["name"], module["mounts"]), (other["name"], other["mounts"])):
         if points:
             _say(f"  mounted by {name}: {', '.join(points)}")
@@ -347,6 +352,8 @@ def _print_module(module: Object, running: str) -> None:
     for one in module["kernels"]:
         mark = "*" if one["kernel"] == running else " "
         what = f"{one['state']} {one['version'] or ''}".rstrip()
+        if one["source"]:
+            what += f", made from {one['source']['package_version'] or one['source']['version']}"
         _say(f"{mark} {one['kernel']}: {what}" + (f": {one['reason']}" if one["reason"] else ""))
         if one["log_file"]:
             _say(f"    see {one['log_file']}")
@@ -365,6 +372,8 @@ def print_lib_status(document: Object) -> None:
     """Print ``lib status``'s object."""
     folders = document["folders"]
     _say(f"the tuned libfuse3 is in {', '.join(folders)}" if folders else "no tuned libfuse3 here")
+    for one in document["sources"]:
+        _say(one["summary"])
     _say()
     _table(
         ("pid", "program", "uses"),
@@ -402,6 +411,8 @@ def print_report(document: Object) -> None:
     )
     _say(f"FUSE modules: {modules or 'none loaded'}")
     _say(f"libfuse: {', '.join(host['libfuse_versions']) or 'none installed'}")
+    for one in host["sources"]:
+        _say(one["summary"])
     _say()
     for mount in document["mounts"]:
         _print_surveyed(mount)

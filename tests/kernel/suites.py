@@ -77,7 +77,7 @@ class Suite:
             path for each in every for path in (f"{each['folder']}/*", *each["headers"].values())
         }
         wanted = ("*/Makefile", *sorted(f"*/{path}" for path in paths))
-        made_by = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:12]
+        made_by = hashlib.sha256("\n".join([*wanted, "recorded"]).encode()).hexdigest()[:12]
         folder = self.tree().with_name(f"{self.tree().name}.{made_by}.source")
         with tree.locked(folder):
             if not folder.exists():
@@ -86,8 +86,20 @@ class Suite:
                 new.mkdir()
                 how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
                 subprocess.run(["tar", "-C", new, "-xf", self.archive(), *how, *wanted], check=True)
+                (new / "fusetune-source").write_text(f"{self.origin()}\n")
                 new.rename(folder)
         return folder
+
+    def origin(self) -> str:
+        """Return where `source` comes from, as import.py records it."""
+        version = self.source_version()
+        return f"{version.partition('-')[0]} linux-source-{self.series} {version}"
+
+    def source_version(self) -> str:
+        """Return the version of the suite's linux-source package."""
+        ask = ["dpkg-query", f"--admindir={self.tree()}/var/lib/dpkg", "-W", "-f=${Version}"]
+        name = f"linux-source-{self.series}"
+        return subprocess.run([*ask, name], check=True, capture_output=True, text=True).stdout
 
     def kernel(self) -> str:
         """Return the release of the suite's kernel, as uname -r says it."""

@@ -67,7 +67,10 @@ def test_hooks_of_statistics_may_be_left_out(ours: Path, tmp_path: Path) -> None
 @_EACH
 def test_every_series_is_imported(modules: dict[str, Path], name: str) -> None:
     module = modules[name]
-    expected = {*rules(name)["series"], "Kbuild", "dkms.conf", "tuned"}
+    expected = {"Kbuild", "dkms.conf", "tuned"}
+    for suite in SUITES:
+        expected |= {suite.series, f"{suite.series}.source"}
+        assert (module / f"{suite.series}.source").read_text() == f"{suite.origin()}\n"
     assert {path.name for path in module.iterdir()} == expected
     assert package(module).endswith(f"-{__version__}")
 
@@ -92,11 +95,20 @@ def test_an_archive_gives_what_its_tree_gives(
     output = tmp_path / "output"
     done = import_with(DKMS, name, output, archive)
     assert done.returncode == 0, done.stderr
+    assert (output / f"{suite.series}.source").read_text() == f"{suite.origin().split()[0]}\n"
     folder = suite.series
     compared = subprocess.run(
         ["diff", "-r", output / folder, modules[name] / folder], check=False, capture_output=True
     )
     assert compared.returncode == 0, compared.stdout
+
+
+def test_a_record_of_another_version_is_refused(ours: Path, tmp_path: Path) -> None:
+    tree = shutil.copytree(SUITES[0].source(), ours / "tree")
+    (tree / "fusetune-source").write_text("6.1.1 linux-source-6.1 6.1.1-1\n")
+    assert "'6.1.1 linux-source-6.1 6.1.1-1', but the tree is of 6.1." in refused(
+        ours, tmp_path, tree
+    )
 
 
 def _texts() -> list[tuple[str, int]]:

@@ -57,8 +57,8 @@ def test_a_kernels_source_may_be_a_package(dist: Path, tmp_path: Path) -> None:
     for folder in ("DEBIAN", "usr/src"):
         (package / folder).mkdir(parents=True)
     (package / "DEBIAN" / "control").write_text(
-        f"Package: linux-source-{suite.series}\nVersion: 1\nArchitecture: all\n"
-        "Maintainer: Test <test@test.example>\nDescription: test\n"
+        f"Package: linux-source-{suite.series}\nVersion: {suite.source_version()}\n"
+        "Architecture: all\nMaintainer: Test <test@test.example>\nDescription: test\n"
     )
     name = f"linux-source-{suite.series}"
     archive = package / "usr" / "src" / f"{name}.tar.xz"

@@ -33,14 +33,20 @@ make[1]: *** [6.12/dev.o] Error 127
 
 
 class Programs:
-    """Runs nothing: notes the words, and answers as told by their first one."""
+    """Runs nothing: notes the words, and answers as told by their first one.
 
-    def __init__(self, **answers: tuple[int, str]) -> None:
+    ``source`` is what modinfo says of the source of an installed module; it is not noted.
+    """
+
+    def __init__(self, source: str = "", **answers: tuple[int, str]) -> None:
+        self.source = source
         self.ran: list[Words] = []
         self.answers = answers
         self.then: dict[str, Callable[[], object]] = {}
 
     def __call__(self, words: Words) -> subprocess.CompletedProcess[str]:
+        if "tuned_source" in words:
+            return subprocess.CompletedProcess(words, 0, f"{self.source}\n", "")
         self.ran.append(words)
         code, said = self.answers.get(words[0], (0, ""))
         if code == 0:
@@ -69,9 +75,12 @@ def installed(tree: Tree, kernel: str = RUNNING) -> None:
     os.symlink(f"0.1.0/{kernel}/x86_64", tree.root / DKMS / f"kernel-{kernel}-x86_64")
 
 
-def in_kernel(tree: Tree) -> None:
-    """As the module shows once it is loaded."""
-    for name, text in (("initstate", "live"), ("version", "0.1.0"), ("srcversion", "ABC")):
+def in_kernel(tree: Tree, source: str | None = None) -> None:
+    """As the module shows once it is loaded; ``source`` as import.py records it."""
+    facts = {"initstate": "live", "version": "0.1.0", "srcversion": "ABC"}
+    if source:
+        facts["parameters/source"] = source
+    for name, text in facts.items():
         tree.write(f"sys/module/fusetuned/{name}", text + "\n")
 
 
@@ -214,6 +223,27 @@ def test_text_names_all_of_it(host_tree: Tree, capsys: pytest.CaptureFixture[str
         r"^(6\.1|6\.12|7\.2)\.",
         f"  {OLDER}: none: not built: fusetune module build --kernel {OLDER}",
         f"* {RUNNING}: installed 0.1.0",
+    ]
+
+
+def test_text_says_how_old_it_is(host_tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    installed(host_tree)
+    in_kernel(host_tree, "6.12.94 linux-source-6.12 6.12.94-1")
+    host_tree.write("proc/sys/kernel/version", "#1 SMP Debian 6.12.117-1 (2026-11-12)\n")
+    found = document(host_tree, Programs("6.12.117 linux-source-6.12 6.12.117-1"))
+    print_module(found)
+    said = capsys.readouterr().out.splitlines()
+    assert said[3] == (
+        "  fusetuned is made from 6.12.94-1, older than the running kernel, 6.12.117-1, by 23 "
+        "point releases"
+    )
+    assert said[-1] == f"* {RUNNING}: installed 0.1.0, made from 6.12.117-1"
+    (only,) = found["modules"]
+    assert (only["age"]["releases_behind"], only["age"]["older"]) == (23, True)
+    assert [one["source"] for one in only["kernels"]] == [
+        None,
+        None,
+        {"version": "6.12.117", "package": "linux-source-6.12", "package_version": "6.12.117-1"},
     ]
 
 

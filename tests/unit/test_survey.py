@@ -138,3 +138,24 @@ def test_text_names_what_differs(host_tree: Tree, capsys: pytest.CaptureFixture[
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if line.endswith("DIFFERS")] == ["max_ratio"]
     assert any("3 requests wait" in line for line in lines)
+
+
+def test_metrics_say_how_old_the_module_is(host_tree: Tree) -> None:
+    for name, text in (("version", "0.1.0"), ("parameters/source", "6.12.94")):
+        host_tree.write(f"sys/module/fusetuned/{name}", f"{text}\n")
+    host_tree.write("proc/sys/kernel/version", "#1 SMP Debian 6.12.117-1 (date)\n")
+    found = {name: (labels, value) for name, labels, value in series(metrics(report(host_tree)))}
+    labels = {"name": "fusetuned", "source": "6.12.94", "current": "6.12.117-1"}
+    assert found["fusetune_source_behind_releases"] == (labels, 23)
+    assert found["fusetune_source_older"] == (labels, 1)
+
+
+def test_text_says_how_old_the_module_is(
+    host_tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("version", "0.1.0"), ("parameters/source", "6.12.94")):
+        host_tree.write(f"sys/module/fusetuned/{name}", f"{text}\n")
+    print_report(report(host_tree))
+    assert "\nfusetuned is made from 6.12.94, not older than the running kernel, 6.12.94\n" in (
+        capsys.readouterr().out
+    )

@@ -5,3 +5,9 @@
 #include <linux/module.h>
 
 MODULE_VERSION(F2FS_TUNED_VERSION);
+
+/* Where the kernel's part of it comes from, as import.py recorded it. */
+static char source[] = TUNED_SOURCE;
+module_param_string(source, source, sizeof(source), 0444);
+MODULE_PARM_DESC(source, "Linux version and package that the code was taken from");
+MODULE_INFO(tuned_source, TUNED_SOURCE);

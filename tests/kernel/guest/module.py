@@ -31,6 +31,10 @@ def check_loads_beside_stock() -> None:
     wanted = {"fuse", "fuseblk", "fusectl"}
     assert wanted | {"fusetuned", "fusetunedblk", "fusetunedctl"} <= set(types), types
     assert (MODULE / "version").read_text().strip()
+    source = (MODULE / "parameters" / "source").read_text().split()
+    series = ".".join(map(str, KERNEL))
+    assert source[0].startswith(f"{series}."), source
+    assert source[1] == f"linux-source-{series}", source
     assert Path("/dev/fuse").is_char_device()
     assert Path("/dev/fusetuned").is_char_device()
     assert Path("/sys/fs/fuse/connections").is_dir()
