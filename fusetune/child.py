@@ -80,7 +80,9 @@ class Owner:
 
     @classmethod
     def of(cls, mount: Mount) -> Self:
-        """Return the owner of ``mount``."""
+        """Return the owner of ``mount``. Raises FusetuneError where that cannot be told."""
+        if not mount.owner_known:
+            raise FusetuneError(mount.owner_unknown)
         return cls(mount.owner_uid, mount.owner_gid)
 
     def check(self) -> None:

@@ -52,6 +52,11 @@ class Host:
         finally:
             os.close(fd)
 
+    def owner(self, relative: str) -> tuple[int, int]:
+        """Return uid and gid of the owner of a /proc or /sys file. Raises OSError."""
+        found = os.lstat(self.path(relative))
+        return found.st_uid, found.st_gid
+
     def write(self, relative: str, text: str, once_open: Callable[[], None] = lambda: None) -> None:
         """Write ``text`` to a /proc or /sys file in one write call.
 

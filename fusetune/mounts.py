@@ -33,7 +33,10 @@ class Mount:
     ``path``: the first of its mount points; ``also_at``: the others (bind mounts).
     ``bdi``: name of its device in /sys/class/bdi, None where the kernel shows none.
     ``connection``: its folder's name in fusectl (the device number), None where there is none.
-    ``owner_uid``, ``owner_gid``: who mounted it; 0 for virtiofs, which has no such option.
+    ``owner_uid``, ``owner_gid``: who mounted it; 0 for virtiofs, which only root mounts.
+    ``owner_known``: whether that is certain. The kernel prints user_id= as the mount's own user
+    namespace has it (fs/fuse/inode.c, fuse_show_options()), where a user's id may be 0; its real
+    owner has the connection's folder in fusectl (fs/fuse/control.c, fuse_ctl_add_dentry()).
     ``instance``: identity of this super block's bdi in this boot. Device numbers are reused at
     once, kernfs inode numbers are not (fs/kernfs/dir.c, __kernfs_new_node); None without a bdi.
     """
@@ -46,6 +49,7 @@ class Mount:
     connection: str | None = None
     owner_uid: int = 0
     owner_gid: int = 0
+    owner_known: bool = True
     options: tuple[str, ...] = ()
     also_at: tuple[str, ...] = ()
     instance: int | None = None
@@ -59,6 +63,15 @@ class Mount:
     def is_tuned_type(self) -> bool:
         """Whether the module fusetuned serves it, and not the kernel's own FUSE."""
         return self.fstype.startswith("fusetuned")
+
+    @property
+    def owner_unknown(self) -> str:
+        """Why the owner cannot be told, where it cannot."""
+        kind = CONTROLS[self.control]
+        return (
+            f"who mounted {printable(self.path)} cannot be told without its connection in {kind}; "
+            f"mount it: mount -t {kind} {kind} /{self.control}"
+        )
 
     @property
     def allows_other(self) -> bool:
@@ -153,8 +166,12 @@ def _with_kernel_objects(host: Host, mount: Mount) -> Mount:
         pass
     # fuse_ctl_add_conn() (fs/fuse/control.c) prints the kernel's dev_t: 20 bits of minor.
     number = str(major << 20 | minor)
-    connection = number if os.path.isdir(host.path(f"{mount.control}/{number}")) else None
-    return replace(mount, bdi=bdi, instance=instance, connection=connection)
+    mount = replace(mount, bdi=bdi, instance=instance)
+    try:
+        uid, gid = host.owner(f"{mount.control}/{number}")
+    except FileNotFoundError:
+        return mount
+    return replace(mount, connection=number, owner_uid=uid, owner_gid=gid, owner_known=True)
 
 
 def discover(host: Host) -> list[Mount]:
@@ -184,6 +201,7 @@ def _super_blocks(host: Host, lines: Iterable[_Line]) -> list[Mount]:
             options=line.options,
             owner_uid=_option_number(line.options, "user_id"),
             owner_gid=_option_number(line.options, "group_id"),
+            owner_known=line.fstype == "virtiofs",
         )
     if host.real:
         for control in {mount.control for mount in found.values()}:

@@ -73,6 +73,8 @@ def refusal(
             f"max_dirty_percent in [policy] of fusetune.toml allows: {share} % of the host's "
             f"limit, {max(0, room)} % are left"
         )
+    if not mount.owner_known:
+        return f"{knob.name}={value} would give more dirty memory, and {mount.owner_unknown}"
     if mount.owner_uid and mount.owner_uid not in allowed_owners:
         return (
             f"{knob.name}={value} would give an unprivileged user's mount (uid {mount.owner_uid}) "

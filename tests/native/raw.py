@@ -14,6 +14,7 @@ import select
 import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,16 +33,25 @@ class RawMounts:
     """``count`` mounts of type fuse.raw at ``folder``/0, /1 and so on, while the context lasts.
 
     ``points`` are the mount points, in the order of mounting. Any access to them hangs.
+    ``before`` is put before the program that mounts, whose process is ``pid``.
     """
 
-    def __init__(self, count: int, folder: Path) -> None:
+    def __init__(self, count: int, folder: Path, before: Sequence[str] = ()) -> None:
+        self._before = before
         self.points = [folder.resolve() / str(number) for number in range(count)]
         self._folder = folder.resolve()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> RawMounts:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, str(len(self.points)), self._folder],
+            [
+                *self._before,
+                sys.executable,
+                "-m",
+                __spec__.name,
+                str(len(self.points)),
+                self._folder,
+            ],
             cwd=_CHECKOUT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -58,6 +68,12 @@ class RawMounts:
 
     def __exit__(self, *exception: object) -> None:
         self._end()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        assert self._process
+        return self._process.pid
 
     def _end(self) -> None:
         assert self._process

@@ -22,11 +22,11 @@ from tests.native.conftest import (
     write_sysfs,
 )
 from tests.native.mirror import CHECKOUT, PATIENCE, Mirror, wait_for
-from tests.native.raw import mount
+from tests.native.raw import RawMounts, mount
 from tests.native.servers import serve
 from tests.tmpfs import tmpfs
 
-pytestmark = requires("setpriv", "strace")
+pytestmark = requires("nsenter", "setpriv", "strace", "unshare")
 
 NEW = {
     "read_ahead_kb": 1024,
@@ -549,6 +549,23 @@ def test_an_unprivileged_users_mount_gets_no_more_dirty_memory(
         fusetune.json("set", bdi, "max_ratio=1")
     fusetune.json("reset", bdi)
     assert sysfs_values(bdi) == found
+
+
+def test_a_mount_of_a_user_namespace_is_not_roots(fusetune: Fusetune, open_path: Path) -> None:
+    """mountinfo says user_id=0 there; only its own mount namespace shows it."""
+    alone = [*AS_NOBODY, "unshare", "--user", "--map-root-user", "--mount", "--"]
+    with RawMounts(1, open_path, alone) as users:
+        (point,) = users.points
+        inside = ["nsenter", f"--mount=/proc/{users.pid}/ns/mnt", f"--wd={CHECKOUT}", "--"]
+        fusetune.configure(f"[[mount]]\npath = '{point}'\nmax_ratio = 20\nread_ahead_kb = 4096\n")
+        (entry,) = fusetune.json("list", before=inside)["mounts"]
+        assert (entry["path"], entry["owner_uid"]) == (str(point), NOBODY)
+        line = fusetune.fails("set", point, "max_ratio=20", before=inside)
+        assert f"with --allow-owner {NOBODY}" in line
+        done = fusetune("apply", point, before=inside)
+        assert f"unprivileged user's mount (uid {NOBODY})" in done.stderr
+        found = sysfs_values(entry["bdi"])
+        assert (found["max_ratio"], found["read_ahead_kb"]) == (1, 4096)
 
 
 # What goes wrong

@@ -3,7 +3,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import hypothesis
@@ -33,6 +33,18 @@ def mangle(text: str | bytes, special: bytes = b" \t\n\\") -> bytes:
     return b"".join(b"\\%03o" % byte if byte in special else bytes([byte]) for byte in raw)
 
 
+@dataclass(frozen=True)
+class TreeHost(Host):
+    """A folder tree; ``owners``: of files that belong to others, for who is not root gives none."""
+
+    owners: dict[str, int] = field(default_factory=dict)
+
+    def owner(self, relative: str) -> tuple[int, int]:
+        """Return uid and gid, the same number."""
+        super().owner(relative)
+        return self.owners[relative], self.owners[relative]
+
+
 class Tree:
     """The tree: knob files hold the kernel's defaults until a test writes others."""
 
@@ -43,7 +55,7 @@ class Tree:
         for name, path in DEVICES.items():
             number = os.stat(path).st_rdev
             self.write(f"sys/class/misc/{name}/dev", f"{os.major(number)}:{os.minor(number)}\n")
-        self.host = Host(
+        self.host = TreeHost(
             str(root), root / "var" / "lib", root / "run", root / "etc", root / "usr" / "lib"
         )
 
@@ -101,6 +113,7 @@ class Tree:
         control: str = "sys/fs/fuse/connections",
         values: Mapping[str, int] | None = None,
         waiting: int = 0,
+        owner: int = 0,
     ) -> None:
         """Add a mount's bdi and connection with its knobs at their defaults, or at ``values``."""
         wanted = {knob.name: knob.stock for knob in LIVE} | dict(values or {})
@@ -113,6 +126,7 @@ class Tree:
                 file = knob.file.format(control=control, connection=connection)
                 self.write(file, f"{wanted[knob.name]}\n")
         if connection:
+            self.host.owners[f"{control}/{connection}"] = owner
             self.write(f"{control}/{connection}/waiting", f"{waiting}\n")
 
     def system(self) -> None:

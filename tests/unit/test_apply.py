@@ -197,7 +197,7 @@ def test_a_dry_run_writes_nothing(tree: Tree, mounted: Mount) -> None:
 
 def test_policy_comes_before_everything(tree: Tree) -> None:
     tree.mount("/mnt/one", options="rw,user_id=1000,group_id=1000")
-    tree.live()
+    tree.live(owner=1000)
     mount = tree.only()
     for dry_run in (True, False):
         with pytest.raises(FusetuneError, match="uid 1000"):

@@ -9,6 +9,7 @@ import pytest
 
 from fusetune.apply import reset, set_knobs
 from fusetune.auto import preview
+from fusetune.child import Owner
 from fusetune.config import load
 from fusetune.errors import FusetuneError
 from fusetune.kept import Keeper, Kept, keep_all
@@ -82,7 +83,8 @@ def test_a_dry_run_tells_and_writes_nothing(tree: Tree, mounted: Mount) -> None:
 def test_a_knob_that_is_absent_hinders_no_other(tree: Tree) -> None:
     tree.mount("/mnt/one")
     tree.live(connection=None)
-    assert made(keeper(tree, BOTH).keep(tree.only())) == {"max_ratio": 20}
+    text = "[[mount]]\nread_ahead_kb = 4096\nmax_background = 64\n"
+    assert made(keeper(tree, text).keep(tree.only())) == {"read_ahead_kb": 4096}
 
 
 def test_one_that_is_at_work_is_not_disturbed(tree: Tree, mounted: Mount) -> None:
@@ -242,17 +244,36 @@ def test_excluded_types_are_left_alone(tree: Tree, fstype: str) -> None:
 
 def test_a_users_mount_gets_no_more_dirty_memory(tree: Tree) -> None:
     tree.mount("/mnt/one", options=OWNED)
-    tree.live()
+    tree.live(owner=1000)
     kept = keeper(tree, BOTH + "strict_limit = 0\n").keep(tree.only())
     assert made(kept) == {"max_background": 64}
     assert len(kept.refused) == 2
     assert all("unprivileged user's mount (uid 1000)" in why for why in kept.refused)
 
 
+def test_a_mount_of_a_user_namespace_is_not_roots(tree: Tree) -> None:
+    """There user_id=0 is the user's own; the connection's folder has the real owner."""
+    tree.mount("/mnt/one", options="rw,user_id=0,group_id=0")
+    tree.live(owner=1000)
+    kept = keeper(tree, BOTH).keep(tree.only())
+    assert made(kept) == {"max_background": 64}
+    assert ["unprivileged user's mount (uid 1000)" in why for why in kept.refused] == [True]
+
+
+def test_a_mount_of_nobody_knows_whom_gets_no_more_dirty_memory(tree: Tree) -> None:
+    tree.mount("/mnt/one", options="rw,user_id=0,group_id=0")
+    tree.live(connection=None)
+    kept = keeper(tree, "[policy]\nallow_users = [0]\n" + BOTH).keep(tree.only())
+    assert made(kept) == {}
+    assert ["who mounted /mnt/one cannot be told" in why for why in kept.refused] == [True]
+    with pytest.raises(FusetuneError, match="mount -t fusectl fusectl /sys/fs/fuse/connections"):
+        Owner.of(tree.only())
+
+
 @pytest.mark.parametrize("name", ["1000", "'root', 'no-such-user', 1000", "'1000'"])
 def test_but_an_owner_named_in_the_configuration_does(tree: Tree, name: str) -> None:
     tree.mount("/mnt/one", options=OWNED)
-    tree.live()
+    tree.live(owner=1000)
     kept = keeper(tree, f"[policy]\nallow_users = [{name}]\n{BOTH}").keep(tree.only())
     assert (made(kept), kept.refused) == ({"max_ratio": 20, "max_background": 64}, [])
 
@@ -260,7 +281,7 @@ def test_but_an_owner_named_in_the_configuration_does(tree: Tree, name: str) -> 
 def test_an_owner_may_be_named_by_name(tree: Tree) -> None:
     uid = pwd.getpwnam("daemon").pw_uid
     tree.mount("/mnt/one", options=OWNED.replace("1000", str(uid)))
-    tree.live()
+    tree.live(owner=uid)
     assert keeper(tree, BOTH).keep(tree.only()).refused
     allowing = f"[policy]\nallow_users = ['daemon']\n{BOTH}"
     assert keeper(tree, allowing).keep(tree.only()).refused == []
@@ -429,7 +450,7 @@ def test_lines_that_a_process_may_word_itself_tell_no_connection(
 def test_a_stranger_is_no_mounts_server(tree: Tree, owner: int, uids: str, counts: bool) -> None:
     """Where the kernel names no connection, a user has no say in another one's mount."""
     tree.mount("/mnt/one", options=f"rw,user_id={owner},group_id={owner}")
-    tree.live()
+    tree.live(owner=owner)
     process(tree, 10, "one", "/mnt/one", fds={3: ""}, uids=uids)
     assert served_by(tree, "one", tree.only()) is counts
 

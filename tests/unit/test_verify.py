@@ -75,7 +75,7 @@ def test_only_what_is_kept_is_compared(tree: Tree, mounted: Mount) -> None:
 
 def test_what_policy_forbids_is_no_difference(tree: Tree) -> None:
     tree.mount("/mnt/one", options="rw,user_id=1000,group_id=1000")
-    tree.live()
+    tree.live(owner=1000)
     (check,) = look(tree)[0].checks
     assert check.expected.refused
     assert not check.differs
