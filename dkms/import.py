@@ -72,6 +72,7 @@ def collect(source: Path, into: Path, every: list[Rules]) -> None:
     """
     patterns = sorted({pattern for rules in every for pattern in wanted(rules)})
     tree = _unpack(source, into, patterns)
+    into.mkdir(exist_ok=True)
     (into / RECORD).write_text(f"{origin(source, tree)}\n")
     for pattern in patterns if tree != into else ():
         for path in tree.glob(pattern.removeprefix("*/")):
