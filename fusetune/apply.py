@@ -144,15 +144,17 @@ def set_knobs(
     mount: Mount | None,
     values: Mapping[Knob, int],
     allowed_owners: Collection[int] = (),
+    room: int | None = None,
     *,
     dry_run: bool = False,
 ) -> list[Change]:
     """Set ``values`` as the administrator asks, all or none; return the changes.
 
-    Raises FusetuneError where policy, kernel or permission forbids one.
+    ``room``: what the mount may keep dirty, in percent of the host's limit; None: any. Raises
+    FusetuneError where policy, kernel or permission forbids one.
     """
     for knob, value in values.items():
-        if mount and (why := refusal(mount, knob, value, allowed_owners)):
+        if mount and (why := refusal(mount, knob, value, allowed_owners, room)):
             raise FusetuneError(why)
         if why := out_of_range(host, mount, knob, value):
             raise FusetuneError(why)

@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fusetune.apply import Change, make, out_of_range, plan, settle
-from fusetune.config import Config, Layer, Origin, Section
+from fusetune.config import Config, Layer, Origin, Section, load
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.knobs import LIVE
+from fusetune.knobs import LIVE, Knob
 from fusetune.mounts import Mount, discover, printable
 from fusetune.policy import (
     dirty_share,
@@ -217,6 +217,23 @@ class Keeper:
             if not (last.why == KEEPING and last.new == value if last else name not in known):
                 theirs[name] = value
         return theirs
+
+
+def bounds_of_set(
+    host: Host, mount: Mount, values: Mapping[Knob, int], *, force: bool
+) -> tuple[frozenset[int], int | None]:
+    """Return whose mounts may get ``values`` by `set`, and how much dirty memory this one may have.
+
+    That is in percent of the host's limit, at least what it has now; None: as much as it likes, by
+    ``force`` or because the values give it no more. Raises `ConfigError` where that matters.
+    """
+    more = any(more_dirty_memory(knob, value) for knob, value in values.items())
+    if not more or (force and not mount.owner_uid):
+        return frozenset(), None
+    keeper = Keeper(host, load(host))
+    if force:
+        return keeper.owners, None
+    return keeper.owners, max(keeper.room(mount), dirty_share(values_now(host, mount)))
 
 
 def _ranked(sections: list[Section]) -> list[Section]:

@@ -71,7 +71,8 @@ def refusal(
         return (
             f"{knob.name}={value} would let tuned mounts together keep more dirty memory than "
             f"max_dirty_percent in [policy] of fusetune.toml allows: {share} % of the host's "
-            f"limit, {max(0, room)} % are left"
+            f"limit, {max(0, room)} % are left; raise that, or 'fusetune set --force' does it "
+            "all the same"
         )
     if not mount.owner_known:
         return f"{knob.name}={value} would give more dirty memory, and {mount.owner_unknown}"

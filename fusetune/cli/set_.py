@@ -23,6 +23,11 @@ from fusetune.report.objects import changes_object
 @click.argument("name", metavar="M|host")
 @click.argument("words", metavar="KNOB=VALUE...", nargs=-1, required=True)
 @allow_owner_option
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Let tuned mounts together keep more dirty memory than max_dirty_percent.",
+)
 @dry_run_option
 @json_option
 @pass_host
@@ -31,17 +36,18 @@ def command(
     name: str,
     words: tuple[str, ...],
     owners: tuple[str, ...],
+    force: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     mount = target(host, name)
     values = parse_assignments(words, Scope.MOUNT if mount else Scope.HOST)
-    allowed = parse_owners(owners)
-    if mount and mount.owner_uid:  # only then does the configuration matter
-        from fusetune.config import load
-        from fusetune.kept import Keeper
+    allowed, room = parse_owners(owners), None
+    if mount:
+        from fusetune.kept import bounds_of_set
 
-        allowed |= Keeper(host, load(host)).owners
-    changes = set_knobs(host, mount, values, allowed, dry_run=dry_run)
+        configured, room = bounds_of_set(host, mount, values, force=force)
+        allowed |= configured
+    changes = set_knobs(host, mount, values, allowed, room, dry_run=dry_run)
     document = changes_object("set", changes, dry_run)
     present(document, as_json)

@@ -15,6 +15,7 @@ from fusetune.store import Lock
 from tests.native.conftest import (
     AS_NOBODY,
     NOBODY,
+    STOCK,
     Fusetune,
     requires,
     sysfs_files,
@@ -296,7 +297,7 @@ def test_reset_all(fusetune: Fusetune, mirror: Mirror, tmp_path: Path) -> None:
     with serve("mirrorfs", mirror.source, tmp_path / "second") as second:
         found = sysfs_values(mirror.bdi), sysfs_values(second)
         fusetune.json("set", mirror.mountpoint, *WORDS)
-        fusetune.json("set", second, "max_ratio=33")
+        fusetune.json("set", second, "max_ratio=33", "--force")
         fusetune.json("set", "host", f"fs.pipe-max-size={int(pipe) * 2}")
         changes = fusetune.json("reset", "--all")["changes"]
         assert len(changes) == len(NEW) + 2
@@ -526,6 +527,26 @@ def test_an_ordinary_user_and_roots_state(
     for words in (["set", mirror.bdi, "max_ratio=1"], ["reset", mirror.bdi], ["reset", "--all"]):
         assert "Permission denied" in root.fails(*words, before=AS_NOBODY)
     assert sysfs_values(mirror.bdi)["max_ratio"] == 20
+
+
+def test_all_mounts_together_keep_the_bound_of_dirty_memory(
+    fusetune: Fusetune, mirror: Mirror, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    fusetune.configure("[policy]\nmax_dirty_percent = 25\n")
+    with serve("mirrorfs", tmpfs_dir / "source", tmp_path / "other") as other:
+        fusetune.json("set", mirror.bdi, "max_ratio=20")
+        for words in (["max_ratio=6", "read_ahead_kb=1M"], ["strict_limit=0"]):
+            line = fusetune.fails("set", other, *words)
+            assert "max_dirty_percent" in line
+            assert "5 % are left" in line
+            assert "--force" in line
+        assert sysfs_values(other) == STOCK
+        fusetune.json("set", other, "max_ratio=5")
+        fusetune.json("set", other, "max_ratio=6", "--force")
+        fusetune.configure("[policy]\nmax_dirty_percent = many\n")
+        assert "fusetune.toml:2" in fusetune.fails("set", other, "max_ratio=7")
+        fusetune.json("set", other, "max_ratio=7", "--force")
+        fusetune.json("set", other, "max_ratio=1", "read_ahead_kb=1M")
 
 
 def test_an_unprivileged_users_mount_gets_no_more_dirty_memory(

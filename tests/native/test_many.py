@@ -45,8 +45,8 @@ def test_set_and_reset_all_of_many(fusetune: Fusetune, tmp_path: Path) -> None:
         bdis = [mounts_at(point)[0] for point in raw.points]
         before = [sysfs_values(bdi) for bdi in bdis]
         for point in raw.points:
-            fusetune.json("set", point, "max_ratio=7", "read_ahead_kb=1M")
-        assert [sysfs_values(bdi)["max_ratio"] for bdi in bdis] == [7] * 20
+            fusetune.json("set", point, "max_ratio=5", "read_ahead_kb=1M")
+        assert [sysfs_values(bdi)["max_ratio"] for bdi in bdis] == [5] * 20
         assert len(fusetune.json("reset", "--all")["changes"]) == 40
         assert [sysfs_values(bdi) for bdi in bdis] == before
 

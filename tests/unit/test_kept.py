@@ -12,7 +12,7 @@ from fusetune.auto import preview
 from fusetune.child import Owner
 from fusetune.config import load
 from fusetune.errors import FusetuneError
-from fusetune.kept import Keeper, Kept, keep_all
+from fusetune.kept import Keeper, Kept, bounds_of_set, keep_all
 from fusetune.knobs import LIVE
 from fusetune.mounts import Mount, discover
 from fusetune.saved import Unusable, save, saved_path
@@ -318,6 +318,46 @@ def test_what_others_set_counts_once_it_is_looked_at_again(tree: Tree) -> None:
     ours.forget_sum()
     assert ours.room(two) == 50 - 20 - 100
     assert len(ours.keep(two).refused) == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "force", "done"),
+    [
+        ({"max_ratio": 31}, False, False),
+        ({"max_ratio": 30}, False, True),
+        ({"max_ratio": 31}, True, True),
+        ({"strict_limit": 0}, False, False),
+        ({"max_ratio": 1, "read_ahead_kb": 4096}, False, True),
+    ],
+)
+def test_what_is_set_is_bounded_too(
+    tree: Tree, wanted: dict[str, int], force: bool, done: bool
+) -> None:
+    one, two, _ = three(tree)
+    tree.write("etc/fusetune.toml", "[policy]\nmax_dirty_percent = 50\n")
+    set_knobs(tree.host, one, {KNOBS["max_ratio"]: 20})
+    values = {KNOBS[name]: value for name, value in wanted.items()}
+    owners, room = bounds_of_set(tree.host, two, values, force=force)
+    if done:
+        set_knobs(tree.host, two, values, owners, room)
+    else:
+        with pytest.raises(FusetuneError, match=r"30 % are left; .*'fusetune set --force'"):
+            set_knobs(tree.host, two, values, owners, room)
+
+
+def test_what_a_mount_has_already_is_not_refused_it(tree: Tree) -> None:
+    """Lowering helps, also where the sum is above the bound."""
+    one, two, _ = three(tree)
+    for mount in (one, two):
+        set_knobs(tree.host, mount, {KNOBS["max_ratio"]: 40})
+    tree.write("etc/fusetune.toml", "[policy]\nmax_dirty_percent = 50\n")
+    for value in (40, 30):
+        values = {KNOBS["max_ratio"]: value}
+        set_knobs(tree.host, two, values, *bounds_of_set(tree.host, two, values, force=False))
+    more = {KNOBS["max_ratio"]: 31}
+    bounds = bounds_of_set(tree.host, two, more, force=False)
+    with pytest.raises(FusetuneError, match="30 % are left"):
+        set_knobs(tree.host, two, more, *bounds)
 
 
 def test_without_strict_limit_a_mount_may_fill_it_all(tree: Tree, mounted: Mount) -> None:
