@@ -28,8 +28,8 @@ MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps all-deps demo check lint install install-completion \
-	install-dkms test test-versions test-system test-kernel test-libfuse test-packaging fuzz bench \
-	bench-search dist deb rpm repo clean
+	install-dkms test test-versions test-system test-kernel test-debug-kernel fuzz-kernel \
+	test-libfuse test-packaging fuzz bench bench-search dist deb rpm repo clean
 
 all: $(MIRRORFS)
 
@@ -90,6 +90,22 @@ test-system: test-deps $(MIRRORFS)
 test-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
 	$(PYTHON) -m pytest tests/kernel
+
+# The same checks on kernels that are built to find faults, and allocations that fail in turn; takes
+# hours, the first time. docs/testing.md has what was found.
+test-debug-kernel: test-deps
+	$(call install,$(KERNEL_PACKAGES))
+	$(PYTHON) -m pytest tests/kernel/debug_checks.py
+
+# A server that lies: to the module, then to the same kernel's own FUSE, under KASAN. It sends
+# FUZZ_REPLIES replies with each seed.
+FUZZ_SERIES = 6.12
+FUZZ_SEEDS = 1 2 3 4 5 6 7 8 9 10
+FUZZ_REPLIES = 100000
+fuzz-kernel: test-deps
+	$(call install,$(KERNEL_PACKAGES))
+	$(PYTHON) -m tests.kernel.debug $(FUZZ_SERIES) fusetuned $(FUZZ_SEEDS) $(FUZZ_REPLIES)
+	$(PYTHON) -m tests.kernel.debug $(FUZZ_SERIES) fuse $(FUZZ_SEEDS) $(FUZZ_REPLIES)
 
 # The tuned libfuse3: made from the sources of three Debian suites, built there, run by their servers.
 test-libfuse: test-deps

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tomlkit
 
-from tests.kernel.machine import build, run
+from tests.kernel.machine import build, image_of, run
 from tests.kernel.suites import USERLAND, copy_of_dkms, import_module
 
 #: Samples of a machine: by opcode, for each round, instructions a call with and without.
@@ -55,7 +55,7 @@ def instructions() -> Samples:
         without = next((_made(dkms, scratch / "other") / "lib").rglob("fusetuned.ko*"))
         (built / "without").mkdir()
         shutil.copy(without, built / "without")
-        said = run(USERLAND, built, "measure_statistics", counted=True)
+        said = run(image_of(USERLAND), built, "measure_statistics", counted=True)
     measured = said.checks.get("measure_statistics", {"failure": "not reached"})
     if measured["failure"]:
         raise RuntimeError(f"{measured['failure']}\n{said.console[-4000:]}")

@@ -54,7 +54,8 @@ def _machines(pool: Executor, made: Mapping[Suite, Future[tuple[Path, str]]]) ->
     """Begin to run the machines: of each suite, and one that watches its memory."""
 
     def run(suite: Suite, checks: Sequence[str], parameters: str) -> machine.Results:
-        return machine.run(suite, made[suite].result()[0], *checks, parameters=parameters)
+        image = machine.image_of(suite)
+        return machine.run(image, made[suite].result()[0], *checks, parameters=parameters)
 
     runs: Machines = {suite.series: pool.submit(run, suite, (), "") for suite in SUITES}
     runs["watched"] = pool.submit(run, USERLAND, machine.WATCHED_CHECKS, machine.WATCHED)

@@ -49,6 +49,7 @@ WATCHED_CHECKS = (
 )
 _START = """\
 # SPDX-License-Identifier: GPL-2.0-or-later
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin  # without an initramfs nobody has set it
 cd /rig/checkout
 exec python3 -B -m tests.kernel.guest {checks} >/dev/ttyS1 2>&1
 """
@@ -81,6 +82,27 @@ class Results:
     console: str = ""
 
 
+@dataclass(frozen=True)
+class Image:
+    """What a machine boots, as files of a folder; and its memory, as QEMU takes it."""
+
+    folder: Path
+    kernel: str
+    initrd: str = ""
+    memory: str = "1G"
+
+    def options(self) -> list[str]:
+        """Return QEMU's options; the folder is seen as /boot."""
+        options = ["-m", self.memory, "-kernel", f"/boot/{self.kernel}"]
+        return options + (["-initrd", f"/boot/{self.initrd}"] if self.initrd else [])
+
+
+def image_of(suite: Suite) -> Image:
+    """Return the suite's own kernel."""
+    kernel = suite.kernel()
+    return Image(suite.tree() / "boot", f"vmlinuz-{kernel}", f"initrd.img-{kernel}")
+
+
 def build(suite: Suite, modules: Sequence[Path], out: Path) -> str:
     """Build by dkms, in the suite's tree, what import.py made; return what it said.
 
@@ -103,7 +125,10 @@ def package(module: Path) -> str:
 
 
 def build_servers(out: Path) -> None:
-    """Build mirrorfs for the machines' userland as ``out``/mirrorfs, and later.c as later.so."""
+    """Build what runs in the machines for their userland: mirrorfs, and our C files here.
+
+    ``out`` then has mirrorfs, later.so, nth and hostile.
+    """
     names = ("mirrorfs", "dkms/fusetuned/tuned", "tests/kernel")
     folders = {CHECKOUT / name: f"/checkout/{name}" for name in names}
     done = USERLAND.inside(
@@ -111,7 +136,10 @@ def build_servers(out: Path) -> None:
         folders,
         "make -s -C /checkout/mirrorfs BUILD=/tmp/build && cp /tmp/build/mirrorfs /out\n"
         "gcc -Wall -Wextra -Werror -shared -fPIC $(pkg-config --cflags fuse3) "
-        "-o /out/later.so /checkout/tests/kernel/later.c",
+        "-o /out/later.so /checkout/tests/kernel/later.c\n"
+        "gcc -O2 -Wall -Wextra -Werror -o /out/nth /checkout/tests/kernel/nth.c\n"
+        "gcc -O2 -Wall -Wextra -Werror -static -pthread -I/checkout/dkms/fusetuned/tuned "
+        "-o /out/hostile /checkout/tests/kernel/hostile.c",
     )
     if done.returncode:
         raise RuntimeError(done.stdout)
@@ -168,15 +196,13 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> None:
     subprocess.run(["mke2fs", *how, stage, image, "96M"], check=True, timeout=60)
 
 
-def _command(suite: Suite, scratch: Path, parameters: str, counted: bool) -> list[str | Path]:
+def _command(image: Image, scratch: Path, parameters: str, counted: bool) -> list[str | Path]:
     base = _base_image()
-    folders = {suite.tree() / "boot": "/boot", base.parent: "/images"}
+    folders = {image.folder: "/boot", base.parent: "/images"}
     with (scratch / "disk").open("wb") as file:
         file.truncate(3 << 30)
-    kernel = suite.kernel()
     append = "root=/dev/vda ro console=ttyS0 panic=-1 mitigations=off quiet init=/rig-init"
-    options = ["-kernel", f"/boot/vmlinuz-{kernel}", "-initrd", f"/boot/initrd.img-{kernel}"]
-    options += ["-append", f"{append} {parameters}"]
+    options = [*image.options(), "-append", f"{append} {parameters}"]
     for disk in (f"/images/{base.name}", "/out/stage.ext4"):
         options += ["-drive", f"file={disk},format=raw,if=virtio,readonly=on"]
     options += ["-drive", "file=/out/disk,format=raw,if=virtio,cache=unsafe"]
@@ -199,20 +225,25 @@ def _read(scratch: Path) -> Results:
 
 
 def run(
-    suite: Suite, built: Path, *checks: str, parameters: str = "", counted: bool = False
+    image: Image,
+    built: Path,
+    *checks: str,
+    parameters: str = "",
+    counted: bool = False,
+    patience: float = PATIENCE,
 ) -> Results:
-    """Boot the suite's kernel with the modules in ``built``, and return what the checks said.
+    """Boot a kernel with the modules in ``built``, and return what the checks said.
 
     All run where none is named. ``parameters`` are more of the kernel's; ``counted`` makes time
-    there a count of instructions.
+    there a count of instructions; after ``patience`` seconds the machine is ended.
     """
     with tempfile.TemporaryDirectory(prefix="fusetune-machine-") as folder:
         scratch = Path(folder)
         _stage(scratch, built, checks)
-        command = _command(suite, scratch, parameters, counted)
+        command = _command(image, scratch, parameters, counted)
         with subprocess.Popen(command, stdin=subprocess.DEVNULL) as machine:
             try:
-                machine.wait(PATIENCE)
+                machine.wait(patience)
             except subprocess.TimeoutExpired:
                 pass  # what it said so far tells where it stands
             finally:
@@ -234,7 +265,7 @@ def made_and_run(series: str, *checks: str) -> Results:
             if done.returncode:
                 sys.exit(done.stderr)
         build(suite, modules, Path(folder, "built"))
-        return run(suite, Path(folder, "built"), *checks)
+        return run(image_of(suite), Path(folder, "built"), *checks)
 
 
 def main(series: str, *checks: str) -> None:

@@ -20,7 +20,9 @@ from tests.kernel.guest import (
     cost,
     extend,
     f2fs,
+    faults,
     fuzz,
+    hostile,
     library,
     memory,
     options,
@@ -37,7 +39,11 @@ from tests.kernel.guest.rig import run, set_pipe_limit
 from tests.native.mirror import Mirror, unmount
 
 #: What the kernel says when something is wrong with it.
-_SPLAT = re.compile(r"WARNING:|BUG[ :]|Oops|Call Trace|INFO: |refcount_t|general protection|leaked")
+_SPLAT = re.compile(
+    # KCSAN's are judged by who reads the whole: most are not of the module.
+    r"WARNING:|BUG(?!: KCSAN)[ :]|UBSAN:|Oops|Call Trace|INFO: |refcount_t|general protection"
+    r"|leaked"
+)
 
 
 def _splats(log: int) -> list[str]:
@@ -71,13 +77,13 @@ def checks() -> dict[str, Callable[[], object]]:
     """Return all checks by name, in order."""
     return _of(
         *(module_checks, pages, options, writes, extend, atomic_open, programs, statistics),
-        *(fuzz, library, tool, f2fs),
+        *(fuzz, hostile, library, tool, f2fs),
     )
 
 
 def special() -> dict[str, Callable[[], object]]:
     """Return what runs only when it is named, in machines that are started for it."""
-    return _of(memory, cost, shared, works)
+    return _of(memory, cost, shared, works, faults)
 
 
 def main() -> None:

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Kernels that look for faults, made from a suite's own source with configurations of ours.
+
+``python3 -m tests.kernel.debug SERIES TYPE SEED... REPLIES`` runs hostile.c with each seed, on a
+kernel that is a process of this host (UML) and has KASAN and lockdep. TYPE is fusetuned, or fuse
+for the kernel's own. It prints what was said, and ends with status 1 if the kernel complained.
+"""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kernel import machine
+from tests.kernel.suites import SUITES, Suite, command_inside, import_module, inside
+from tests.system import tree
+
+CONFIGS = Path(__file__).with_name("configs")
+_PACKAGES = (
+    *("bc", "bison", "flex", "gcc", "gawk", "kmod", "libc6-dev", "libelf-dev", "libssl-dev"),
+    *("make", "openssl", "perl", "python3", "xz-utils"),
+)
+#: What a kernel is for: its architecture, as the kernel's Makefile names it, and files of configs/.
+_KINDS = {
+    "memory": ("x86_64", ("base", "machine", "kasan", "faults")),
+    "races": ("x86_64", ("base", "machine", "kcsan")),
+    "hostile": ("um", ("base", "uml", "kasan")),
+}
+#: Options that not every series, or not every architecture, has.
+_SOMEWHERE = {"CONFIG_FUSE_IO_URING=y", "CONFIG_FUSE_PASSTHROUGH=y", "CONFIG_UBSAN_ENUM=y"}
+#: Of the objects only the programs that build modules are needed afterwards.
+_MAKE = """
+make -s -C /linux O=/out ARCH={arch} KCONFIG_ALLCONFIG=/out/wanted allnoconfig
+make -s -j"$(nproc)" -C /linux O=/out ARCH={arch}
+make -s -C /linux O=/out ARCH={arch} INSTALL_MOD_PATH=/out/installed modules_install
+find /out -path /out/scripts -prune -o -path /out/tools -prune -o -name '*.[oa]' -exec rm {{}} +
+"""
+_MODULES = """
+kernel=$(ls /build/installed/lib/modules)
+mkdir -p /out/stock
+cp -r /build/installed/lib /out
+rm -f "/out/lib/modules/$kernel/build" "/out/lib/modules/$kernel/source"
+find "/out/lib/modules/$kernel/kernel" -name 'f2fs.ko' -exec cp {{}} /out/stock ';'
+for name in {names}; do
+    cp -r "/modules/$name" "/tmp/$name"
+    make -s -C /linux O=/build ARCH={arch} M="/tmp/$name" modules
+    make -s -C /linux O=/build ARCH={arch} M="/tmp/$name" INSTALL_MOD_PATH=/out \\
+        INSTALL_MOD_DIR=updates/dkms modules_install
+done
+depmod -b /out "$kernel"
+"""
+#: The host's files are its own, of which it writes none; all consoles are one.
+_UML = (
+    *("mem=512M", "root=/dev/root", "rootfstype=hostfs", "rw", "init=/modules/hostile"),
+    *("con=null", "con0=null,fd:1", "con1=fd:0,fd:1", "kasan_multi_shot"),
+)
+#: Seconds for a build or a machine; on a host that has more to do it takes some hours.
+_TIMEOUT = 4 * 3600.0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A suite's kernel with one of our configurations: ``memory``, ``races`` or ``hostile``."""
+
+    suite: Suite
+    kind: str
+
+    @property
+    def arch(self) -> str:
+        """The architecture."""
+        return _KINDS[self.kind][0]
+
+    def tree(self) -> Path:
+        """Return the folder with what kernels of this suite are built with."""
+        return self.suite.made("debug", *_PACKAGES)
+
+    def config(self) -> str:
+        """Return the options that are set, as a file for KCONFIG_ALLCONFIG."""
+        return "".join((CONFIGS / name).read_text() for name in _KINDS[self.kind][1])
+
+    def source(self) -> Path:
+        """Return the unpacked source, kept for the build of modules."""
+        name = f"linux-source-{self.suite.series}"
+        folder = tree.cache("debug") / f"{name}-{_version(self.suite.tree(), name)}"
+        with tree.locked(folder):
+            if not folder.exists():
+                new = _fresh(folder)
+                how = ("--strip-components=1", "-xf", self.suite.archive())
+                subprocess.run(["tar", "-C", new, *how], check=True)
+                new.rename(folder)
+        return folder
+
+    def build(self) -> Path:
+        """Return the folder of the built kernel, made first (some ten minutes) if it is not there.
+
+        Raises RuntimeError with what make said, or the options that the kernel did not take.
+        """
+        source = self.source()
+        compiler = _version(self.tree(), "gcc")
+        made_of = "\n".join((source.name, compiler, self.arch, self.config(), _MAKE))
+        key = hashlib.sha256(made_of.encode()).hexdigest()[:12]
+        folder = source.with_name(f"{self.suite.series}-{self.kind}-{key}")
+        with tree.locked(folder):
+            if not folder.exists():
+                new = _fresh(folder)
+                (new / "wanted").write_text(self.config())
+                script = _MAKE.format(arch=self.arch)
+                done = inside(self.tree(), new, {source: "/linux"}, script, _TIMEOUT)
+                if done.returncode:
+                    raise RuntimeError(f"{folder.name}: {done.stdout[-8000:]}")
+                _check_options(new)
+                new.rename(folder)
+        return folder
+
+    def modules(self, names: Sequence[str], out: Path) -> None:
+        """Build some of our modules for this kernel; ``out``/lib/modules has them and its own.
+
+        Raises RuntimeError with what make said.
+        """
+        with tempfile.TemporaryDirectory(prefix="fusetune-import-") as scratch:
+            for name in names:
+                done = import_module(name, Path(scratch, name), self.suite.source())
+                if done.returncode:
+                    raise RuntimeError(done.stderr)
+            folders = {self.source(): "/linux", self.build(): "/build", Path(scratch): "/modules"}
+            script = _MODULES.format(arch=self.arch, names=" ".join(names))
+            done_ = inside(self.tree(), out, folders, script, _TIMEOUT)
+            if done_.returncode:
+                raise RuntimeError(done_.stdout[-8000:])
+
+
+def _fresh(folder: Path) -> Path:
+    new = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
+    return new
+
+
+def _version(folder: Path, package: str) -> str:
+    """Return the version of a package that is installed in a tree."""
+    command = ["dpkg-query", f"--admindir={folder}/var/lib/dpkg", "-Wf", "${Version}", package]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _check_options(folder: Path) -> None:
+    """Each option that is wanted must be there: a checker that is left out finds nothing."""
+    wanted = re.findall(r"^CONFIG_.*=.*$", (folder / "wanted").read_text(), re.MULTILINE)
+    there = set((folder / ".config").read_text().splitlines())
+    if missing := [line for line in wanted if line not in there | _SOMEWHERE]:
+        raise RuntimeError(f"{folder.name}: not taken: {' '.join(missing)}")
+
+
+def run_checks(
+    suite: Suite, kind: str, *checks: str, parameters: str = "kasan_multi_shot"
+) -> machine.Results:
+    """Boot a machine on a kernel of ours with our modules, and return what the checks said.
+
+    Raises RuntimeError where something could not be built.
+    """
+    kernel = Kernel(suite, kind)
+    image = machine.Image(kernel.build() / "arch" / "x86" / "boot", "bzImage", memory="2G")
+    with tempfile.TemporaryDirectory(prefix="fusetune-debug-") as folder:
+        kernel.modules(("fusetuned", "f2fs"), Path(folder))
+        return machine.run(image, Path(folder), *checks, parameters=parameters, patience=_TIMEOUT)
+
+
+def hostile(kernel: Kernel, modules: Path, name: str, seed: int, replies: int) -> str:
+    """Run hostile.c as the first process of a ``hostile`` kernel, and return what was said.
+
+    ``modules`` is what `Kernel.modules` made, with the program hostile beside it; ``name`` is
+    fusetuned or fuse.
+    """
+    there = next((modules / "lib" / "modules").rglob(f"{name}.ko")).relative_to(modules)
+    with tempfile.TemporaryDirectory(prefix="fusetune-hostile-") as out:
+        command = command_inside(
+            kernel.tree(),
+            Path(out),
+            {kernel.build(): "/build", modules: "/modules"},
+            *("env", "HOME=/tmp", "/build/linux", *_UML),
+            *("--", name, "/mnt/point", str(seed), str(replies), f"/modules/{there}"),
+        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, text=True, **pipes) as running:  # type: ignore[call-overload]
+            try:
+                return str(running.communicate(timeout=_TIMEOUT)[0])
+            finally:
+                running.kill()  # and with it all in its namespace
+
+
+def _complaints(said: str) -> int | None:
+    """Return how often the kernel complained, or None if it did not come to its end."""
+    found = re.search(r'^\{"type".*"complaints": (\d+)', said, re.MULTILINE)
+    return int(found[1]) if found and "reboot: Power down" in said else None
+
+
+def main(series: str, name: str, *numbers: str) -> int:
+    """Run from the command line."""
+    *seeds, replies = map(int, numbers)
+    kernel = Kernel(next(suite for suite in SUITES if suite.series == series), "hostile")
+    kernel.build()
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="fusetune-debug-") as folder:
+        kernel.modules(("fusetuned",), Path(folder))
+        machine.build_servers(Path(folder))
+        for seed in seeds:
+            said = hostile(kernel, Path(folder), name, seed, replies)
+            print(said[said.find("as init process") :], flush=True)
+            failed |= _complaints(said) != 0
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
