@@ -142,8 +142,8 @@ int main(int argc, char **argv)
 	control = open("/proc/thread-self/fail-nth", O_RDWR);
 	if (control < 0)
 		return 3;
-	prepare(argv[2], argc == 5 ? argv[4] : "");
 	mlockall(MCL_CURRENT);
+	prepare(argv[2], argc == 5 ? argv[4] : "");
 	if (pwrite(control, number, strlen(number), 0) < 0)
 		return 3;
 	failed = call(argv[2], argc == 5 ? argv[4] : "") < 0 ? errno : 0;
