@@ -28,8 +28,8 @@ MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps all-deps demo check lint install install-completion \
-	install-dkms test test-versions test-system test-kernel test-debug-kernel fuzz-kernel \
-	test-libfuse test-packaging fuzz bench bench-search dist deb rpm repo clean
+	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
+	fuzz-kernel test-libfuse test-packaging fuzz bench bench-search dist deb rpm repo clean
 
 all: $(MIRRORFS)
 
@@ -74,6 +74,10 @@ check: lint $(MIRRORFS)
 test: check
 	$(MAKE) -C mirrorfs SANITIZE=1
 	$(PYTHON) -m pytest tests/native
+
+# What takes too long for each change.
+test-long: test-deps $(MIRRORFS)
+	$(PYTHON) -m pytest -s -m long tests/native
 
 # mirrorfs on the libfuse of newer Debian suites, in trees of their own.
 test-versions:

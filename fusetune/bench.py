@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs fio on a mount and returns samples; owns the scratch folder and the budgets."""
 
-import errno
 import json
 import os
+import re
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Self
 
 from fusetune import child
 from fusetune.child import Interruption, Owner, Unanswered
 from fusetune.errors import FusetuneError, UsageError
+from fusetune.holder import LAID_OUT
 from fusetune.host import Host
-from fusetune.mounts import Mount, printable, still_mounted
-from fusetune.scratch import failure, scratch
+from fusetune.mounts import Mount, printable
+from fusetune.scratch import Scratch, failure, scratch
 from fusetune.workloads import Workload, number
 
 MIB = 1 << 20
@@ -80,14 +81,12 @@ class Bench:
         self._host = host
         self._interruption = interruption
         self._asked_size = size
-        self._owner = Owner.of(mount)
-        self._owner.check()
+        Owner.of(mount).check()
         fio = shutil.which("fio")
         if not fio:
             raise FusetuneError("fio is not installed: apt install fio, or dnf install fio")
-        self._fio = fio
-        self._folder = ""
-        self._stuck: list[subprocess.Popen[bytes]] = []
+        self._fio = os.path.realpath(fio)
+        self._scratch: Scratch
         self._sizes: dict[str, int] = {}
         self._read_size = 0
         self._files = 0
@@ -129,16 +128,21 @@ class Bench:
     def __enter__(self) -> Self:
         with ExitStack() as contexts:
             seconds = max(1.0, min(5.0, self.seconds_left))
-            self._folder, free = contexts.enter_context(
-                scratch(self._host, self.mount, self._owner, self._stuck, seconds)
+            self._scratch = contexts.enter_context(
+                scratch(self._host, self.mount, self._fio, seconds, self._interruption)
             )
-            self._fit(free)
+            self._fit(self._scratch.free)
             self._lay_out()
             self._contexts = contexts.pop_all()
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._contexts.close()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._contexts.__exit__(kind, error, trace)
 
     def measure(self) -> dict[str, float]:
         """Measure every workload once; return the figure of each, in its unit.
@@ -181,11 +185,11 @@ class Bench:
         self.evaluations -= 1  # a warm-up, not a sample
 
     def _write_read_data(self) -> int:
-        """Write ``read-data`` for at most a tenth of the budget; return its size in bytes."""
+        """Write what reads read, for at most a tenth of the budget; return its size in bytes."""
         seconds = max(1.0, self.budget.seconds / 10)
         job = (
             "[global]\nthread\nclocksource=clock_gettime\nioengine=psync\nfallocate=none\n"
-            f"[read-data]\nfilename=read-data\nrw=write\nbs=1m\nsize={self._largest}\n"
+            f"[{LAID_OUT}]\nfilename={LAID_OUT}\nrw=write\nbs=1m\nsize={self._largest}\n"
             f"runtime={int(seconds * 1000)}ms\nend_fsync=1\n"
         )
         written = int(number(self._run_fio(job, seconds)[0], "write", "io_bytes"))
@@ -241,26 +245,38 @@ class Bench:
         patient = seconds * 10 + 5
         patience = max(2.0, min(patient, self.seconds_left))
         try:
-            status, stdout, stderr = child.run(
-                [self._fio, "--output-format=json", "-"],
-                self._folder,
-                self._owner,
-                patience,
-                self._interruption,
-                stdin=job.encode(),
-                environment=parameters,
-            )
+            return self._checked(job, patience, parameters)
         except Unanswered as error:
-            if error.process:
-                self._stuck.append(error.process)
             if self.evaluations and patience < patient:
-                raise BudgetSpent(patience, error.process) from error
+                raise BudgetSpent(patience) from error
             raise
-        return self._jobs(status, stdout, stderr)
+
+    def _checked(
+        self, job: str, seconds: float, parameters: Mapping[str, str] | None
+    ) -> list[dict[str, Any]]:
+        """Run a job, and see whether all is still as fusetune made it, also if it did not end."""
+        command = self._scratch.command([self._fio, "--output-format=json", "-"])
+        sizes = self._sizes_of(job)
+        try:
+            ended = child.run(command, seconds, self._interruption, job.encode(), parameters)
+        except Unanswered:
+            with suppress(Unanswered):
+                self._scratch.check(sizes, 1.0)
+            raise
+        same = self._scratch.check(sizes, 5.0)
+        jobs = self._jobs(*ended)
+        if not same:
+            raise self._scratch.strange(f"{LAID_OUT} is another file now")
+        return jobs
+
+    def _sizes_of(self, job: str) -> dict[str, range]:
+        """Return the files that a job names, and which sizes (bytes) they may have after it."""
+        sizes = dict.fromkeys(re.findall(r"^filename=(\S+)$", job, re.MULTILINE), range(1 << 63))
+        if LAID_OUT in sizes:
+            sizes[LAID_OUT] = range(self._read_size, self._largest + 1)
+        return sizes
 
     def _jobs(self, status: int, stdout: bytes, stderr: bytes) -> list[dict[str, Any]]:
-        if not still_mounted(self._host, self.mount):
-            raise failure(self.mount, errno.ENODEV, "measure")
         try:
             # fio may print warnings before the JSON document.
             jobs = json.loads(stdout[max(0, stdout.find(b"{")) :])["jobs"]
@@ -270,7 +286,6 @@ class Bench:
         except (ValueError, KeyError, TypeError) as problem:
             lines = (stderr + stdout).decode("utf-8", "replace").strip().splitlines()
             said = f": {printable(lines[-1][:200])}" if lines else ""
-            self._probe()
             raise FusetuneError(
                 f"{self._fio} ended with status {status} and no result that can be read{said}"
             ) from problem
@@ -280,10 +295,3 @@ class Bench:
             raise FusetuneError(f"{self._fio} ended with status {status} on its own jobs")
         result: list[dict[str, Any]] = jobs
         return result
-
-    def _probe(self) -> None:
-        """Raise the mount's own error, if it has one, rather than what fio made of it."""
-        try:
-            child.call(lambda: os.stat(self._folder).st_ino, self._owner, 3.0)
-        except OSError as error:
-            raise failure(self.mount, error.errno or errno.EIO, "measure") from error

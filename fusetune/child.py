@@ -6,10 +6,12 @@ the server has taken the request (fs/fuse/dev.c, request_wait_answer). So this p
 one itself.
 """
 
+import errno
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,15 +23,16 @@ from typing import Any, NoReturn, Self
 from fusetune.errors import FusetuneError, reason
 from fusetune.mounts import Mount
 
+_LONGEST_ANSWER = 1 << 16
+
 
 class Unanswered(FusetuneError):
-    """The server did not answer in time; ``process`` is what it holds, if anything."""
+    """The server did not answer in time."""
 
-    def __init__(self, seconds: float, process: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(self, seconds: float) -> None:
         super().__init__(
             f"the server did not answer within {seconds:.0f} s; see whether it is stopped or hung"
         )
-        self.process = process
 
 
 class Interrupted(FusetuneError):
@@ -90,13 +93,6 @@ class Owner:
         if os.geteuid() not in (0, self.uid):
             raise FusetuneError(f"the mount belongs to uid {self.uid}; run it as root")
 
-    @property
-    def popen_arguments(self) -> dict[str, Any]:
-        """Arguments for `subprocess.Popen` that make the child run as the owner."""
-        if os.geteuid() == self.uid:
-            return {}
-        return {"user": self.uid, "group": self.gid, "extra_groups": []}
-
     def become(self) -> None:
         """Turn this process into the owner's."""
         if os.geteuid() != self.uid:
@@ -105,64 +101,102 @@ class Owner:
             os.setresuid(self.uid, self.uid, self.uid)
 
 
-def call(
-    work: Callable[[], Any],
-    owner: Owner,
-    seconds: float,
-    if_late: Callable[[], Any] = lambda: None,
-    keep: Sequence[int] = (),
-) -> Any:
+class Companion:
+    """A forked process that makes the calls which may block, and answers over a socket."""
+
+    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+        """Fork a process that does ``serve`` with its end of the socket, and then ends.
+
+        Of this process's file descriptors it has no other: not the locks, nor the caller's pipes.
+        """
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _in_child(serve, theirs)
+        theirs.close()
+        self._pidfd = os.pidfd_open(self.pid)
+        self._owed = 0  # answers that came too late for `hear`
+
+    def ask(self, seconds: float, question: str, *arguments: Any) -> Any:
+        """Return the answer to a question with arguments of JSON types; errors as `hear`."""
+        with suppress(BrokenPipeError):  # it has ended: `hear` tells
+            self._line.send(json.dumps([question, *arguments]).encode())
+        return self.hear(seconds)
+
+    def hear(self, seconds: float) -> Any:
+        """Return its next answer, of JSON types.
+
+        Raises OSError or FusetuneError as its work did, `Unanswered` after ``seconds``.
+        """
+        self._owed += 1
+        deadline = time.monotonic() + seconds
+        while select.select([self._line], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            self._owed -= 1
+            if not self._owed:
+                return hear(self._line)
+            if not self._line.recv(_LONGEST_ANSWER):
+                self._owed = 1
+        raise Unanswered(seconds)
+
+    def close(self) -> None:
+        """Let it end by itself: it sees that nobody listens any more."""
+        self._line.close()
+        # What waits for a server ends later, and is reaped with this process's end.
+        if select.select([self._pidfd], [], [], 1.0)[0]:
+            os.waitpid(self.pid, 0)
+        os.close(self._pidfd)
+
+
+def answer(line: socket.socket, work: Callable[[], Any]) -> bool:
+    """Send what ``work`` returns or raises; return whether it went well and somebody listens."""
+    try:
+        said = {"value": work()}
+    except OSError as error:
+        said = {"errno": error.errno or errno.EIO}
+    except FusetuneError as error:
+        said = {"error": str(error)}
+    try:
+        line.send(json.dumps(said).encode())
+    except (BrokenPipeError, ConnectionResetError):
+        return False
+    return "value" in said
+
+
+def hear(line: socket.socket) -> Any:
+    """Return the next `answer` that comes, or raise it; EIO where the other end is closed."""
+    said = json.loads(line.recv(_LONGEST_ANSWER) or f'{{"errno": {errno.EIO}}}')
+    if "errno" in said:
+        raise OSError(said["errno"], os.strerror(said["errno"]))
+    if "error" in said:
+        raise FusetuneError(said["error"])
+    return said["value"]
+
+
+def call(work: Callable[[], Any], owner: Owner, seconds: float) -> Any:
     """Return what ``work`` returns (JSON types), done in a forked child as ``owner``.
 
-    Raises OSError as ``work`` does, `Unanswered` after ``seconds``. The child is then left to end
-    by itself once the server answers or is gone, and does ``if_late`` after its work. Of this
-    process's file descriptors it has only those to ``keep``: not the locks, nor the caller's pipes.
+    Raises OSError and FusetuneError as ``work`` does, `Unanswered` after ``seconds``. The child is
+    then left to end by itself once the server answers or is gone.
     """
-    readable, writable = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _in_child(work, owner, writable, if_late, keep)
-    os.close(writable)
-    text = b""
-    deadline = time.monotonic() + seconds
+
+    def serve(line: socket.socket) -> None:
+        owner.become()
+        answer(line, work)
+
+    companion = Companion(serve)
     try:
-        while select.select([readable], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            part = os.read(readable, 65536)
-            if not part:
-                break
-            text += part
-        else:
-            raise Unanswered(seconds)
+        return companion.hear(seconds)
     finally:
-        os.close(readable)
-    os.waitpid(pid, 0)
-    answer = json.loads(text or b'{"errno": 5}')
-    if "errno" in answer:
-        raise OSError(answer["errno"], os.strerror(answer["errno"]))
-    return answer["value"]
+        companion.close()
 
 
-def _in_child(
-    work: Callable[[], Any],
-    owner: Owner,
-    writable: int,
-    if_late: Callable[[], Any],
-    keep: Sequence[int],
-) -> NoReturn:
+def _in_child(serve: Callable[[socket.socket], None], line: socket.socket) -> NoReturn:
     try:
         os.setsid()
-        _close_all_but({writable, *keep})
+        _close_all_but({line.fileno()})
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        try:
-            owner.become()
-            answer = {"value": work()}
-        except OSError as error:
-            answer = {"errno": error.errno}
-        try:
-            os.write(writable, json.dumps(answer).encode())
-        except BrokenPipeError:
-            if_late()
+        serve(line)
     finally:
         os._exit(0)
 
@@ -179,34 +213,33 @@ def _close_all_but(keep: Collection[int]) -> None:
 
 def run(
     command: Sequence[str],
-    folder: str,
-    owner: Owner,
     seconds: float,
     interruption: Interruption,
     stdin: bytes = b"",
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes, bytes]:
-    """Run ``command`` in ``folder`` as ``owner``; return its exit status, stdout and stderr.
+    """Run ``command``; return its exit status, stdout and stderr.
 
-    It dies with this process. Raises `Interrupted`; `Unanswered` after ``seconds``; FusetuneError
-    if it cannot be started.
+    Raises `Interrupted`; `Unanswered` after ``seconds``; FusetuneError if it cannot be started.
     """
-    # env(1) enters the folder: a chdir between fork and exec could hang this process with it.
-    whole = ["setpriv", "--pdeathsig", "KILL", "--", "env", f"--chdir={folder}", "--", *command]
     interruption.check()
     try:
         process = subprocess.Popen(
-            whole,
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", **(environment or {})},
-            **owner.popen_arguments,
+            env={"PATH": _path(), "LC_ALL": "C", **(environment or {})},
         )
     except OSError as error:
-        raise FusetuneError(f"cannot run {whole[0]} (util-linux): {reason(error)}") from error
+        raise FusetuneError(f"cannot run {command[0]} (util-linux): {reason(error)}") from error
     return _wait(process, seconds, interruption, stdin)
+
+
+def _path() -> str:
+    """Return this process's PATH, and after it what every root has."""
+    return os.pathsep.join(filter(None, [os.environ.get("PATH"), os.defpath]))
 
 
 def _wait(
@@ -218,14 +251,15 @@ def _wait(
             process.terminate()
         stdout, stderr = process.communicate(stdin, timeout=seconds)
     except subprocess.TimeoutExpired as error:
-        raise _end(process, seconds) from error
+        _end(process)
+        raise Unanswered(seconds) from error
     finally:
         interruption._running = None
     interruption.check()
     return process.returncode, stdout, stderr
 
 
-def _end(process: subprocess.Popen[bytes], seconds: float) -> Unanswered:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill ``process``; its pipes are closed, for a process stuck in the kernel keeps its ends."""
     process.kill()
     for stream in (process.stdin, process.stdout, process.stderr):
@@ -233,4 +267,3 @@ def _end(process: subprocess.Popen[bytes], seconds: float) -> Unanswered:
             stream.close()
     with suppress(subprocess.TimeoutExpired):
         process.wait(1)
-    return Unanswered(seconds, process if process.returncode is None else None)

@@ -34,7 +34,9 @@ def mirrorfs_binary() -> str:
 def native(folder: Path) -> Mount:
     """Return a folder that is on no FUSE mount, as what can be measured."""
     number = folder.stat().st_dev
-    return Mount(str(folder), "tmpfs", "fusetune", f"{os.major(number)}:{os.minor(number)}")
+    return Mount(
+        str(folder.resolve()), "tmpfs", "fusetune", f"{os.major(number)}:{os.minor(number)}"
+    )
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 
 A new workload is a job file ``NAME.fio`` and an entry here. A job file may use the environment's
 ``FUSETUNE_RUNTIME`` (milliseconds), ``FUSETUNE_READ_SIZE`` and ``FUSETUNE_WRITE_SIZE`` (bytes) and
-``FUSETUNE_FILES``, and the files ``read-data`` (laid out beforehand) and ``write-data``.
+``FUSETUNE_FILES``, and the files ``read-data`` (laid out beforehand) and ``write-data``. Names of
+other files belong in ``holder.is_scratch_file``, or they are not removed.
 """
 
 import math

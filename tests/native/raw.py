@@ -86,10 +86,16 @@ class RawMounts:
             _unmount(self.points)
 
 
-def mount(fd: int, point: Path, owner: int = 0, fstype: bytes = FSTYPE.encode()) -> None:
+def mount(
+    fd: int,
+    point: Path,
+    owner: int = 0,
+    fstype: bytes = FSTYPE.encode(),
+    flags: int = _MS_NOSUID | _MS_NODEV,
+) -> None:
     """Mount on ``point`` a FUSE file system served through ``fd`` (/dev/fuse). Raises OSError."""
     options = f"fd={fd},rootmode=40000,user_id={owner},group_id={owner}"
-    if _LIBC.mount(b"raw", os.fsencode(point), fstype, _MS_NOSUID | _MS_NODEV, options.encode()):
+    if _LIBC.mount(b"raw", os.fsencode(point), fstype, flags, options.encode()):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), os.fspath(point))
 

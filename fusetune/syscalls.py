@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Linux system calls that Python 3.11 does not offer: openat2 and the mount API.
+
+Numbers of system calls from 424 on are the same on all architectures but alpha (uapi
+asm-generic/unistd.h). Each function raises OSError as the kernel answers.
+"""
+
+import ctypes
+import os
+
+#: uapi linux/openat2.h
+RESOLVE_NO_XDEV, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x01, 0x04, 0x08
+#: uapi linux/mount.h
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 1, 2, 4, 8
+MOUNT_ATTR_NOSYMFOLLOW = 0x200000
+MS_PRIVATE = 1 << 18
+#: uapi linux/sched.h
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
+#: uapi linux/fcntl.h
+AT_FDCWD = -100
+_AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
+_OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 428, 429, 430, 431, 432
+_OPENAT2, _MOUNT_SETATTR = 437, 442
+_OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH, _FSOPEN_CLOEXEC, _FSMOUNT_CLOEXEC = 1, 4, 1, 1
+_FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 1, 6
+_MNT_DETACH = 2  # sys/mount.h
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.syscall.restype = ctypes.c_long
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def _call(number: int, *arguments: int | bytes | ctypes.Structure | None) -> int:
+    words = [
+        ctypes.c_long(one) if isinstance(one, int) else _pointer(one)
+        for one in (number, *arguments)
+    ]
+    return _checked(_LIBC.syscall(*words))
+
+
+def _pointer(argument: bytes | ctypes.Structure | None) -> object:
+    if isinstance(argument, ctypes.Structure):
+        return ctypes.byref(argument)
+    return ctypes.c_char_p(argument)
+
+
+def openat2(directory: int, path: str, flags: int, resolve: int, mode: int = 0) -> int:
+    """Open ``path`` from the descriptor ``directory`` under the restrictions ``resolve``.
+
+    openat2(2). Returns a descriptor that is closed on exec.
+    """
+    how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
+    return _call(_OPENAT2, directory, os.fsencode(path), how, ctypes.sizeof(how))
+
+
+def clone_tree(directory: int, path: str = "", *, recursive: bool = False) -> int:
+    """Return a descriptor of a detached bind mount; ``path`` "": of ``directory`` itself."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH
+    flags |= _AT_RECURSIVE if recursive else 0
+    return _call(_OPEN_TREE, directory, os.fsencode(path), flags)
+
+
+def attach(mount: int, directory: int, path: str) -> None:
+    """Attach a detached mount at ``path``, seen from the descriptor ``directory``."""
+    _call(_MOVE_MOUNT, mount, b"", directory, os.fsencode(path), _MOVE_MOUNT_F_EMPTY_PATH)
+
+
+def set_attributes(mount: int, attributes: int, *, recursive: bool = False) -> None:
+    """Set MOUNT_ATTR_ bits of the mount that is open as ``mount``."""
+    how = _MountAttr(attributes, 0, 0, 0)
+    flags = _AT_EMPTY_PATH | (_AT_RECURSIVE if recursive else 0)
+    _call(_MOUNT_SETATTR, mount, b"", flags, how, ctypes.sizeof(how))
+
+
+def make_private(path: str) -> None:
+    """Stop the exchange of mounts with other namespaces for ``path`` and all below it."""
+    how = _MountAttr(0, 0, MS_PRIVATE, 0)
+    _call(_MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), _AT_RECURSIVE, how, ctypes.sizeof(how))
+
+
+def new_tmpfs(**options: str) -> int:
+    """Return a descriptor of a new, detached tmpfs with these mount options."""
+    context = _call(_FSOPEN, b"tmpfs", _FSOPEN_CLOEXEC)
+    try:
+        for key, value in options.items():
+            _call(_FSCONFIG, context, _FSCONFIG_SET_STRING, key.encode(), value.encode(), 0)
+        _call(_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0)
+        return _call(_FSMOUNT, context, _FSMOUNT_CLOEXEC, 0)
+    finally:
+        os.close(context)
+
+
+def unshare(flags: int) -> None:
+    """Give this process namespaces of its own: CLONE_NEW bits, unshare(2)."""
+    _checked(_LIBC.unshare(flags))
+
+
+def enter_mount_namespace(descriptor: int) -> None:
+    """Enter a mount namespace; this process's root and working directory become its root."""
+    _checked(_LIBC.setns(descriptor, CLONE_NEWNS))
+
+
+def take_as_root(directory: int) -> None:
+    """Make the mount ``directory``, attached on the root, the root; detach all other mounts."""
+    os.fchdir(directory)
+    _checked(_LIBC.pivot_root(b".", b"."))
+    _checked(_LIBC.umount2(b".", _MNT_DETACH))
+    os.chdir("/")

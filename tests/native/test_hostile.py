@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""auto and bench under attack: nothing outside the mount is touched, and one line says what was.
+
+The attackers are a user who owns a directory above root's mount, and a server.
+"""
+
+import os
+import random
+import secrets
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fusetune.store import scratch_note
+from tests.native.conftest import AS_NOBODY, NOBODY, Fusetune, Started, sysfs_values
+from tests.native.hostile import Fault, HostileServer, as_another, as_kind, as_size
+from tests.native.means import requires
+from tests.native.mirror import Mirror, wait_for
+
+pytestmark = requires("fio", "setpriv", "nsenter", "losetup")
+
+SECRET = b"root's alone\n" * 1000
+BUDGET = 5  # seconds, the least
+AT_ONCE = 10
+#: What fio writes and reads, and what a removal by path would remove.
+NAMES = ("write-data", "read-data", "small.0", "shared")
+
+
+@dataclass
+class Home:
+    """A directory of user ``NOBODY`` with root's mount at ``d/mnt`` in it."""
+
+    path: Path
+    mirror: Mirror
+
+    @property
+    def scratch(self) -> list[Path]:
+        return list(self.mirror.source.glob(".fusetune-*"))
+
+
+@pytest.fixture
+def secret(open_path: Path) -> Iterator[Path]:
+    """A file that only root may read and write."""
+    file = open_path / "secret"
+    file.write_bytes(SECRET)
+    file.chmod(0o600)
+    yield file
+    assert file.read_bytes() == SECRET
+
+
+@contextmanager
+def home(path: Path, source: Path) -> Iterator[Home]:
+    point = path / "d" / "mnt"
+    point.mkdir(parents=True)
+    source.mkdir()
+    for folder in (path, path / "d", point):
+        os.chown(folder, NOBODY, NOBODY)
+    try:
+        with Mirror(source, point, "delay=1ms", "served=8", "allow_other") as mirror:
+            yield Home(path, mirror)
+    finally:
+        if (path / "e").exists():  # where the attack has moved it
+            subprocess.run(["umount", "--lazy", path / "e" / "mnt"], check=True)
+
+
+ATTACK = """
+set -eu
+cd "$1"
+mv d e
+mkdir -p "d/mnt/$2"
+cd "d/mnt/$2"
+for name in $4; do ln -s "$3" "$name"; done
+"""
+
+
+def attacked(here: Home, run: Started, secret: Path, delay: float) -> bool:
+    """Attack as the user, ``delay`` s after the directory was made.
+
+    Return whether the run was not over by then: the attack puts a tree of links in the place of the
+    directory above the mount.
+    """
+    wait_for(lambda: bool(here.scratch) or run.poll() is not None, "the scratch directory")
+    time.sleep(delay)
+    found = here.scratch
+    if not found:
+        return False  # it was over too soon
+    words = [str(here.path), found[0].name, str(secret), " ".join(NAMES)]
+    subprocess.run([*AS_NOBODY, "sh", "-c", ATTACK, "attack", *words], check=True)
+    return bool(here.scratch)
+
+
+def assert_told(here: Home, code: int, stderr: str, before: dict[str, int]) -> None:
+    """The run ended by the attack, all is as before, and the user's own tree was not touched."""
+    *progress, line = stderr.splitlines()
+    assert all(" of the budget used, " in told for told in progress), stderr
+    assert code == 1, stderr
+    assert line == (
+        f"fusetune: cannot measure in {here.mirror.mountpoint}: the path no longer leads to this "
+        "mount; a directory above it was renamed or covered"
+    )
+    assert sysfs_values(here.mirror.bdi) == before
+    wait_for(lambda: not here.scratch, "the removal of the scratch directory", 10)
+    (folder,) = (here.path / "d" / "mnt").iterdir()
+    assert {file.name for file in folder.iterdir() if file.is_symlink()} == set(NAMES)
+
+
+def attack_one(
+    fusetune: Fusetune, here: Path, source: Path, secret: Path, command: str, delay: float
+) -> bool:
+    """Start ``command`` and attack it; return whether it was attacked while it measured."""
+    with home(here, source) as one:
+        before = sysfs_values(one.mirror.bdi)
+        words = ("-w", "mixed", "--size", "8M", "--budget", f"{BUDGET}")
+        run = fusetune.start(command, one.mirror.mountpoint, *words)
+        counts = attacked(one, run, secret, delay)
+        stderr = run.communicate(timeout=BUDGET + 15)[1]
+        assert secret.read_bytes() == SECRET
+        if counts:
+            assert_told(one, run.returncode, stderr, before)
+    return counts
+
+
+def attack_many(
+    fusetune: Fusetune, folder: Path, source: Path, secret: Path, command: str, count: int
+) -> None:
+    """Attack ``count`` runs, each at a random moment, ``AT_ONCE`` of them at a time."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    told = turn = 0
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        while told < count:
+            turn += 1
+            assert turn <= 4 * count // AT_ONCE, f"seed {seed}: only {told} runs were attacked"
+            delays = [dice.uniform(0, 3) for _ in range(min(AT_ONCE, count - told))]
+            results = [
+                threads.submit(attack_one, fusetune, folder / name, source / name, secret, *what)
+                for number, delay in enumerate(delays)
+                for name, what in [(f"{turn}-{number}", (command, delay))]
+            ]
+            told += sum(result.result() for result in results)
+    print(f"{told} attacks on {command}: exit 1, nothing outside the mount changed")
+
+
+@pytest.mark.parametrize("command", ["bench", "auto"])
+@pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.long)])
+def test_a_directory_above_is_renamed(
+    fusetune: Fusetune, open_path: Path, tmpfs_dir: Path, secret: Path, command: str, count: int
+) -> None:
+    attack_many(fusetune, open_path, tmpfs_dir, secret, command, count)
+
+
+# A hostile server
+
+CALM = 12  # answers that are right at first, so that measuring has begun
+
+
+@pytest.fixture
+def disk(secret: Path) -> Iterator[int]:
+    """A block device over the secret file: its number."""
+    made = subprocess.run(
+        ["losetup", "--find", "--show", secret], check=True, capture_output=True, text=True
+    )
+    device = made.stdout.strip()
+    yield os.stat(device).st_rdev
+    subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def faults(disk: int) -> dict[str, Fault]:
+    """Return what a server can show by a name of ours, by what it is."""
+    kinds = {
+        "link": as_kind(stat.S_IFLNK),
+        "disk": as_kind(stat.S_IFBLK, disk),
+        "terminal": as_kind(stat.S_IFCHR, os.makedev(5, 0)),
+        "fifo": as_kind(stat.S_IFIFO),
+        "socket": as_kind(stat.S_IFSOCK),
+        "directory": as_kind(stat.S_IFDIR),
+        "file": as_kind(stat.S_IFREG),
+    }
+    found = {}
+    for name in ("write-data", "read-data", ".fusetune-"):
+        for kind, change in kinds.items():
+            if kind != ("directory" if name == ".fusetune-" else "file"):
+                found[f"{name} {kind} at once"] = Fault(name, change)
+                found[f"{name} {kind}"] = Fault(name, change, CALM)
+    return found | {
+        "read-data shrinks": Fault("read-data", as_size(5), CALM),
+        "read-data grows": Fault("read-data", as_size(1 << 60), CALM),
+        "read-data is another": Fault("read-data", as_another(), CALM),
+        "directory is another": Fault(".fusetune-", as_another(), CALM),
+        "directory never ends": Fault(".fusetune-", lambda shown: shown, endless=True),
+        "root link": Fault("", as_kind(stat.S_IFLNK), 4),
+        "root file": Fault("", as_kind(stat.S_IFREG), 4),
+    }
+
+
+@pytest.mark.parametrize("fault", faults(0))
+def test_a_server_lies(
+    fusetune: Fusetune, tmp_path: Path, secret: Path, disk: int, fault: str
+) -> None:
+    command = "auto" if fault in ("write-data link", "read-data link") else "bench"
+    with HostileServer(tmp_path / "mnt", faults(disk)[fault], secret) as server:
+        before = sysfs_values(server.device)
+        words = ("-w", "seq-read", "-w", "seq-write", "--size", "4M", "--budget", f"{BUDGET}")
+        began = time.monotonic()
+        line = fusetune.fails(command, server.point, *words)
+        print(line)
+        cannot = ("fusetune: cannot measure in ", "fusetune: cannot create a scratch folder in ")
+        assert line.startswith(cannot) or f"{server.point}/.fusetune-" in line
+        assert time.monotonic() - began < BUDGET + 5
+        assert sysfs_values(server.device) == before
+        assert secret.read_bytes() == SECRET
+
+
+# What fio may do
+
+# In place of fio: what it could do, as the last line of what it says.
+INSIDE = """#!/bin/sh
+cd /
+writable=$(for folder in / /usr /dev /bin/. /tmp /scratch; do
+    (echo x >"$folder/escape") 2>/dev/null && echo "$folder"
+done)
+ln -s /usr/bin/env /scratch/link && (cat /scratch/link) >/dev/null 2>&1 && echo followed
+interfaces=$(cat /proc/net/dev 2>/dev/null)
+rm -f /scratch/escape /scratch/link
+echo "[$(id -u) $(id -g)] [$writable] [$interfaces]" \
+    $(setpriv --dump | grep -i -e no_new -e capabilit | tr '\n' ';')
+"""
+
+
+@pytest.fixture
+def inside(open_path: Path) -> dict[str, str]:
+    """An environment whose fio is `INSIDE`."""
+    program = open_path / "bin" / "fio"
+    program.parent.mkdir()
+    program.write_text(INSIDE)
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+
+def confined(uid: int) -> str:
+    """What `INSIDE` says where the scratch directory alone can be written, and no right is left."""
+    return (
+        f"[{uid} {uid}] [/scratch] [] no_new_privs: 1;Inheritable capabilities: [none];"
+        "Ambient capabilities: [none];Capability bounding set: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "uid"), [(("allow_other",), NOBODY), ((), 0)], ids=["allow_other", "root's"]
+)
+def test_what_fio_may_do(
+    fusetune: Fusetune,
+    tmpfs_dir: Path,
+    tmp_path: Path,
+    inside: dict[str, str],
+    options: tuple[str, ...],
+    uid: int,
+) -> None:
+    with Mirror(tmpfs_dir / "source", tmp_path / "mnt", *options) as mirror:
+        line = fusetune.fails("bench", mirror.mountpoint, environment=inside)
+    assert line.endswith(confined(uid) + "[none];")
+
+
+def test_a_user_measures_an_own_mount(
+    user_mirror: Mirror, open_path: Path, inside: dict[str, str]
+) -> None:
+    """fio is confined there, too, by a user namespace; without rights none can be gained."""
+    theirs = Fusetune(open_path)
+    words = ("bench", user_mirror.mountpoint, "-w", "seq-write", "--budget", "5")
+    assert confined(NOBODY) in theirs.fails(*words, before=AS_NOBODY, environment=inside)
+    assert theirs(*words, before=AS_NOBODY).returncode == 0
+    assert not list(user_mirror.source.iterdir())
+
+
+def test_what_others_put_there_is_left_and_told(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    with Mirror(tmpfs_dir / "source", tmp_path / "mnt") as mirror:
+        run = fusetune.start("bench", mirror.mountpoint, "-w", "seq-write", "--budget", "5")
+        wait_for(lambda: any(mirror.source.glob(".fusetune-*/write-data")), "the first sample")
+        (folder,) = mirror.source.iterdir()
+        (folder / "letter").write_text("dear\n")
+        stderr = run.communicate(timeout=30)[1]
+        assert run.returncode == 1
+        assert stderr.splitlines()[-1] == (
+            f"fusetune: {mirror.mountpoint / folder.name} was left, because it holds what fusetune "
+            "did not make: letter"
+        )
+        assert [file.name for file in folder.iterdir()] == ["letter"]
+
+
+def test_what_a_killed_run_left_is_removed_through_no_link(
+    fusetune: Fusetune, mirror: Mirror, secret: Path
+) -> None:
+    """By the next run; in place of one file there is a link, which stays."""
+    mount = fusetune.find(mirror.mountpoint)
+    folder = mirror.source / ".fusetune-0123456789abcdef"
+    folder.mkdir()
+    (folder / "read-data").write_bytes(b"x")
+    (folder / "write-data").symlink_to(secret)
+    fusetune.run.mkdir()
+    scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{folder.name}"]')
+    assert "was left, because" in fusetune.fails("reset", mirror.mountpoint)
+    assert [file.name for file in folder.iterdir()] == ["write-data"]
+    (folder / "write-data").unlink()
+    scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{folder.name}"]')
+    assert fusetune("reset", mirror.mountpoint).returncode == 0
+    assert not folder.exists()
