@@ -32,10 +32,12 @@ _KINDS = {
     "hostile": ("um", ("base", "uml", "kasan")),
 }
 #: Options that not every series, or not every architecture, has.
-_SOMEWHERE = {"CONFIG_FUSE_IO_URING=y", "CONFIG_FUSE_PASSTHROUGH=y", "CONFIG_UBSAN_ENUM=y"}
+_SOMEWHERE = {
+    f"CONFIG_{name}=y" for name in ("DEBUG_ATOMIC_SLEEP", "FUSE_IO_URING", "FUSE_PASSTHROUGH")
+}
+_CONFIGURE = "make -s -C /linux O=/out ARCH={arch} KCONFIG_ALLCONFIG=/out/wanted allnoconfig"
 #: Of the objects only the programs that build modules are needed afterwards.
 _MAKE = """
-make -s -C /linux O=/out ARCH={arch} KCONFIG_ALLCONFIG=/out/wanted allnoconfig
 make -s -j"$(nproc)" -C /linux O=/out ARCH={arch}
 make -s -C /linux O=/out ARCH={arch} INSTALL_MOD_PATH=/out/installed modules_install
 find /out -path /out/scripts -prune -o -path /out/tools -prune -o -name '*.[oa]' -exec rm {{}} +
@@ -109,11 +111,12 @@ class Kernel:
             if not folder.exists():
                 new = _fresh(folder)
                 (new / "wanted").write_text(self.config())
-                script = _MAKE.format(arch=self.arch)
-                done = inside(self.tree(), new, {source: "/linux"}, script, _TIMEOUT)
-                if done.returncode:
-                    raise RuntimeError(f"{folder.name}: {done.stdout[-8000:]}")
-                _check_options(new)
+                for script in (_CONFIGURE, _MAKE):
+                    made = script.format(arch=self.arch)
+                    done = inside(self.tree(), new, {source: "/linux"}, made, _TIMEOUT)
+                    if done.returncode:
+                        raise RuntimeError(f"{folder.name}: {done.stdout[-8000:]}")
+                    _check_options(new)
                 new.rename(folder)
         return folder
 
@@ -124,14 +127,14 @@ class Kernel:
         """
         with tempfile.TemporaryDirectory(prefix="fusetune-import-") as scratch:
             for name in names:
-                done = import_module(name, Path(scratch, name), self.suite.source())
-                if done.returncode:
-                    raise RuntimeError(done.stderr)
+                imported = import_module(name, Path(scratch, name), self.suite.source())
+                if imported.returncode:
+                    raise RuntimeError(imported.stderr)
             folders = {self.source(): "/linux", self.build(): "/build", Path(scratch): "/modules"}
             script = _MODULES.format(arch=self.arch, names=" ".join(names))
-            done_ = inside(self.tree(), out, folders, script, _TIMEOUT)
-            if done_.returncode:
-                raise RuntimeError(done_.stdout[-8000:])
+            done = inside(self.tree(), out, folders, script, _TIMEOUT)
+            if done.returncode:
+                raise RuntimeError(done.stdout[-8000:])
 
 
 def _fresh(folder: Path) -> Path:

@@ -2,7 +2,7 @@
 /*
  * A FUSE server that lies, and clients that use its mounts.
  *
- *   hostile TYPE POINT SEED REPLIES
+ *   hostile TYPE POINT SEED REPLIES [unmapped]
  *
  * Mounts the file system TYPE (fuse or fusetuned) at POINT, again and again, until its server has
  * sent REPLIES replies. Each mount has a seed of its own, made from SEED and the mount's number. Up
@@ -11,8 +11,11 @@
  * meanwhile. At the end a line of JSON says what was done; what the kernel complained of is printed
  * with the number of the mount in which it did.
  *
- * As the first process of a kernel, it also mounts what it needs, loads MODULE (one argument more),
- * unloads it afterwards, and ends the machine.
+ * With `unmapped`, they map no file: of a page that is mapped while a write to it fails, also the
+ * kernel's own FUSE makes it warn (__folio_mark_dirty), now and then.
+ *
+ * As the first process of a kernel, it also mounts what it needs, loads the module that the fifth
+ * argument names, unloads it afterwards, and ends the machine.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -76,6 +79,7 @@ static struct stage {
 } *stage;
 
 static const char *type, *point;
+static bool unmapped;
 static uint64_t base_seed, state;
 
 static uint64_t draw(void)
@@ -724,6 +728,8 @@ static void map_one(void)
 {
 	int how = one_in(3) ? MAP_PRIVATE : MAP_SHARED;
 
+	if (unmapped)
+		return;
 	unmap();
 	mapped_size = 4096 * (1 + below(4));
 	mapped = mmap(NULL, mapped_size, PROT_READ | PROT_WRITE, how, *file(), 4096 * below(3));
@@ -1195,13 +1201,14 @@ int main(int argc, char **argv)
 	int log;
 
 	/* A kernel may have arguments of its own behind them. */
-	if (first ? argc < 6 : argc != 5) {
-		fprintf(stderr, "usage: hostile TYPE POINT SEED REPLIES [MODULE]\n");
+	if (argc < (first ? 6 : 5)) {
+		fprintf(stderr, "usage: hostile TYPE POINT SEED REPLIES [unmapped|MODULE]\n");
 		return 2;
 	}
 	type = argv[1];
 	point = argv[2];
 	base_seed = strtoull(argv[3], NULL, 10);
+	unmapped = argc > 5 && !strcmp(argv[5], "unmapped");
 	if (first)
 		set_up(argv[5]);
 	play(strtoull(argv[4], NULL, 10));

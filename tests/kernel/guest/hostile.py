@@ -19,7 +19,8 @@ def check_hostile_server() -> dict[str, Any]:
     point = Path("/mnt/hostile")
     point.mkdir(exist_ok=True)
     program = CHECKOUT / "build" / "hostile"
-    done = run(program, "fusetuned", point, str(_SEED), str(_REPLIES), check=False)
+    words = ("fusetuned", point, str(_SEED), str(_REPLIES), "unmapped")
+    done = run(program, *words, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert told["replies"] >= _REPLIES, told
