@@ -175,7 +175,6 @@ install:
 	ln -sf ../sys-fs-fusetuned-connections.mount \
 		$(DESTDIR)$(PREFIX)/lib/systemd/system/sysinit.target.wants
 	$(call put,$(PREFIX)/lib/systemd/system-preset) systemd/*.preset
-	$(call put,$(PREFIX)/lib/sysctl.d) systemd/sysctl.d/*.conf
 	$(call put,$(PREFIX)/lib/tmpfiles.d) systemd/tmpfiles.d/*.conf
 	$(call put,$(PREFIX)/lib/udev/rules.d) udev/60-fusetune.rules
 	$(call put,$(PREFIX)/share/doc/fusetune/examples) udev/61-fusetune-max-ratio.rules \

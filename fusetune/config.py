@@ -20,7 +20,7 @@ from typing import Any
 
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.host import Host
-from fusetune.knobs import LIVE, REMOUNT
+from fusetune.knobs import LIVE, REMOUNT, parse_number
 from fusetune.library import check_options
 from fusetune.mounts import Mount, printable
 from fusetune.servers import Servers
@@ -28,7 +28,10 @@ from fusetune.servers import Servers
 MAIN_FILE = "fusetune.toml"
 #: What a section can be matched by, what is most specific first.
 MATCHES = ("path", "source", "server", "fstype")
+#: What a server itself asks for, in bytes: the host's limits are raised for it.
+NEEDS = ("max_write", "pipe_max_size")
 _KNOBS = {knob.name: knob for knob in LIVE}
+_LEAST_PIPE, _MOST_PIPE, _MOST_PAGES = 1 << 20, 1 << 31, 65535
 _Where = tuple[str | int, ...]
 
 
@@ -61,7 +64,8 @@ class Section:
     """One ``[[mount]]``: ``matches`` by what of `MATCHES`, ``values`` by knob name.
 
     ``leave_alone``: whether such mounts are left alone, None where the section does not say.
-    ``options``: those of the tuned libfuse3, which reads them from the file by itself.
+    ``options``: those of the tuned libfuse3, which reads them from the file by itself. ``needs``:
+    what of `NEEDS` the server asks for, in bytes.
     """
 
     layer: Layer
@@ -71,6 +75,7 @@ class Section:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     leave_alone: bool | None = None
     options: str | None = None
+    needs: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rank(self) -> tuple[Layer, list[tuple[int, int]]]:
@@ -88,14 +93,27 @@ class Settings:
 
     ``allow_users``: names or uids whose mounts may get more dirty memory. ``max_dirty_percent``:
     what all tuned mounts together may keep dirty, in percent of the host's limit. ``exclude``:
-    patterns of file system types to leave alone. ``idle_seconds``: after which `watch` ends;
-    0: never.
+    patterns of file system types to leave alone. ``max_pipe_size`` (bytes), ``max_pages``: how far
+    the host's limits may be raised for mounts that need it. ``idle_seconds``: after which `watch`
+    ends; 0: never.
     """
 
     allow_users: tuple[str, ...] = ()
     max_dirty_percent: int = 100
     exclude: tuple[str, ...] = ()
     idle_seconds: int = 60
+    max_pipe_size: int = 8 << 20
+    max_pages: int = 1024
+
+
+@dataclass(frozen=True)
+class Described:
+    """What is known of a mount, also of one that is yet to come: each thing that it may be."""
+
+    paths: Collection[str]
+    sources: Collection[str]
+    fstypes: Collection[str]
+    servers: Callable[[], Collection[str]]
 
 
 @dataclass(frozen=True)
@@ -107,9 +125,21 @@ class Config:
 
     def matching(self, mount: Mount, servers: Servers) -> Iterator[Section]:
         """Yield the sections that are about ``mount``, in no order of rank."""
+        paths = (mount.path, *mount.also_at)
+        servers_of = partial(servers.of, mount)
+        yield from self.matching_any(Described(paths, [mount.source], [mount.fstype], servers_of))
+
+    def matching_any(self, described: Described) -> Iterator[Section]:
+        """Yield the sections that may be about what is ``described``, in no order of rank."""
         for section in self.sections:
-            if _about(section.matches, mount, servers):
+            if _about(section.matches, described):
                 yield section
+
+
+def ranked(sections: list[Section]) -> list[Section]:
+    """Return the sections, whose word counts most first; of equals the later one."""
+    order = sorted(range(len(sections)), key=lambda n: (sections[n].rank, n), reverse=True)
+    return [sections[number] for number in order]
 
 
 def _specificity(pattern: str | None) -> tuple[int, int]:
@@ -136,15 +166,15 @@ def _parts_match(patterns: Sequence[str], parts: Sequence[str]) -> bool:
     )
 
 
-def _about(matches: Mapping[str, str], mount: Mount, servers: Servers) -> bool:
+def _about(matches: Mapping[str, str], described: Described) -> bool:
     for key, pattern in matches.items():
         if key == "path":
-            paths = (mount.path, *mount.also_at)
-            found = any(_path_matches(pattern, path) for path in paths)
+            found = any(_path_matches(pattern, path) for path in described.paths)
         elif key == "server":
-            found = any(_is_program(pattern, path) for path in servers.of(mount))
+            found = any(_is_program(pattern, path) for path in described.servers())
         else:
-            found = fnmatch.fnmatchcase(getattr(mount, key), pattern)
+            words = described.sources if key == "source" else described.fstypes
+            found = any(fnmatch.fnmatchcase(word, pattern) for word in words)
         if not found:
             return False
     return True
@@ -276,10 +306,11 @@ class _Reader:
         matches: dict[str, str] = {}
         values: dict[str, int] = {}
         origins: dict[str, Origin] = {}
+        needs: dict[str, int] = {}
         leave_alone = options = None
         for key, value in self._items(("mount", number), content):
             where = ("mount", number, key)
-            self._check_known(where, key, (*MATCHES, "leave_alone", "options", *_KNOBS))
+            self._check_known(where, key, (*MATCHES, "leave_alone", "options", *NEEDS, *_KNOBS))
             if key in MATCHES:
                 if not isinstance(value, str) or not value:
                     raise self._wrong(where, f"{key} must be a string")
@@ -291,11 +322,16 @@ class _Reader:
                 origins[key] = self._origin(where)
             elif key == "options":
                 options = self._options(where, value)
+            elif key in NEEDS:
+                try:
+                    needs[key] = _size(_MOST_PIPE, value)
+                except UsageError as error:
+                    raise self._wrong(where, f"{key} {error}") from error
             else:
                 values[key] = self._knob_value(where, key, value)
                 origins[key] = self._origin(where)
         origin = self._origin(("mount", number))
-        return Section(self._layer, origin, matches, values, origins, leave_alone, options)
+        return Section(self._layer, origin, matches, values, origins, leave_alone, options, needs)
 
     def _options(self, where: _Where, value: object) -> str:
         if self._layer != Layer.ADMIN or self._path.parent.name != "mounts.d":
@@ -323,6 +359,17 @@ def _whole_number(low: int, high: int, value: object) -> int:
     return value
 
 
+def _size(high: int, value: object, low: int = 1) -> int:
+    """Return bytes."""
+    try:
+        number = parse_number(value) if isinstance(value, str) else value
+    except UsageError:
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
+        raise UsageError(f"must be a number of bytes, such as '4M', from {low} to {high}")
+    return number
+
+
 def _strings(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
         raise UsageError("must be a list of strings")
@@ -340,6 +387,8 @@ _SETTINGS: Mapping[str, Mapping[str, Callable[[object], object]]] = {
         "allow_users": _users,
         "max_dirty_percent": partial(_whole_number, 0, 100_000),
         "exclude": _strings,
+        "max_pipe_size": partial(_size, _MOST_PIPE, low=_LEAST_PIPE),
+        "max_pages": partial(_whole_number, 1, _MOST_PAGES),
     },
     "watch": {"idle_seconds": partial(_whole_number, 0, 31_536_000)},
 }

@@ -203,7 +203,8 @@ def _on_host(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
             "pipe-max-size",
             f"fs.pipe-max-size is {now['fs.pipe-max-size']}, smaller than a libfuse server's "
             f"buffer of {LIBFUSE_BUFFER} bytes: an unprivileged server cannot splice and copies",
-            "fusetune set host fs.pipe-max-size=2M, then mount again",
+            "'fusetune set host fs.pipe-max-size=2M', for later boots with --persist; or "
+            "pipe_max_size = '2M' in the mount's section of /etc/fusetune; then mount again",
         )
     limit = now.get("fs.fuse.max_pages_limit")
     if limit is not None and limit <= 256:
@@ -211,7 +212,8 @@ def _on_host(host: Host, mounts: list[Mount]) -> Iterator[Finding]:
             "max_pages_limit",
             f"fs.fuse.max_pages_limit is {limit}: no request holds more pages, "
             "also of a server that asks for more",
-            "fusetune set host fs.fuse.max_pages_limit=1024, then mount again",
+            "'fusetune set host fs.fuse.max_pages_limit=1024', for later boots with --persist; "
+            "or max_write = '4M' in the mount's section of /etc/fusetune; then mount again",
         )
     for kept in sorted((host.state_dir / "undo").glob("*.damaged-*")):
         yield Finding(

@@ -6,11 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fusetune.apply import Change, make, out_of_range, plan, settle
-from fusetune.config import Config, Layer, Origin, Section, load
+from fusetune.config import Config, Layer, Origin, Section, load, ranked
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.knobs import LIVE, Knob
 from fusetune.mounts import Mount, discover, printable
+from fusetune.needs import Needs, of_mount
 from fusetune.policy import (
     dirty_share,
     excluded_reason,
@@ -69,7 +70,7 @@ class Keeper:
     def _left_alone_reason(self, mount: Mount, sections: list[Section]) -> str | None:
         if why := excluded_reason(mount, self.config.settings.exclude):
             return why
-        for section in _ranked(sections):
+        for section in ranked(sections):
             if section.leave_alone is not None:
                 origin = section.origins["leave_alone"]
                 return f"{origin} says leave_alone" if section.leave_alone else None
@@ -88,7 +89,7 @@ class Keeper:
             origins = dict.fromkeys(saved.values, origin)
             sections.append(Section(Layer.SAVED, origin, {}, saved.values, origins))
         found: dict[str, Expected] = {}
-        for section in _ranked(sections):
+        for section in ranked(sections):
             for name in section.values.keys() - found.keys():
                 value = section.values[name]
                 refused = self.refusal(mount, name, value)
@@ -122,6 +123,10 @@ class Keeper:
                 yield f"{expected.origin} sets {name}={expected.value}, which counts more"
             elif name in values and expected.refused:
                 yield expected.refused
+
+    def needs(self, mount: Mount) -> Needs:
+        """Return what ``mount`` needs of the host's limits when it is mounted again."""
+        return of_mount(self.host, self.config, mount, self._servers)
 
     def room(self, mount: Mount) -> int:
         """Return how many percent of the host's dirty limit are left for ``mount``.
@@ -234,12 +239,6 @@ def bounds_of_set(
     if force:
         return keeper.owners, None
     return keeper.owners, max(keeper.room(mount), dirty_share(values_now(host, mount)))
-
-
-def _ranked(sections: list[Section]) -> list[Section]:
-    """Return the sections, whose word counts most first; of equals the later one."""
-    order = sorted(range(len(sections)), key=lambda n: (sections[n].rank, n), reverse=True)
-    return [sections[number] for number in order]
 
 
 def _identity(mount: Mount) -> tuple[str, int | None]:

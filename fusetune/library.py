@@ -43,6 +43,7 @@ OPTIONS: Mapping[str, str | None] = {
     "tuned_if_possible": None,
 }
 _LIBRARIES = ("lib/*", "lib64")
+_PROGRAM = "/usr/bin/fusetune"
 _DROP_IN = "50-fusetune-libfuse.conf"
 _LIBFUSE = re.compile(r"libfuse3?\.so\.")
 _FEW = 64  # mappings of one library, some times over
@@ -264,8 +265,14 @@ def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
             raise UsageError("options of the whole host are sections of /etc/fusetune/mounts.d")
         return _system_change(host, "\n".join([*lines, *path.split(":"), ""]))
     lines += ["[Service]", f"Environment=LD_LIBRARY_PATH={path}"]
+    # What the mount needs of the host's limits, by configuration and the options here.
+    lines += [f"ExecStartPre=-+{_PROGRAM} set host --for-unit %n" + _for(options)]
     lines += [f"Environment={OPTIONS_VARIABLE}={options}"] if options else []
     return _unit_change(host, unit, "\n".join([*lines, ""]))
+
+
+def _for(options: str) -> str:
+    return f" --for {options}" if options else ""
 
 
 def disable(host: Host, unit: str | None) -> FileChange:

@@ -11,7 +11,8 @@ import sys
 
 from fusetune.errors import ExitCode, FusetuneError, UsageError
 from fusetune.host import Host
-from fusetune.library import is_ours, run
+from fusetune.library import environment, is_ours, run
+from fusetune.needs import prepare
 
 _USAGE = "mount.fusetune SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS] -t fusetune.SERVER"
 
@@ -58,7 +59,13 @@ def main() -> None:
     os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
     try:
         command, options = translated(sys.argv[1:])
-        run(Host(), command, options)
+        host = Host()
+        environment(host, options, {})  # no limit is raised for a mount that cannot be
+        # As mount.fuse3(8) runs it: SERVER SOURCE MOUNTPOINT.
+        server = command[command.index("-t") + 1].partition(".")[2]
+        if problem := prepare(host, [server, *command[1:3]], options):
+            print(f"mount.fusetune: {problem}", file=sys.stderr)
+        run(host, command, options)
     except FusetuneError as error:
         print(f"mount.fusetune: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(ExitCode.FAILED)

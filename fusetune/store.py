@@ -34,6 +34,8 @@ def journal_path(host: Host, mount: Mount | None) -> Path:
 
 #: Why a value was written, where it was to keep it (`Record.why`).
 KEEPING = "apply"
+#: Why a limit of the host was written, where a mount needs it.
+NEEDED = "mount"
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,20 @@ class Journal:
     def last(self, knob: str) -> Record | None:
         """Return the last write of ``knob``, None if there was none."""
         return next((record for record in reversed(self.records) if record.knob == knob), None)
+
+    def before(self, knob: str, why: str) -> int | None:
+        """Return what ``knob`` was before the last writes of it, one upon the other, for ``why``.
+
+        None if the last write was for something else, or there was none.
+        """
+        found = None
+        for record in reversed(self.records):
+            if record.knob != knob:
+                continue
+            if record.why != why or found not in (None, record.new):
+                break
+            found = record.old
+        return found
 
     def _written(self, knob: str) -> list[int]:
         return [record.new for record in self.records if record.knob == knob]

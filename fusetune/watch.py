@@ -25,6 +25,7 @@ from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.kept import Expected, Keeper
 from fusetune.mounts import Mount, discover, printable, still_mounted, waiting
+from fusetune.needs import raise_limits
 from fusetune.store import Busy, Damaged, key_of, remove_stale
 from systemd import daemon
 
@@ -291,7 +292,22 @@ class Watch:
             self._say(f"{_name(mount)}: {name}={value} was set since, and is left alone")
         for why in kept.refused:
             self._tell(key, mount, why)
+        self._raise_limits(key, mount)
         return True
+
+    def _raise_limits(self, key: tuple[str, int], mount: Mount) -> None:
+        """Raise the host's limits to what the mount needs when it comes again."""
+        try:
+            needs = self._keeper.needs(mount)
+            raised = raise_limits(self._host, needs, self._keeper.config.settings, patience=0)
+        except FusetuneError as error:
+            self._tell(key, mount, str(error))
+            return
+        for change in raised.changes:
+            words = f"{change.knob.name} {change.old} -> {change.new}"
+            self._say(f"{_name(mount)}: {words}, for its next mount")
+        if raised.left:
+            self._tell(key, mount, "; ".join(raised.left))
 
     def _tell(self, key: tuple[str, int], mount: Mount, text: str) -> None:
         """Say something about a mount, but not the same twice in a row."""

@@ -8,6 +8,8 @@ from fusetune.cli import COMMANDS
 from fusetune.cli.common import dry_run_option, json_option, pass_host, present, target
 from fusetune.errors import UsageError
 from fusetune.host import Host
+from fusetune.needs import release
+from fusetune.persist import forget_persisted
 from fusetune.report.objects import changes_object
 from fusetune.scratch import remove_left_behind
 
@@ -21,12 +23,15 @@ from fusetune.scratch import remove_left_behind
 def command(host: Host, name: str | None, everything: bool, dry_run: bool, as_json: bool) -> None:
     if everything == bool(name):
         raise UsageError("give either a mount (or 'host') or --all: fusetune reset M")
-    if name:
-        mount = target(host, name)
+    lines = []
+    mount = target(host, name) if name else None
+    if mount:
         changes = reset(host, mount, dry_run=dry_run)
-        if mount and not dry_run:
+        if not dry_run:
             remove_left_behind(host, mount, 0.5)
+        changes += release(host, mount, dry_run=dry_run)
     else:
-        changes = reset_all(host, dry_run=dry_run)
-    document = changes_object("reset", changes, dry_run)
+        changes = reset(host, None, dry_run=dry_run) if name else reset_all(host, dry_run=dry_run)
+        lines = forget_persisted(host, dry_run=dry_run)
+    document = changes_object("reset", [*changes, *lines], dry_run)
     present(document, as_json)

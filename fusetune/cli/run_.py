@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``fusetune run``."""
 
+import os
+
 import click
 
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import pass_host, warn
 from fusetune.host import Host
-from fusetune.library import run
+from fusetune.library import OPTIONS_VARIABLE, environment, run
+from fusetune.needs import prepare
 
 
 # What follows the program's name is the program's.
@@ -15,4 +18,8 @@ from fusetune.library import run
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, required=True)
 @pass_host
 def command(host: Host, options: str, words: tuple[str, ...]) -> None:
+    environment(host, options, {})  # no limit is raised for a run that cannot be
+    given = ",".join(filter(None, (os.environ.get(OPTIONS_VARIABLE, ""), options)))
+    if problem := prepare(host, words, given):
+        warn(problem)
     run(host, words, options, warn)

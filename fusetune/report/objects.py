@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # 'list' must not load the search
     from fusetune.measure import Figure, Measurement
     from fusetune.module import Loaded, Report, State
     from fusetune.mounts import Mount
+    from fusetune.persist import Line
     from fusetune.remember import Remembered
     from fusetune.saved import Saved
     from fusetune.search import Interval
@@ -158,7 +159,7 @@ def _init(settled: Mapping[str, str]) -> Object | None:
     return numbers | {"flags": settled.get("flags", "").split()}
 
 
-def changes_object(command: str, changes: Sequence[Change], dry_run: bool) -> Object:
+def changes_object(command: str, changes: Sequence[Change | Line], dry_run: bool) -> Object:
     """Return the object of ``set`` and ``reset``: every file, its value before and after."""
     return _schema(command) | {
         "dry_run": dry_run,

@@ -175,6 +175,9 @@ def _changed_by(knob: Object) -> str:
     return {"stock": "nobody", "other": "somebody else"}.get(knob["set_by"], "cannot be told")
 
 
+_WHEN = ("before", "after")
+
+
 def print_changes(document: Object) -> None:
     """Print the object of ``set`` or ``reset``."""
     if not document["changes"]:
@@ -182,7 +185,10 @@ def print_changes(document: Object) -> None:
         return
     _table(
         ("file", "before", "after"),
-        ((c["file"], str(c["before"]), str(c["after"])) for c in document["changes"]),
+        (
+            (c["file"], *("none" if c[when] is None else str(c[when]) for when in _WHEN))
+            for c in document["changes"]
+        ),
         right="before after",
     )
     if document["dry_run"]:

@@ -292,6 +292,21 @@ def test_every_host_knob_of_this_kernel(fusetune: Fusetune) -> None:
     assert all(again[knob["name"]] == knob["value"] for knob in knobs)
 
 
+def test_limits_for_a_mount_with_options(fusetune: Fusetune) -> None:
+    found = PIPE.read_text()
+    wanted = ["set", "host", "--for", "max_pages=512,writeback_cache"]
+    (change, *_) = fusetune.json(*wanted, "--dry-run")["changes"]
+    assert (change["file"], change["after"]) == (str(PIPE), 4 << 20)
+    assert PIPE.read_text() == found
+    fusetune.json(*wanted)
+    assert int(PIPE.read_text()) == 4 << 20
+    assert fusetune.json("set", "host", "--for", "max_pages=300")["changes"] == []
+    fusetune.configure("[policy]\nmax_pipe_size = '4M'\n")
+    assert fusetune.json("set", "host", "--for", "max_write=64M")["changes"][0]["after"] == 1024
+    fusetune.json("reset", "host")
+    assert PIPE.read_text() == found
+
+
 def test_reset_all(fusetune: Fusetune, mirror: Mirror, tmp_path: Path) -> None:
     pipe = PIPE.read_text()
     with serve("mirrorfs", mirror.source, tmp_path / "second") as second:

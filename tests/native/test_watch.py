@@ -34,6 +34,8 @@ KEPT = {
     "max_ratio": 20,
     "strict_limit": 1,
 }
+PIPE = Path("/proc/sys/fs/pipe-max-size")
+LIMIT = Path("/proc/sys/fs/fuse/max_pages_limit")
 SECTION = "[[mount]]\n" + "".join(
     f"{name} = {value}\n" for name, value in KEPT.items() if name != "strict_limit"
 )
@@ -470,3 +472,41 @@ def test_many_mounts_are_one_small_process(fusetune: Fusetune, tmp_path: Path) -
         watching.end(signal.SIGTERM)
         assert len(watching.said(" -> ")) == 100
     nothing_left(fusetune)
+
+
+# Limits of the host
+
+
+def test_the_hosts_limits_follow_a_mount_that_needs_more(
+    fusetune: Fusetune, mirror: Mirror, tmp_path: Path
+) -> None:
+    """Raised when it appears, for its next mount; put back when no mount needs them any more."""
+    pages = [LIMIT] * LIMIT.exists()
+    found = [int(file.read_text()) for file in (PIPE, *pages)]
+    fusetune.configure(f"[[mount]]\npath = '{mirror.mountpoint}'\nmax_write = '2M'\n")
+    with Watching(fusetune, idle=1.0) as watching:
+        line = f"fs.pipe-max-size {found[0]} -> {4 << 20}, for its next mount"
+        assert watching.saying_lines(1 + len(pages), "for its next mount")[0].endswith(line)
+        watching.end()
+    raised = [int(file.read_text()) for file in (PIPE, *pages)]
+    assert raised == [4 << 20, 512][: len(found)]
+    with serve("mirrorfs", mirror.source, tmp_path / "other") as other:
+        fusetune.json("set", other, "max_ratio=5")
+        fusetune.json("reset", other)
+        assert [int(file.read_text()) for file in (PIPE, *pages)] == raised
+        changes = fusetune.json("reset", mirror.mountpoint)["changes"]
+    assert [change["after"] for change in changes] == found[::-1]
+    assert [int(file.read_text()) for file in (PIPE, *pages)] == found
+
+
+def test_a_larger_limit_stays(fusetune: Fusetune, mirror: Mirror) -> None:
+    fusetune.configure(f"[[mount]]\npath = '{mirror.mountpoint}'\npipe_max_size = '4M'\n")
+    before = PIPE.read_text()
+    try:
+        PIPE.write_text(f"{16 << 20}\n")
+        with Watching(fusetune, idle=1.0) as watching:
+            watching.end()
+            assert watching.said("for its next mount") == []
+        assert int(PIPE.read_text()) == 16 << 20
+    finally:
+        PIPE.write_text(before)

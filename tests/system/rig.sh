@@ -8,7 +8,7 @@
 #   rig.sh boot TREE INSTALLED   INSTALLED is laid over TREE, and removed at the end
 set -euo pipefail
 
-# Of the kernel, not of the container: set by systemd itself and by our sysctl.d file.
+# Of the kernel, not of the container: set by systemd itself and for mounts that need it.
 values=(fs/file-max fs/nr_open fs/pipe-max-size fs/fuse/max_pages_limit)
 
 # The first of several rigs notes the values, the last puts them back. Each holds a shared lock

@@ -63,14 +63,76 @@ def test_command_line_writes_no_bytecode(container: Container) -> None:
     assert container.run("find", "/usr/share/fusetune", "-name", "__pycache__").stdout == ""
 
 
-def test_sysctls_are_raised_and_a_later_file_wins(container: Container) -> None:
+def test_installation_sets_no_limit_of_the_host(container: Container) -> None:
+    """Every file that sets a sysctl is removed from the tree before fusetune is installed."""
+    for folder in ("/usr/lib/sysctl.d", "/etc/sysctl.d", "/usr/lib/modprobe.d"):
+        said = container.run("find", folder, "-name", "*fuse*", check=False).stdout
+        assert said == ""
+
+
+def test_what_is_persisted_is_set_at_boot_and_forgotten_by_reset(container: Container) -> None:
     pipe = Path("/proc/sys/fs/pipe-max-size")
-    pages = Path("/proc/sys/fs/fuse/max_pages_limit")
-    assert int(pipe.read_text()) == 2 << 20
-    assert not pages.exists() or int(pages.read_text()) == 1024
-    container.path("/etc/sysctl.d/70-fuse.conf").write_text("fs.pipe-max-size = 4194304\n")
+    found = pipe.read_text()
+    mine = "# mine\nvm.swappiness = 60\n"
+    file = container.path("/etc/sysctl.d/60-fusetune.conf")
+    file.write_text(mine)
+    container.run("fusetune", "set", "host", "--persist", "fs.pipe-max-size=4M")
+    assert int(pipe.read_text()) == 4 << 20
+    pipe.write_text(found)
     container.run("systemctl", "restart", "systemd-sysctl.service")
     assert int(pipe.read_text()) == 4 << 20
+    container.run("fusetune", "reset", "host")
+    assert pipe.read_text() == found
+    assert file.read_text() == mine
+    file.unlink()
+
+
+def test_the_service_raises_limits_for_a_mount_and_says_so(stopped: Container) -> None:
+    pipe = Path("/proc/sys/fs/pipe-max-size")
+    found = pipe.read_text()
+    section = stopped.path("/etc/fusetune/mounts.d/limits.toml")
+    section.parent.mkdir(parents=True, exist_ok=True)
+    section.write_text("[[mount]]\npath = '/mnt/limits'\npipe_max_size = '4M'\n")
+    try:
+        with stopped.mirror("/mnt/limits"):
+            line = f"fs.pipe-max-size {found.strip()} -> {4 << 20}, for its next mount"
+            stopped.wait(
+                lambda: line in "\n".join(stopped.journal("fusetune.service")), "a word on it"
+            )
+            assert int(pipe.read_text()) == 4 << 20
+            stopped.run("fusetune", "reset", "/mnt/limits")
+        assert pipe.read_text() == found
+    finally:
+        section.unlink()
+
+
+def test_a_service_with_the_tuned_library_has_its_limits_before_it_mounts(
+    container: Container,
+) -> None:
+    """The drop-in of `lib enable`: by the unit's own words and by the section that they match."""
+    pipe = Path("/proc/sys/fs/pipe-max-size")
+    found = pipe.read_text()
+    section = container.path("/etc/fusetune/mounts.d/limits.toml")
+    section.parent.mkdir(parents=True, exist_ok=True)
+    section.write_text("[[mount]]\npath = '/mnt/its'\npipe_max_size = '4M'\n")
+    unit = container.path("/etc/systemd/system/its.service")
+    # A library of that name is all that it asks for; `cat` is no server, and tells what it finds.
+    library = container.path("/usr/lib/x86_64-linux-gnu/fusetune/libfuse3.so.3")
+    library.parent.mkdir(parents=True)
+    library.symlink_to("../libfuse3.so.3")
+    unit.write_text(f"[Service]\nType=oneshot\nExecStart=/bin/cat {pipe} /mnt/its\n")
+    try:
+        container.run("fusetune", "lib", "enable", "its")
+        container.run("systemctl", "start", "its.service", check=False)
+        assert str(4 << 20) in container.journal("its.service")
+        container.run("fusetune", "lib", "disable", "its")
+        container.run("fusetune", "reset", "host")
+        assert pipe.read_text() == found
+    finally:
+        section.unlink()
+        unit.unlink()
+        library.unlink()
+        library.parent.rmdir()
 
 
 # udev

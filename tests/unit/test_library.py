@@ -95,6 +95,7 @@ def test_a_service_and_back(installed: Tree) -> None:
         "# Written by 'fusetune lib enable'; 'fusetune lib disable rclone@x' undoes.\n"
         "[Service]\n"
         f"Environment=LD_LIBRARY_PATH={_FOLDER}\n"
+        "ExecStartPre=-+/usr/bin/fusetune set host --for-unit %n --for max_pages=1024\n"
         f"Environment={OPTIONS_VARIABLE}=max_pages=1024\n"
     )
     carry_out(host, enable(host, "rclone@x", "max_pages=1024"))

@@ -20,7 +20,7 @@ mkdir -p /source /stock /tuned /etc/fusetune/mounts.d
 cat >>/etc/fstab <<'FSTAB'
 /dev/vda / ext4 rw 0 1
 /source /stock fuse.mirrorfs defaults 0 0
-/source /tuned fusetune.mirrorfs tuned,max_pages=512,x-systemd.after=systemd-sysctl.service 0 0
+/source /tuned fusetune.mirrorfs tuned,max_pages=512 0 0
 FSTAB
 cat >/etc/fusetune/mounts.d/boot.toml <<'MOUNTS'
 [[mount]]
