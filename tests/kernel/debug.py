@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +26,8 @@ _PACKAGES = (
 )
 #: What a kernel is for: its architecture, as the kernel's Makefile names it, and files of configs/.
 _KINDS = {
-    "memory": ("x86_64", ("base", "machine", "kasan", "faults")),
-    "races": ("x86_64", ("base", "machine", "kcsan")),
-    "hostile": ("um", ("base", "uml", "kasan")),
+    "memory": ("x86_64", ("machine", "kasan", "faults")),
+    "hostile": ("um", ("uml", "kasan")),
 }
 #: Options that not every series, or not every architecture, has.
 _SOMEWHERE = {
@@ -42,18 +40,14 @@ make -s -j"$(nproc)" -C /linux O=/out ARCH={arch}
 make -s -C /linux O=/out ARCH={arch} INSTALL_MOD_PATH=/out/installed modules_install
 find /out -path /out/scripts -prune -o -path /out/tools -prune -o -name '*.[oa]' -exec rm {{}} +
 """
-_MODULES = """
+_MODULE = """
 kernel=$(ls /build/installed/lib/modules)
-mkdir -p /out/stock
 cp -r /build/installed/lib /out
 rm -f "/out/lib/modules/$kernel/build" "/out/lib/modules/$kernel/source"
-find "/out/lib/modules/$kernel/kernel" -name 'f2fs.ko' -exec cp {{}} /out/stock ';'
-for name in {names}; do
-    cp -r "/modules/$name" "/tmp/$name"
-    make -s -C /linux O=/build ARCH={arch} M="/tmp/$name" modules
-    make -s -C /linux O=/build ARCH={arch} M="/tmp/$name" INSTALL_MOD_PATH=/out \\
-        INSTALL_MOD_DIR=updates/dkms modules_install
-done
+cp -r /module /tmp/module
+make -s -C /linux O=/build ARCH={arch} M=/tmp/module modules
+make -s -C /linux O=/build ARCH={arch} M=/tmp/module INSTALL_MOD_PATH=/out \\
+    INSTALL_MOD_DIR=updates/dkms modules_install
 depmod -b /out "$kernel"
 """
 #: The host's files are its own, of which it writes none; all consoles are one.
@@ -67,7 +61,7 @@ _TIMEOUT = 4 * 3600.0
 
 @dataclass(frozen=True)
 class Kernel:
-    """A suite's kernel with one of our configurations: ``memory``, ``races`` or ``hostile``."""
+    """A suite's kernel with one of our configurations: ``memory`` or ``hostile``."""
 
     suite: Suite
     kind: str
@@ -120,18 +114,18 @@ class Kernel:
                 new.rename(folder)
         return folder
 
-    def modules(self, names: Sequence[str], out: Path) -> None:
-        """Build some of our modules for this kernel; ``out``/lib/modules has them and its own.
+    def module(self, out: Path) -> None:
+        """Build fusetuned for this kernel; ``out``/lib/modules has it and the kernel's own.
 
-        Raises RuntimeError with what make said.
+        Raises RuntimeError with what was said.
         """
         with tempfile.TemporaryDirectory(prefix="fusetune-import-") as scratch:
-            for name in names:
-                imported = import_module(name, Path(scratch, name), self.suite.source())
-                if imported.returncode:
-                    raise RuntimeError(imported.stderr)
-            folders = {self.source(): "/linux", self.build(): "/build", Path(scratch): "/modules"}
-            script = _MODULES.format(arch=self.arch, names=" ".join(names))
+            module = Path(scratch, "fusetuned")
+            imported = import_module("fusetuned", module, self.suite.source())
+            if imported.returncode:
+                raise RuntimeError(imported.stderr)
+            folders = {self.source(): "/linux", self.build(): "/build", module: "/module"}
+            script = _MODULE.format(arch=self.arch)
             done = inside(self.tree(), out, folders, script, _TIMEOUT)
             if done.returncode:
                 raise RuntimeError(done.stdout[-8000:])
@@ -158,24 +152,24 @@ def _check_options(folder: Path) -> None:
         raise RuntimeError(f"{folder.name}: not taken: {' '.join(missing)}")
 
 
-def run_checks(
-    suite: Suite, kind: str, *checks: str, parameters: str = "kasan_multi_shot"
-) -> machine.Results:
-    """Boot a machine on a kernel of ours with our modules, and return what the checks said.
+def run_checks(suite: Suite, *checks: str) -> machine.Results:
+    """Boot a machine on a ``memory`` kernel with fusetuned, and return what the checks said.
 
     Raises RuntimeError where something could not be built.
     """
-    kernel = Kernel(suite, kind)
+    kernel = Kernel(suite, "memory")
     image = machine.Image(kernel.build() / "arch" / "x86" / "boot", "bzImage", memory="2G")
     with tempfile.TemporaryDirectory(prefix="fusetune-debug-") as folder:
-        kernel.modules(("fusetuned", "f2fs"), Path(folder))
-        return machine.run(image, Path(folder), *checks, parameters=parameters, patience=_TIMEOUT)
+        kernel.module(Path(folder))
+        return machine.run(
+            image, Path(folder), *checks, parameters="kasan_multi_shot", patience=_TIMEOUT
+        )
 
 
 def hostile(kernel: Kernel, modules: Path, name: str, seed: int, replies: int) -> str:
     """Run hostile.c as the first process of a ``hostile`` kernel, and return what was said.
 
-    ``modules`` is what `Kernel.modules` made, with the program hostile beside it; ``name`` is
+    ``modules`` is what `Kernel.module` made, with the program hostile beside it; ``name`` is
     fusetuned or fuse.
     """
     there = next((modules / "lib" / "modules").rglob(f"{name}.ko")).relative_to(modules)
@@ -208,7 +202,7 @@ def main(series: str, name: str, *numbers: str) -> int:
     kernel.build()
     failed = False
     with tempfile.TemporaryDirectory(prefix="fusetune-debug-") as folder:
-        kernel.modules(("fusetuned",), Path(folder))
+        kernel.module(Path(folder))
         machine.build_servers(Path(folder))
         for seed in seeds:
             said = hostile(kernel, Path(folder), name, seed, replies)

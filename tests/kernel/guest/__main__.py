@@ -40,8 +40,7 @@ from tests.native.mirror import Mirror, unmount
 
 #: What the kernel says when something is wrong with it.
 _SPLAT = re.compile(
-    # KCSAN's are judged by who reads the whole: most are not of the module.
-    r"WARNING:|BUG(?!: KCSAN)[ :]|UBSAN:|Oops|Call Trace|INFO: |refcount_t|general protection"
+    r"WARNING:|BUG[ :]|UBSAN:|Oops|Call Trace|INFO: |refcount_t|general protection"
     r"|leaked"
 )
 
