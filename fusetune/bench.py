@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs fio on a mount and returns samples; owns the scratch folder and the budgets."""
 
-import json
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fusetune import child
+from fusetune.bounded import parse
 from fusetune.child import Interruption, Owner, Unanswered
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.holder import LAID_OUT
@@ -279,7 +279,7 @@ class Bench:
     def _jobs(self, status: int, stdout: bytes, stderr: bytes) -> list[dict[str, Any]]:
         try:
             # fio may print warnings before the JSON document.
-            jobs = json.loads(stdout[max(0, stdout.find(b"{")) :])["jobs"]
+            jobs = parse(stdout[max(0, stdout.find(b"{")) :])["jobs"]
             if not jobs:
                 raise ValueError("no jobs")
             errors = [int(job["error"]) for job in jobs]

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn, Self
 
+from fusetune.bounded import communicate
 from fusetune.errors import FusetuneError, reason
 from fusetune.mounts import Mount
 
@@ -220,7 +221,8 @@ def run(
 ) -> tuple[int, bytes, bytes]:
     """Run ``command``; return its exit status, stdout and stderr.
 
-    Raises `Interrupted`; `Unanswered` after ``seconds``; FusetuneError if it cannot be started.
+    Raises `Interrupted`; `Unanswered` after ``seconds``; FusetuneError if it cannot be started, or
+    writes more than `bounded.LARGEST` bytes.
     """
     interruption.check()
     try:
@@ -249,10 +251,13 @@ def _wait(
     try:
         if interruption.requested:
             process.terminate()
-        stdout, stderr = process.communicate(stdin, timeout=seconds)
+        stdout, stderr = communicate(process, stdin, seconds)
     except subprocess.TimeoutExpired as error:
         _end(process)
         raise Unanswered(seconds) from error
+    except FusetuneError:
+        _end(process)
+        raise
     finally:
         interruption._running = None
     interruption.check()

@@ -223,6 +223,12 @@ def path_with(folder: Path, fio: str | None) -> dict[str, str]:
         ("echo not json at all", "no result"),
         ('echo \'{"jobs": [{"error": 0}]}\'', "no number"),
         ("echo '{\"jobs\": []}'", "no result"),
+        ('echo \'{"jobs": [{"error": 1e999}]}\'', "no result"),
+        (
+            "printf '{\"jobs\": '; n=0; while [ $n -lt 2000 ]; do printf [; n=$((n+1)); done",
+            "no result",
+        ),
+        ("while :; do echo any; done", "wrote more than 1048576 bytes"),
         ("exit 3", "status 3"),
         ("kill -SEGV $$", "status -11"),
     ],
