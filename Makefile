@@ -76,8 +76,8 @@ test: check
 	$(PYTHON) -m pytest tests/native
 
 # What takes too long for each change.
-test-long: test-deps $(MIRRORFS)
-	$(PYTHON) -m pytest -s -m long tests/native
+test-long: all-deps $(MIRRORFS)
+	$(PYTHON) -m pytest -s -m long tests/native tests/packaging
 
 # mirrorfs on the libfuse of newer Debian suites, in trees of their own.
 test-versions:

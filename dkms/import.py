@@ -1,16 +1,15 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-only
 """Make the source of one of our modules from the kernel's own.
 
     import.py MODULE OUTPUT SOURCE...
 
-MODULE is the name of a folder beside this file. SOURCE is a Linux source tree, or a tar file or
-Debian package that holds one; one a series. OUTPUT is a folder that DKMS can build, made anew: our
-files, and a folder a series with the kernel's after what MODULE's rules.toml says; its version is
-fusetune's. SERIES.source beside that folder says where it comes from: the kernel's version and,
-where a Debian package held it, the package's name and version. Whatever does not land exactly where
-rules.toml says ends this with status 1 and no OUTPUT. Needs spatch (coccinelle), tar, and dpkg-deb
-for a package.
+MODULE is the name of a folder beside this file, or "." for an OUTPUT that this file is in. SOURCE
+is a Linux source tree, or a tar file or Debian package that holds one; one a series. OUTPUT is a
+folder that DKMS can build, made anew: our files, and a folder a series with the kernel's after what
+MODULE's rules.toml says; its version is fusetune's. SERIES.source beside that folder says where it
+comes from: the kernel's version and, where a Debian package held it, the package's name and
+version. Whatever does not land exactly where rules.toml says ends this with status 1 and no OUTPUT.
+Needs spatch (coccinelle), tar, and dpkg-deb for a package.
 """
 
 import os
@@ -27,7 +26,11 @@ import hooks
 from hooks import Refused, Rules
 
 _HERE = Path(__file__).resolve().parent
-_OURS = ("dkms.conf", "Kbuild", "tuned")
+_OURS = ("dkms.conf", "Kbuild", "tuned", "rules", "rules.toml")
+#: What all modules have: DKMS imports once more on hosts that have a newer source.
+_SHARED = ("build.sh", "source.sh", "import.py", "hooks.py")
+#: In a dkms.conf that is not in an OUTPUT.
+_VERSION = "#MODULE_VERSION#"
 #: In a tree that `collect` made: where it comes from, as `origin` returns it.
 RECORD = "fusetune-source"
 
@@ -173,8 +176,12 @@ def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
         for name in _OURS:
             copy = shutil.copytree if (ours / name).is_dir() else shutil.copy
             copy(ours / name, new / name)
+        for name in _SHARED:
+            shutil.copy(_HERE / name, new / name)
         conf = new / "dkms.conf"
-        conf.write_text(conf.read_text().replace("#MODULE_VERSION#", version()))
+        text = conf.read_text()
+        if _VERSION in text:
+            conf.write_text(text.replace(_VERSION, version()))
         shutil.rmtree(output, ignore_errors=True)
         new.rename(output)
     return done

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from fusetune.host import Host
 
+#: In the administrator's directory: a line NAME=yes lets an older copy take the place of the
+#: distribution's own; NAME is "f2fs" (dkms/source.sh reads it) or "libfuse".
+OLDER = "older.conf"
 _RECORD = re.compile(r"(\d+\.\d+\.\d+)(?: (\S+) (\S+))?")
 
 
@@ -131,6 +134,13 @@ def library_age(host: Host, folder: Path) -> Age | None:
     except OSError:
         return None
     return Age("libfuse3-tuned", source, _distributions(host, folder)) if source else None
+
+
+def older_allowed(host: Host, name: str) -> bool:
+    """Return whether the administrator lets an older copy take the place of the distribution's."""
+    with suppress(OSError):
+        return f"{name}=yes" in (host.admin_dir / OLDER).read_text().splitlines()
+    return False
 
 
 def _distributions(host: Host, folder: Path) -> Source | None:

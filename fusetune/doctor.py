@@ -28,14 +28,6 @@ from fusetune.status import is_tuned, values_now
 # a pipe must hold whole for splice.
 LIBFUSE_BUFFER = 256 * 4096 + 4096
 _UNANSWERED_SECONDS = 0.2
-_AGE_REMEDIES = {
-    **{
-        kind.name: f"install a newer {kind.name}-dkms; then 'fusetune module build {kind.name}', "
-        "'unload' and 'load' take it"
-        for kind in module.KINDS
-    },
-    "libfuse3-tuned": "install a newer libfuse3-tuned, then start again the servers that use it",
-}
 
 
 @dataclass(frozen=True)
@@ -122,8 +114,21 @@ def _on_ages(known: Sequence[Age]) -> Iterator[Finding]:
             yield Finding(
                 "old-library" if one.name == "libfuse3-tuned" else "old-module",
                 f"{one.summary}: faults mended since then are still in it",
-                _AGE_REMEDIES[one.name],
+                _age_remedy(one),
             )
+
+
+def _age_remedy(one: Age) -> str:
+    if one.name == "libfuse3-tuned":
+        return "install a newer libfuse3-tuned, then start the servers that use it again"
+    # Where a package of the distribution's has the kernel's source, DKMS takes it from there.
+    series = ".".join(map(str, one.current.numbers[:2])) if one.current else ""
+    packaged = one.current is not None and one.current.package_version is not None
+    newer = f"apt install linux-source-{series} coccinelle, or " if packaged else ""
+    return (
+        f"{newer}install a newer {one.name}-dkms; then 'fusetune module build {one.name}', "
+        f"'unload {one.name}' and 'load {one.name}'"
+    )
 
 
 def _on_backing(mounts: Sequence[Mount], folder: Path) -> Iterator[Finding]:

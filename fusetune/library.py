@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from fusetune.age import Age, library_age
+from fusetune.age import OLDER, Age, library_age, older_allowed
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.files import write_whole
 from fusetune.host import Host
@@ -253,7 +253,7 @@ def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
     """Return the change that gives a service, or the whole host (None), the tuned library.
 
     Raises UsageError for what cannot be a service or wrong options, FusetuneError without the
-    library.
+    library, or where the whole host would get one that is older than the distribution's.
     """
     check_options(options)
     path = _search_path(host)
@@ -263,6 +263,7 @@ def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
     if unit is None:
         if options:
             raise UsageError("options of the whole host are sections of /etc/fusetune/mounts.d")
+        _check_age(host)
         return _system_change(host, "\n".join([*lines, *path.split(":"), ""]))
     lines += ["[Service]", f"Environment=LD_LIBRARY_PATH={path}"]
     # What the mount needs of the host's limits, by configuration and the options here.
@@ -273,6 +274,22 @@ def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
 
 def _for(options: str) -> str:
     return f" --for {options}" if options else ""
+
+
+def _check_age(host: Host) -> None:
+    """Raise FusetuneError where the tuned library is older than the one whose place it would take.
+
+    A library whose version is not recorded counts as older.
+    """
+    known = ages(host)
+    older = [one.summary for one in known if one.older]
+    if older_allowed(host, "libfuse") or (len(known) == len(folders(host)) and not older):
+        return
+    what = older[0] if older else "the tuned libfuse3 does not tell its version"
+    raise FusetuneError(
+        f"{what}; it must not take that one's place: update libfuse3-tuned, or put the line "
+        f"'libfuse=yes' into {host.admin_dir / OLDER}"
+    )
 
 
 def disable(host: Host, unit: str | None) -> FileChange:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fusetune.age import Age, Source, loaded_source, parse, running_kernel
+from fusetune.age import OLDER, Age, Source, loaded_source, parse, running_kernel
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
 from fusetune.mounts import (
@@ -34,6 +34,8 @@ _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e0
 _LOG_LINES = 8
 #: Bytes that a build needs at least, source and objects.
 _ROOM = 16 << 20
+#: Of dkms/build.sh, before the reason why it built nothing.
+_REFUSED = "fusetune: error: "
 _MISTAKE = re.compile(r"error:|not found|No space left|\*\*\*|Error!", re.IGNORECASE)
 
 Words = tuple[str, ...]
@@ -91,7 +93,8 @@ class Built:
 
     ``state``: "installed", "built" (not installed), "skipped", "failed" or "none". ``reason``: why
     it is not installed; ``log``: the last lines of a build that failed, and ``log_file``.
-    ``source``: where the code of what is installed was taken from, None where that is not known.
+    ``source``: where the code of what is installed was taken from, None where that is not known;
+    ``source_reason``: why that is older than the kernel, None where it is not.
     """
 
     kernel: str
@@ -101,6 +104,7 @@ class Built:
     log: Sequence[str] = ()
     log_file: str | None = None
     source: Source | None = None
+    source_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,7 @@ def _stock(host: Host, kind: Kind) -> Loaded | None:
 def _state(host: Host, kind: Kind, kernel: str, run: Runner) -> State:
     sources = _sources(host, kind)
     kernels = [
-        _with_source(host, kind, _built(host, kind, sources, release), run)
+        _with_source(host, kind, _built(host, kind, sources, release, run), run)
         for release in _kernels(host)
     ]
     now, stock = ours(host, kind), _stock(host, kind)
@@ -236,12 +240,35 @@ def _state(host: Host, kind: Kind, kernel: str, run: Runner) -> State:
     )
 
 
+def _refused_as_older(host: Host, kind: Kind, version: str, kernel: str, run: Runner) -> str | None:
+    """Return why DKMS builds nothing in place of a kernel's own, newer module; None if it does.
+
+    Its dkms.conf, which bash reads for DKMS too, knows.
+    """
+    conf = host.path(f"usr/src/{kind.name}-{version}/dkms.conf")
+    if not kind.replaces or not os.path.exists(conf):
+        return None
+    ask = 'kernelver=$2 kernel_source_dir=$3 older_conf=$4 sources=$5; . "$1"; printf %s "$refused"'
+    roots = (
+        host.path(f"{_MODULES}/{kernel}/build"),
+        str(host.admin_dir / OLDER),
+        host.path("usr/src"),
+    )
+    return run(("bash", "-c", ask, "bash", conf, kernel, *roots)).stdout or None
+
+
 def _with_source(host: Host, kind: Kind, built: Built, run: Runner) -> Built:
     file = _installed_file(host, kind, built.kernel)
     if not file:
         return built
     said = run(("modinfo", "-F", "tuned_source", str(file)))
-    return replace(built, source=parse(said.stdout))
+    log = f"{DKMS}/{kind.name}/{built.version}/{built.kernel}/*/log/make.log"
+    why = None
+    for path in Path(host.root).glob(log):
+        # Of dkms/build.sh.
+        found = re.search(r"^fusetune: (older .*)$", path.read_text(errors="replace"), re.MULTILINE)
+        why = found[1] if found else None
+    return replace(built, source=parse(said.stdout), source_reason=why)
 
 
 def _kernels(host: Host) -> list[str]:
@@ -273,7 +300,7 @@ def _installed_file(host: Host, kind: Kind, kernel: str) -> Path | None:
     return None
 
 
-def _built(host: Host, kind: Kind, sources: Sequence[str], kernel: str) -> Built:
+def _built(host: Host, kind: Kind, sources: Sequence[str], kernel: str, run: Runner) -> Built:
     """Return what there is for one kernel, and why there is not more."""
     tree = Path(host.path(DKMS), kind.name)
     # DKMS's own note of what it installed: kernel-RELEASE-MACHINE -> VERSION/RELEASE/MACHINE.
@@ -285,14 +312,14 @@ def _built(host: Host, kind: Kind, sources: Sequence[str], kernel: str) -> Built
         return Built(kernel, "none", None, "its source is not there")
     if any((tree / version / kernel).glob(f"*/module/{kind.module}.ko*")):
         return Built(kernel, "built", version, "built, but not installed")
-    if why := _skipped(host, kind, version, kernel):
+    if why := _skipped(host, kind, version, kernel, run):
         return Built(kernel, "skipped", None, why)
     return _failed(host, tree / version / "build" / "make.log", kernel) or Built(
         kernel, "none", None, f"not built: fusetune module build --kernel {kernel}"
     )
 
 
-def _skipped(host: Host, kind: Kind, version: str, kernel: str) -> str | None:
+def _skipped(host: Host, kind: Kind, version: str, kernel: str, run: Runner) -> str | None:
     """Return why DKMS does not try to build for a kernel, None if it does."""
     conf = Path(host.path("usr/src"), f"{kind.name}-{version}", "dkms.conf")
     try:
@@ -303,7 +330,7 @@ def _skipped(host: Host, kind: Kind, version: str, kernel: str) -> str | None:
         return f"not for this kernel, but for those that match {only[1]}"
     if not os.path.isdir(host.path(f"{_MODULES}/{kernel}/build/include")):
         return f"its headers are not there: apt install linux-headers-{kernel}"
-    return None
+    return _refused_as_older(host, kind, version, kernel, run)
 
 
 def _failed(host: Host, log: Path, kernel: str) -> Built | None:
@@ -318,7 +345,10 @@ def _failed(host: Host, log: Path, kernel: str) -> Built | None:
         if lines or free >= _ROOM:
             return None  # of another kernel
         return Built(kernel, "failed", None, _no_room(log, free), (), str(log))
-    wrong = [line.strip() for line in lines if _MISTAKE.search(line)]
+    refused = [line for line in lines if line.startswith(_REFUSED)]
+    wrong = [line.removeprefix(_REFUSED) for line in refused] or [
+        line.strip() for line in lines if _MISTAKE.search(line)
+    ]
     why = wrong[0] if wrong else "dkms names no error"
     if free < _ROOM:
         why = _no_room(log, free)
@@ -376,20 +406,28 @@ def build(
             )
         if kernel not in _kernels(host):
             raise FusetuneError(f"no kernel {kernel} in /lib/modules")
-        if why := _skipped(host, kind, sources[-1], kernel):
+        if why := _skipped(host, kind, sources[-1], kernel, run):
             raise FusetuneError(f"{kind.name} is not built for {kernel}: {why}")
-        command = ("dkms", "install", f"{kind.name}/{sources[-1]}", "-k", kernel)
+        source = f"{kind.name}/{sources[-1]}"
+        command = ("dkms", "install", source, "-k", kernel)
+        if any(Path(host.path(DKMS), source, kernel).glob("*/module")):
+            # Made again: a newer linux-source may be there by now.
+            commands.append(("dkms", "unbuild", source, "-k", kernel))
+            if not dry_run:
+                run(commands[-1])
         commands.append(command)
         if not dry_run:
-            _dkms(host, kind, kernel, run(command))
+            _dkms(host, kind, kernel, run(command), run)
     return _after(host, kinds, commands, run)
 
 
-def _dkms(host: Host, kind: Kind, kernel: str, done: subprocess.CompletedProcess[str]) -> None:
+def _dkms(
+    host: Host, kind: Kind, kernel: str, done: subprocess.CompletedProcess[str], run: Runner
+) -> None:
     """Raise FusetuneError where dkms failed."""
     if done.returncode == 0 and _installed_file(host, kind, kernel):
         return
-    state = _built(host, kind, _sources(host, kind), kernel)
+    state = _built(host, kind, _sources(host, kind), kernel, run)
     why = state.reason if state.state == "failed" else _last_line(done)
     log = f"; see {state.log_file}" if state.log_file else ""
     raise FusetuneError(f"{kind.name} was not built for {kernel}: {why}{log}")
@@ -417,7 +455,7 @@ def load(
                     f"'rmmod {kind.stock}' first"
                 )
             if not _installed_file(host, kind, kernel):
-                why = _built(host, kind, _sources(host, kind), kernel).reason
+                why = _built(host, kind, _sources(host, kind), kernel, run).reason
                 raise FusetuneError(f"{kind.name} is not there for this kernel, {kernel}: {why}")
             commands.append(("modprobe", kind.module))
         if kind.control and not control_mounted(host, kind.control):

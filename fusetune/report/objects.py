@@ -423,6 +423,7 @@ def _module(state: State) -> Object:
                 "log": list(one.log),
                 "log_file": one.log_file,
                 "source": _source(one.source),
+                "source_reason": one.source_reason,
             }
             for one in state.kernels
         ],

@@ -360,6 +360,8 @@ def _print_module(module: Object, running: str) -> None:
         what = f"{one['state']} {one['version'] or ''}".rstrip()
         if one["source"]:
             what += f", made from {one['source']['package_version'] or one['source']['version']}"
+        if one["source_reason"]:
+            what += f", {one['source_reason']}"
         _say(f"{mark} {one['kernel']}: {what}" + (f": {one['reason']}" if one["reason"] else ""))
         if one["log_file"]:
             _say(f"    see {one['log_file']}")

@@ -53,11 +53,12 @@ done </out/kernels
 
 @dataclass(frozen=True)
 class Headers:
-    """Headers of one kernel: its release, flavour, and the packages they are in."""
+    """Headers of one kernel: its release, flavour, the packages they are in, and their version."""
 
     release: str
     flavour: str
     packages: tuple[str, ...]
+    version: str
 
     @property
     def series(self) -> str:
@@ -113,8 +114,18 @@ class Archive:
             if match := _HEADERS.fullmatch(fields.get("Package", "")):
                 release = f"{match[1]}-{match[2]}"
                 parts = _PARTS.findall(fields["Depends"])
-                found.append(Headers(release, match[2], (fields["Package"], *parts)))
+                packages = (fields["Package"], *parts)
+                found.append(Headers(release, match[2], packages, fields["Version"]))
         return sorted(found, key=Headers.order)
+
+    def package(self, name: str, version: str) -> Path:
+        """Return a package of the archive in a version, downloaded once."""
+        folder = self.folder / "packages"
+        folder.mkdir(exist_ok=True)
+        if not list(folder.glob(f"{name}_{version}_*.deb")):
+            self._apt("apt-get", "download", f"{name}={version}", folder=folder)
+        (deb,) = folder.glob(f"{name}_{version}_*.deb")
+        return deb
 
     def _files(self, *words: str) -> dict[str, str]:
         """Return the files that apt would fetch, by package."""

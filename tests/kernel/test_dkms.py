@@ -56,6 +56,59 @@ def test_comes_with_its_kernels_only_and_goes(
     assert done.returncode == 0, done.stdout
 
 
+@_EVERY
+def test_an_older_f2fs_is_left_out(suite: Suite, modules: dict[str, Path], tmp_path: Path) -> None:
+    """Of the package alone, of an older point release, and by the administrator's word."""
+    version, package_version = suite.origin().split()[::2]
+    point = int(version.rpartition(".")[2])
+    name = package(modules["f2fs"])
+    script = f"""
+        cp -r /module /usr/src/{name}
+        record=/usr/src/{name}/{suite.series}.source
+        said() {{
+            bash -c 'kernelver={suite.kernel()}; . "$1"
+                echo "=$2, auto $AUTOINSTALL, kernels $BUILD_EXCLUSIVE_KERNEL, $refused"' \
+                bash /usr/src/{name}/dkms.conf "$1"
+        }}
+        said same
+        echo "{version} linux-source-{suite.series} {version}-0" >$record
+        said revision
+        echo {version} >$record
+        said unknown
+        echo {suite.series}.{point + 1} >$record
+        said newer
+        echo {suite.series}.{point - 1} >$record
+        said older
+        dkms add /usr/src/{name}
+        dkms autoinstall -k {suite.kernel()}
+        state=0
+        dkms build {"/".join(name.rsplit("-", 1))} -k {suite.kernel()} || state=$?
+        echo "=build $state"
+        find /lib/modules/*/updates /var/lib/dkms -name 'f2fs.ko*' | sed 's/^/=left /'
+        mkdir /etc/fusetune
+        echo f2fs=yes >/etc/fusetune/older.conf
+        said allowed
+    """
+    done = suite.inside(tmp_path, {modules["f2fs"]: "/module"}, script)
+    assert done.returncode == 0, done.stdout
+    said = re.findall(r"^=(.*)$", done.stdout, re.M)
+    built = ", auto yes, kernels ^(6\\.1|6\\.12|7\\.2)\\., "
+    refused = (
+        ", auto , kernels ^$, its source, Linux {}, is older than the kernel's own f2fs, "
+        f"{package_version}, and coccinelle is not installed; for the older one all the same, put "
+        "the line 'f2fs=yes' into /etc/fusetune/older.conf"
+    )
+    assert said == [
+        f"same{built}",
+        f"revision{refused.format(f'{version}-0')}",
+        f"unknown{built}",
+        f"newer{built}",
+        f"older{refused.format(f'{suite.series}.{point - 1}')}",
+        "build 77",
+        f"allowed{built}",
+    ]
+
+
 @pytest.mark.parametrize("suite", _PROBED, ids=lambda suite: suite.series)
 def test_builds_on_headers_of_either_kind(
     suite: Suite, modules: dict[str, Path], tmp_path: Path

@@ -42,14 +42,25 @@ def user_tree(suite: Suite) -> Path:
 
     What they depend on is installed; what tests install besides lies in apt's cache.
     """
+    return _with_at_hand(suite, "user", *_AT_HAND)
+
+
+def importing_tree(suite: Suite) -> Path:
+    """Return the same where what imports a newer linux-source lies in apt's cache, too."""
+    return _with_at_hand(
+        suite, "importing", *_AT_HAND, "coccinelle", "initramfs-tools", "linux-base"
+    )
+
+
+def _with_at_hand(suite: Suite, kind: str, *at_hand: str) -> Path:
     options = (
         *_OPTIONS,
         "--skip=cleanup/apt",
         f"--customize-hook={_SATISFY} '{', '.join(field('Depends'))}'",
         '--customize-hook=chroot "$1" apt-get clean',
-        f"--customize-hook={_SATISFY} --download-only '{', '.join(_AT_HAND)}'",
+        f"--customize-hook={_SATISFY} --download-only '{', '.join(at_hand)}'",
     )
-    return tree.made(suite.name, "user", options, *suite.sources())
+    return tree.made(suite.name, kind, options, *suite.sources())
 
 
 def machine_tree(suite: Suite) -> Path:

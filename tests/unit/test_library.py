@@ -31,6 +31,7 @@ _FOLDER = "/usr/lib/x86_64-linux-gnu/fusetune"
 def installed(tree: Tree) -> Tree:
     """A tree with the tuned library in it."""
     tree.write(f"{_FOLDER[1:]}/libfuse3.so.3", "")
+    tree.write(f"{_FOLDER[1:]}/libfuse3.source", "3.14.0 fuse3 3.14.0-4\n")
     return tree
 
 
@@ -106,6 +107,34 @@ def test_a_service_and_back(installed: Tree) -> None:
     again = disable(host, "rclone@x.service")
     carry_out(host, again)
     assert lib_change_object(again, False)["remedy"] is None
+
+
+@pytest.mark.parametrize(
+    ("record", "theirs", "why"),
+    [
+        ("3.14.0 fuse3 3.14.0-4", "3.14.1", "older than the distribution's libfuse3, 3.14.1, by 1"),
+        ("3.14.0 fuse3 3.14.0-4", "3.16.2", "older than the distribution's libfuse3, 3.16.2;"),
+        ("", "3.14.0", "the tuned libfuse3 does not tell its version; it must not take"),
+    ],
+)
+def test_an_older_library_is_not_given_to_the_whole_host(
+    installed: Tree, record: str, theirs: str, why: str
+) -> None:
+    """But for the administrator's word; a service may have it."""
+    installed.write(f"{_FOLDER[1:]}/libfuse3.source", record)
+    folder = Path(installed.root, _FOLDER[1:]).parent
+    (folder / "libfuse3.so.3").symlink_to(f"libfuse3.so.{theirs}")
+    with pytest.raises(FusetuneError, match=re.escape(why)) as raised:
+        enable(installed.host, None)
+    conf = installed.host.admin_dir / "older.conf"
+    assert f"put the line 'libfuse=yes' into {conf}" in str(raised.value)
+    enable(installed.host, "x.service")
+    conf.parent.mkdir(parents=True, exist_ok=True)
+    conf.write_text("f2fs=yes\n")
+    with pytest.raises(FusetuneError):
+        enable(installed.host, None)
+    conf.write_text("f2fs=yes\nlibfuse=yes\n")
+    assert enable(installed.host, None).after
 
 
 def test_other_drop_ins_stay(installed: Tree) -> None:

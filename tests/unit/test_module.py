@@ -19,7 +19,7 @@ from fusetune.module import Words
 from fusetune.report.objects import module_object
 from fusetune.report.text import print_module
 from tests import schemas
-from tests.unit.conftest import DEVICES, Tree
+from tests.unit.conftest import CHECKOUT, DEVICES, Tree
 
 RUNNING, OLDER, OTHER = "6.12.94+deb13-amd64", "6.12.9+deb13-amd64", "6.5.0-other"
 FUSETUNED = module.named("fusetuned")
@@ -228,6 +228,9 @@ def test_text_names_all_of_it(host_tree: Tree, capsys: pytest.CaptureFixture[str
 
 def test_text_says_how_old_it_is(host_tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     installed(host_tree)
+    why = "older than the kernel, 6.12.118-1: coccinelle is not installed"
+    log = f"{DKMS}/0.1.0/{RUNNING}/x86_64/log/make.log"
+    host_tree.write(log, f"DKMS (dkms-3.2.2) make.log\nfusetune: {why}\nmake: done\n")
     in_kernel(host_tree, "6.12.94 linux-source-6.12 6.12.94-1")
     host_tree.write("proc/sys/kernel/version", "#1 SMP Debian 6.12.117-1 (2026-11-12)\n")
     found = document(host_tree, Programs("6.12.117 linux-source-6.12 6.12.117-1"))
@@ -237,7 +240,7 @@ def test_text_says_how_old_it_is(host_tree: Tree, capsys: pytest.CaptureFixture[
         "  fusetuned is made from 6.12.94-1, older than the running kernel, 6.12.117-1, by 23 "
         "point releases"
     )
-    assert said[-1] == f"* {RUNNING}: installed 0.1.0, made from 6.12.117-1"
+    assert said[-1] == f"* {RUNNING}: installed 0.1.0, made from 6.12.117-1, {why}"
     (only,) = found["modules"]
     assert (only["age"]["releases_behind"], only["age"]["older"]) == (23, True)
     assert [one["source"] for one in only["kernels"]] == [
@@ -247,6 +250,64 @@ def test_text_says_how_old_it_is(host_tree: Tree, capsys: pytest.CaptureFixture[
     ]
 
 
+# f2fs, in place of the kernel's own
+
+F2FS = module.named("f2fs-tuned")
+VERSION_H = """\
+#define LINUX_VERSION_CODE 393664
+#define LINUX_VERSION_MAJOR 6
+#define LINUX_VERSION_PATCHLEVEL 12
+#define LINUX_VERSION_SUBLEVEL {}
+"""
+
+
+@pytest.fixture
+def f2fs(host_tree: Tree) -> Tree:
+    """A host whose kernels are 6.12.94 and 6.12.9, and f2fs-tuned made from 6.12.90."""
+    folder = "usr/src/f2fs-tuned-0.1.0"
+    for file in ("f2fs/dkms.conf", "source.sh"):
+        text = (CHECKOUT / "dkms" / file).read_text().replace("#MODULE_VERSION#", "0.1.0")
+        host_tree.write(f"{folder}/{Path(file).name}", text)
+    host_tree.write(f"{folder}/6.12.source", "6.12.90 linux-source-6.12 6.12.90-1\n")
+    for kernel, sublevel in ((RUNNING, 94), (OLDER, 9)):
+        header = f"usr/lib/modules/{kernel}/build/include/generated/uapi/linux/version.h"
+        host_tree.write(header, VERSION_H.format(sublevel))
+    return host_tree
+
+
+def f2fs_kernels(tree: Tree) -> dict[str, dict[str, Any]]:
+    """What `status` says of f2fs-tuned for each kernel, with the real bash and dkms.conf."""
+    said = schemas.check(module_object(module.status(tree.host, F2FS)))
+    return {one["kernel"]: one for one in said["modules"][0]["kernels"]}
+
+
+def test_an_older_f2fs_is_not_built(f2fs: Tree) -> None:
+    found = f2fs_kernels(f2fs)
+    assert found[RUNNING]["state"] == "skipped"
+    assert found[RUNNING]["reason"] == (
+        "its source, Linux 6.12.90-1, is older than the kernel's own f2fs, 6.12.94, and "
+        "linux-source-6.12 is not installed; for the older one all the same, put the line "
+        f"'f2fs=yes' into {f2fs.host.admin_dir}/older.conf"
+    )
+    assert found[OLDER]["state"] == "none"
+    with pytest.raises(FusetuneError, match="is older than the kernel's own f2fs"):
+        module.build(f2fs.host, F2FS)
+
+
+def test_an_older_f2fs_by_the_administrators_word(f2fs: Tree) -> None:
+    f2fs.host.admin_dir.mkdir(exist_ok=True)
+    conf = f2fs.host.admin_dir / "older.conf"
+    for text, state in (("libfuse=yes\n", "skipped"), ("libfuse=yes\nf2fs=yes\n", "none")):
+        conf.write_text(text)
+        assert f2fs_kernels(f2fs)[RUNNING]["state"] == state
+
+
+def test_an_f2fs_as_new_as_the_kernel_is_built(f2fs: Tree) -> None:
+    f2fs.write("usr/src/f2fs-tuned-0.1.0/6.12.source", "6.12.94\n")
+    assert {one["state"] for one in f2fs_kernels(f2fs).values()} == {"skipped", "none"}
+    assert f2fs_kernels(f2fs)[RUNNING]["reason"].startswith("not built: fusetune module build")
+
+
 # Build
 
 
@@ -254,7 +315,12 @@ def test_build_runs_dkms(host_tree: Tree) -> None:
     run = Programs()
     run.then["dkms"] = lambda: installed(host_tree)
     module.build(host_tree.host, FUSETUNED, run=run)
-    assert run.ran == [("dkms", "install", "fusetuned/0.1.0", "-k", RUNNING)]
+    command = ("dkms", "install", "fusetuned/0.1.0", "-k", RUNNING)
+    assert run.ran == [command]
+    run.ran.clear()
+    module.build(host_tree.host, FUSETUNED, dry_run=True, run=run)
+    report = module.build(host_tree.host, FUSETUNED, dry_run=True, run=run)
+    assert report.commands == (("dkms", "unbuild", *command[2:]), command)
 
 
 def test_build_takes_the_newest_source(host_tree: Tree) -> None:

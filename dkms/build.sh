@@ -1,0 +1,48 @@
+# shellcheck shell=sh
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# build.sh KERNEL HEADERS JOBS [VARIABLE=VALUE...]
+#
+# Builds the module in this script's directory, for DKMS. Where the source in
+# there is older than the kernel, the distribution's own linux-source is imported,
+# if it is newer. Where that fails, or what came of it does not compile, the
+# source in there is used. make.log has a line that begins with "fusetune: ".
+set -eu
+umask 022
+kernel=$1 headers=$2 jobs=$3
+shift 3
+here=$(dirname "$(readlink -f "$0")")
+# shellcheck source=dkms/source.sh
+. "$here/source.sh"
+name=$(sed -n 's/^BUILT_MODULE_NAME\[0\]="\(.*\)"/\1/p' "$here/dkms.conf")
+# Nothing of an import lies where others than root may write, spatch's files included.
+TMPDIR=$here/scratch
+export TMPDIR
+mkdir "$TMPDIR"
+
+modules() {
+	directory=$1
+	shift
+	make -j"$jobs" KERNELRELEASE="$kernel" -C "$headers" M="$directory" "$@" modules
+}
+
+choose "$here" "$kernel" "$headers"
+if [ -n "$fresh" ]; then
+	if ! timeout 900 python3 -EsB "$here/import.py" . "$here/fresh" "$sources/linux-source-$series.tar.xz"; then
+		why="linux-source-$series ${fresh#* } cannot be imported"
+	elif ! modules "$here/fresh" "$@"; then
+		why="linux-source-$series ${fresh#* } does not compile for this kernel"
+	else
+		mv "$here/fresh/$name.ko" "$here"
+		echo "fusetune: imported from linux-source-$series ${fresh#* }"
+		exit 0
+	fi
+fi
+if [ -n "$why" ]; then
+	if [ "$name" = f2fs ] && no=$(refuse f2fs "$packaged") && [ -n "$no" ]; then
+		echo "fusetune: error: $no"
+		exit 1
+	fi
+	echo "fusetune: older than the kernel, ${theirs#* }: $why"
+fi
+modules "$here" "$@"

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Modules of an older source on a host whose kernel is updated by apt."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusetune import __version__
+from tests.kernel.headers import Archive, Headers
+from tests.kernel.suites import DKMS, SUITES, USERLAND, Suite
+from tests.packaging.conftest import script
+from tests.packaging.trees import importing_tree, inside
+
+_MODULES = {"fusetuned": "fusetuned", "f2fs-tuned": "f2fs"}
+_INSIDE = Path(__file__).with_name("inside")
+
+
+def _last_two(suite: Suite, held: list[Headers]) -> tuple[Headers, Headers]:
+    """Return the headers of the newest point release of the suite's series, and of the one before.
+
+    Their packages' versions are those of linux-source.
+    """
+    points = {
+        one.version.partition("-")[0]: one
+        for one in held
+        if one.flavour == "amd64" and one.series == suite.series
+    }
+    older, newer = list(points.values())[-2:]
+    return older, newer
+
+
+def _made_older(packages: Path, source: Path, series: str, out: Path) -> Path:
+    """Return a folder with fusetune's packages, the modules of ``series`` made from ``source``."""
+    out.mkdir()
+    (plain,) = packages.glob("fusetune_*.deb")
+    shutil.copy(plain, out)
+    for name, module in _MODULES.items():
+        (deb,) = packages.glob(f"{name}-dkms_*.deb")
+        tree, made = out / "tree", out / "made"
+        unpack: list[str | Path] = ["dpkg-deb", "-R", deb, tree]
+        subprocess.run(unpack, check=True)
+        command: list[str | Path] = [sys.executable, DKMS / "import.py", module, made, source]
+        subprocess.run(command, check=True, timeout=300)
+        installed = tree / "usr" / "src" / f"{name}-{__version__}"
+        shutil.rmtree(installed / series)
+        (made / series).rename(installed / series)
+        (made / f"{series}.source").rename(installed / f"{series}.source")
+        build: list[str | Path] = ["dpkg-deb", "--root-owner-group", "-b", tree, out / deb.name]
+        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+        for folder in (tree, made):
+            shutil.rmtree(folder)
+    return out
+
+
+def _read(out: Path, stage: str, kernel: str) -> dict[str, dict[str, Any]]:
+    """Return what `module status` said at a stage of each module for a kernel."""
+    document = json.loads((out / f"{stage}.json").read_text())
+    return {
+        module["name"]: next(one for one in module["kernels"] if one["kernel"] == kernel)
+        for module in document["modules"]
+    }
+
+
+def _short(one: dict[str, Any]) -> tuple[str, str | None, str | None]:
+    source = one["source"] and one["source"]["package_version"]
+    return one["state"], source, one["source_reason"] or one["reason"]
+
+
+@pytest.mark.parametrize("suite", [USERLAND], ids=lambda suite: suite.name)
+def test_modules_follow_the_kernel(
+    suite: Suite, packages: Callable[[Suite], Path], tmp_path: Path
+) -> None:
+    _check(suite, packages(suite), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("suite", SUITES[:1], ids=lambda suite: suite.name)
+def test_modules_follow_the_kernel_elsewhere(
+    suite: Suite, packages: Callable[[Suite], Path], tmp_path: Path
+) -> None:
+    _check(suite, packages(suite), tmp_path)
+
+
+def _check(suite: Suite, packages: Path, scratch: Path) -> None:
+    archive = Archive(suite)
+    held = archive.kernels()
+    older, newer = _last_two(suite, held)
+    files = archive.fetch(held, [older, newer], [])
+    source = f"linux-source-{suite.series}"
+    sources = [archive.package(source, one.version) for one in (older, newer)]
+    ours = _made_older(packages, sources[0], suite.series, scratch / "ours")
+    kernels = [
+        " ".join(
+            [
+                f"/packages/{archive.package(f'linux-image-{one.release}', one.version).name}",
+                *(f"/debs/{files[name]}" for name in one.packages),
+            ]
+        )
+        for one in (older, newer)
+    ]
+    variables = (
+        f"export OLD_KERNEL='{kernels[0]}' NEW_KERNEL='{kernels[1]}' RELEASE={newer.release} "
+        f"SOURCE={newer.version} SERIES={suite.series}\n"
+    )
+    out = scratch / "out"
+    out.mkdir()
+    binds = (
+        (_INSIDE, "/inside"),
+        (ours, "/ours"),
+        (archive.folder / "debs", "/debs"),
+        (sources[0].parent, "/packages"),
+    )
+    commands = variables + script("age.sh", suite)
+    done = inside(importing_tree(suite), out, commands, *binds, timeout=2400)
+    assert done.returncode == 0, done.stdout[-8000:]
+    assert done.stdout.splitlines()[-1] == "passed"
+    _check_stages(out, suite.series, older, newer)
+
+
+def _check_stages(out: Path, series: str, older: Headers, newer: Headers) -> None:
+    old, new, package = older.version, newer.version, f"linux-source-{series}"
+    for name in _MODULES:
+        assert _short(_read(out, "installed", older.release)[name]) == ("installed", old, None)
+    missing = f"{package} is not installed"
+    # At each stage what is missing when fusetuned was built, and when f2fs-tuned was refused.
+    for stage, fusetuned, f2fs in (
+        ("kernel", missing, missing),
+        ("source", missing, "coccinelle is not installed"),
+    ):
+        found = _read(out, stage, newer.release)
+        why = f"older than the kernel, {new}: {fusetuned}"
+        assert _short(found["fusetuned"]) == ("installed", old, why), stage
+        assert _short(found["f2fs-tuned"]) == (
+            "skipped",
+            None,
+            f"its source, Linux {old}, is older than the kernel's own f2fs, {new}, and {f2fs}; for "
+            "the older one all the same, put the line 'f2fs=yes' into /etc/fusetune/older.conf",
+        ), stage
+        assert "f2fs-tuned: not built for Linux" in (out / f"{stage}.said").read_text()
+    found = _read(out, "coccinelle", newer.release)
+    assert {_short(one) for one in found.values()} == {("installed", new, None)}
+    # The older kernel keeps what it has: its own source.
+    assert _short(_read(out, "coccinelle", older.release)["f2fs-tuned"]) == ("installed", old, None)
