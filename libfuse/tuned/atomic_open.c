@@ -34,6 +34,8 @@ struct tuned_opening {
 
 /* The lookup that this thread is in, and whether it was answered with more to do. */
 static __thread struct lookup {
+	/* A request: its number is its connection's own. */
+	const struct fuse_session *session;
 	uint64_t unique;
 	int goes_on;
 } *within;
@@ -73,7 +75,7 @@ void tuned_serve(fuse_req_t req, const struct fuse_in_header *in, tuned_operatio
 {
 	const struct tuned_open_in *asked = (const void *)(in + 1);
 	struct fuse_open_in open_in = { .flags = asked->flags & ~(O_CREAT | O_EXCL) };
-	struct lookup this = { .unique = in->unique }, *outer = within;
+	struct lookup this = { .session = req->se, .unique = in->unique }, *outer = within;
 	struct tuned_opening *opening;
 
 	if (in->opcode == TUNED_HELLO) {
@@ -127,7 +129,7 @@ static int looked_up(fuse_req_t req, int error)
 		opening->step = OPEN;
 	else
 		return reply(req, error, TUNED_FOPEN_LOOKUP);
-	if (within && within->unique == req->unique) {
+	if (within && within->session == req->se && within->unique == req->unique) {
 		within->goes_on = 1;
 		return 0;
 	}

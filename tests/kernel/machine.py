@@ -29,6 +29,8 @@ CRATES = {"fsx": "0.3.2", "pjdfstest": "0.2.2"}
 PATIENCE = 3600.0
 #: Patterns in free and around used memory, each use of it noted; and now and then its page guarded.
 WATCHED = "slub_debug=FZPU kfence.sample_interval=20"
+#: CPUs that it could have: memory for each of them shows there.
+POSSIBLE = 128
 #: Checks that take long there, and bring the module's memory no more than others.
 _LONG = {
     "check_rounds",
@@ -68,7 +70,8 @@ for conf in /usr/src/*/dkms.conf; do
     cat "$(find -L "/var/lib/dkms/${name%-*}" -name make.log | head -n 1)"
 done
 cp -r updates modules.order modules.builtin modules.builtin.modinfo "/out/lib/modules/$kernel"
-cp -r kernel/fs/fuse kernel/lib "/out/lib/modules/$kernel/kernel"
+cp -r kernel/lib "/out/lib/modules/$kernel/kernel"
+cp -r kernel/fs/fuse kernel/fs/overlayfs "/out/lib/modules/$kernel/kernel/fs"
 depmod -b /out "$kernel"
 """
 
@@ -127,7 +130,7 @@ def package(module: Path) -> str:
 def build_servers(out: Path) -> None:
     """Build what runs in the machines for their userland: mirrorfs, and our C files here.
 
-    ``out`` then has mirrorfs, later.so, nth and hostile.
+    ``out`` then has mirrorfs, later.so, nth, twice and hostile.
     """
     names = ("mirrorfs", "dkms/fusetuned/tuned", "tests/kernel")
     folders = {CHECKOUT / name: f"/checkout/{name}" for name in names}
@@ -138,6 +141,8 @@ def build_servers(out: Path) -> None:
         "gcc -Wall -Wextra -Werror -shared -fPIC $(pkg-config --cflags fuse3) "
         "-o /out/later.so /checkout/tests/kernel/later.c\n"
         "gcc -O2 -Wall -Wextra -Werror -o /out/nth /checkout/tests/kernel/nth.c\n"
+        "gcc -Wall -Wextra -Werror -o /out/twice /checkout/tests/kernel/twice.c "
+        "$(pkg-config --cflags --libs fuse3)\n"
         "gcc -O2 -Wall -Wextra -Werror -static -pthread -I/checkout/dkms/fusetuned/tuned "
         "-o /out/hostile /checkout/tests/kernel/hostile.c",
     )
@@ -196,7 +201,9 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> None:
     subprocess.run(["mke2fs", *how, stage, image, "96M"], check=True, timeout=60)
 
 
-def _command(image: Image, scratch: Path, parameters: str, counted: bool) -> list[str | Path]:
+def _command(
+    image: Image, scratch: Path, parameters: str, counted: bool, possible: int
+) -> list[str | Path]:
     base = _base_image()
     folders = {image.folder: "/boot", base.parent: "/images"}
     with (scratch / "disk").open("wb") as file:
@@ -207,7 +214,14 @@ def _command(image: Image, scratch: Path, parameters: str, counted: bool) -> lis
         options += ["-drive", f"file={disk},format=raw,if=virtio,readonly=on"]
     options += ["-drive", "file=/out/disk,format=raw,if=virtio,cache=unsafe"]
     serials = ("console", "results")
-    return emulator.machine(scratch, *options, serials=serials, folders=folders, counted=counted)
+    return emulator.machine(
+        scratch,
+        *options,
+        serials=serials,
+        folders=folders,
+        counted=counted,
+        possible=possible,
+    )
 
 
 def _read(scratch: Path) -> Results:
@@ -231,16 +245,18 @@ def run(
     parameters: str = "",
     counted: bool = False,
     patience: float = PATIENCE,
+    possible: int = 2,
 ) -> Results:
     """Boot a kernel with the modules in ``built``, and return what the checks said.
 
     All run where none is named. ``parameters`` are more of the kernel's; ``counted`` makes time
-    there a count of instructions; after ``patience`` seconds the machine is ended.
+    there a count of instructions; after ``patience`` seconds the machine is ended; ``possible``
+    are the CPUs that could be added, with those there.
     """
     with tempfile.TemporaryDirectory(prefix="fusetune-machine-") as folder:
         scratch = Path(folder)
         _stage(scratch, built, checks)
-        command = _command(image, scratch, parameters, counted)
+        command = _command(image, scratch, parameters, counted, possible)
         with subprocess.Popen(command, stdin=subprocess.DEVNULL) as machine:
             try:
                 machine.wait(patience)
@@ -272,7 +288,8 @@ def main(series: str, *checks: str) -> None:
     """Build the modules for one series, run checks there, and print what they said."""
     said = made_and_run(series, *checks)
     for entry in said.checks.values():
-        print(f"{entry['seconds']:6} s {entry['check']} {entry['failure'] or 'ok'}")
+        value = entry["value"] or "ok"
+        print(f"{entry['seconds']:6} s {entry['check']} {entry['failure'] or value}")
     if not said.complete:
         sys.exit(said.console)
 

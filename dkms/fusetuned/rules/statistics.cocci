@@ -48,17 +48,6 @@ err = fuse_copy_out_args(&cs, args, answer.payload_sz);
 
 // The connection's own.
 @@
-expression fm, conn;
-@@
-fuse_conn_init(...)
-{
-...
-fm->fc = conn;
-+ tuned_statistics_alloc(conn);
-...
-}
-
-@@
 expression fc;
 @@
 fuse_free_conn(...)

@@ -12,8 +12,12 @@
 
 #include <linux/namei.h>
 #include <linux/pagemap.h>
+#include <linux/pid.h>
+#include <linux/pid_namespace.h>
 #include <linux/posix_acl.h>
 #include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
 
 /* How the series differ. */
 #ifdef TUNED_CHANNELS
@@ -32,10 +36,6 @@
 #define is_idmapped(file) (file_mnt_idmap(file) != &nop_mnt_idmap)
 #define send_as_create(fm, args) fuse_simple_idmap_request(&nop_mnt_idmap, fm, args)
 #define attr_time(entry) ATTR_TIMEOUT(entry)
-#define evict_count(fc) fuse_get_evict_ctr(fc)
-#define get_inode(sb, entry, version, evicted)						\
-	fuse_iget(sb, (entry)->nodeid, (entry)->generation, &(entry)->attr,		\
-		  attr_time(entry), version, evicted)
 #define change_attributes(inode, entry, version)					\
 	fuse_change_attributes(inode, &(entry)->attr, NULL, attr_time(entry), version)
 #define keep_backing(ff, open) ((ff)->args->open_outarg = *(open))
@@ -44,17 +44,41 @@
 #define is_idmapped(file) is_idmapped_mnt((file)->f_path.mnt)
 #define send_as_create(fm, args) fuse_simple_request(fm, args)
 #define attr_time(entry) entry_attr_timeout(entry)
-#define evict_count(fc) 0
-#define get_inode(sb, entry, version, evicted)						\
-	fuse_iget(sb, (entry)->nodeid, (entry)->generation, &(entry)->attr,		\
-		  attr_time(entry), version)
 #define change_attributes(inode, entry, version)					\
 	fuse_change_attributes(inode, &(entry)->attr, attr_time(entry), version)
 #define keep_backing(ff, open) ((void)(open))
 #endif
 
+/* It differs within 6.12: Kbuild looks into fuse_i.h. */
+#ifdef TUNED_EVICT_COUNT
+#define evict_count(fc) fuse_get_evict_ctr(fc)
+#define get_inode(sb, entry, version, evicted)						\
+	fuse_iget(sb, (entry)->nodeid, (entry)->generation, &(entry)->attr,		\
+		  attr_time(entry), version, evicted)
+#else
+#define evict_count(fc) 0
+#define get_inode(sb, entry, version, evicted)						\
+	fuse_iget(sb, (entry)->nodeid, (entry)->generation, &(entry)->attr,		\
+		  attr_time(entry), version)
+#endif
+
 /* States of tuned_conn.atomic_open, after what the header says. */
 enum { TUNED_ASKING = TUNED_ASK + 1, TUNED_AGREED };
+
+/*
+ * Which task skipped the revalidation of a name of which inode; inodes are only
+ * compared. A task has one place. Tasks that share one, and of which the noted
+ * one lives, go as stock: to drop its note would let it open an old file.
+ */
+#define NOTES 250
+struct tuned_notes {
+	/* Of all places. */
+	spinlock_t lock;
+	struct tuned_note {
+		pid_t task;
+		struct inode *inode;
+	} places[NOTES];
+};
 
 /* One request, and what came back. */
 struct lookup {
@@ -81,10 +105,18 @@ void tuned_settle_open(struct fuse_conn *fc)
 		WRITE_ONCE(fc->tuned.atomic_open, TUNED_ASK);
 }
 
+void tuned_fill_open(struct fuse_conn *fc)
+{
+	if (!fc->tuned.options.atomic_open)
+		return;
+	fc->tuned.notes = kzalloc(sizeof(*fc->tuned.notes), GFP_KERNEL_ACCOUNT);
+	if (fc->tuned.notes)
+		spin_lock_init(&fc->tuned.notes->lock);
+}
+
 void tuned_conn_free(struct fuse_conn *fc)
 {
-	if (fc->tuned.options.atomic_open)
-		xa_destroy(&fc->tuned.skipped);
+	kfree(fc->tuned.notes);
 }
 
 static int send_hello(struct fuse_mount *fm)
@@ -196,14 +228,18 @@ out_free:
 	return err;
 }
 
-/* What a server must not say; nothing of it is given back, as after CREATE. */
-static bool is_nonsense(const struct lookup *lookup)
+/*
+ * What a server must not say; nothing of it is given back, as after CREATE. The
+ * VFS checks no permissions of a file that was created.
+ */
+static bool is_nonsense(const struct lookup *lookup, unsigned int flags)
 {
 	umode_t mode = lookup->entry.attr.mode;
 
 	return invalid_nodeid(lookup->entry.nodeid) ||
 	       fuse_invalid_attr((struct fuse_attr *)&lookup->entry.attr) ||
-	       (lookup->opened && !S_ISREG(mode)) || (lookup->created && !lookup->opened);
+	       (lookup->opened && !S_ISREG(mode)) ||
+	       (lookup->created && !(lookup->opened && flags & O_CREAT));
 }
 
 static int finish(struct inode *inode, struct dentry *entry, struct file *file,
@@ -252,7 +288,7 @@ static int finish_positive(struct inode *dir, struct dentry *entry, struct file 
 	struct inode *inode;
 	struct dentry *res;
 
-	if (is_nonsense(lookup)) {
+	if (is_nonsense(lookup, flags)) {
 		kfree(lookup->forget);
 		fuse_file_free(lookup->ff);
 		return -EIO;
@@ -334,6 +370,39 @@ int tuned_atomic_open(struct inode *dir, struct dentry *entry, struct file *file
 	return finish_positive(dir, entry, file, &lookup, flags);
 }
 
+static bool is_alive(pid_t task)
+{
+	bool alive;
+
+	rcu_read_lock();
+	alive = pid_task(find_pid_ns(task, &init_pid_ns), PIDTYPE_PID);
+	rcu_read_unlock();
+	return alive;
+}
+
+static struct tuned_note *my_note(struct tuned_notes *notes)
+{
+	return notes->places + task_pid_nr(current) % NOTES;
+}
+
+/* Whether there is a place for it. */
+static bool leave_note(struct fuse_conn *fc, struct inode *inode)
+{
+	struct tuned_notes *notes = fc->tuned.notes;
+	struct tuned_note *note;
+	bool free;
+
+	if (!notes)
+		return false;
+	note = my_note(notes);
+	spin_lock(&notes->lock);
+	free = !note->inode || note->task == task_pid_nr(current) || !is_alive(note->task);
+	if (free)
+		*note = (struct tuned_note) { task_pid_nr(current), inode };
+	spin_unlock(&notes->lock);
+	return free;
+}
+
 bool tuned_skips_lookup(struct dentry *entry, struct inode *inode, unsigned int flags)
 {
 	const unsigned int others = LOOKUP_CREATE | LOOKUP_EXCL | LOOKUP_REVAL |
@@ -346,7 +415,7 @@ bool tuned_skips_lookup(struct dentry *entry, struct inode *inode, unsigned int 
 	/* What is mounted there would be opened, and nobody look at the name. */
 	if (!S_ISREG(inode->i_mode) || d_mountpoint(entry) || !agreed(fm))
 		return false;
-	return !xa_err(xa_store(&fc->tuned.skipped, task_pid_nr(current), inode, GFP_KERNEL));
+	return leave_note(fc, inode);
 }
 
 /*
@@ -357,12 +426,19 @@ bool tuned_skips_lookup(struct dentry *entry, struct inode *inode, unsigned int 
  */
 static bool take_skip(struct fuse_conn *fc, struct inode *inode)
 {
-	struct xarray *skipped = &fc->tuned.skipped;
+	struct tuned_notes *notes = fc->tuned.notes;
+	struct tuned_note *note;
+	bool found;
 
-	if (!fc->tuned.options.atomic_open || xa_load(skipped, task_pid_nr(current)) != inode)
+	if (!notes)
 		return false;
-	xa_erase(skipped, task_pid_nr(current));
-	return true;
+	note = my_note(notes);
+	spin_lock(&notes->lock);
+	found = note->inode == inode && note->task == task_pid_nr(current);
+	if (found)
+		note->inode = NULL;
+	spin_unlock(&notes->lock);
+	return found;
 }
 
 /*
@@ -405,6 +481,11 @@ static int accept(struct inode *inode, struct file *file, struct lookup *lookup)
 	struct fuse_entry_out *entry = &lookup->entry;
 	int err = -EOPENSTALE;
 
+	if (is_nonsense(lookup, 0)) {
+		kfree(lookup->forget);
+		fuse_file_free(lookup->ff);
+		return -EIO;
+	}
 	if (entry->nodeid != get_node_id(inode)) {
 		put_file(lookup, NULL, file->f_flags);
 		put_lookup(fc, lookup->forget, entry->nodeid);
@@ -414,7 +495,7 @@ static int accept(struct inode *inode, struct file *file, struct lookup *lookup)
 	spin_lock(&fi->lock);
 	fi->nlookup++;
 	spin_unlock(&fi->lock);
-	if (!lookup->opened || fuse_invalid_attr(&entry->attr) ||
+	if (!lookup->opened ||
 	    fuse_stale_inode(inode, entry->generation, &entry->attr))
 		goto out_put;
 	forget_all_cached_acls(inode);

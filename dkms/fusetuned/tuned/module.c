@@ -1,8 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the module says of itself.
+ * How the module begins and ends, and what it says of itself.
  */
+#include "fuse_i.h"
+
 #include <linux/module.h>
+
+static int __init tuned_init(void)
+{
+	int err;
+
+	err = tuned_open_pipe_limit();
+	if (err)
+		return err;
+	err = fuse_init();
+	if (err)
+		tuned_close_pipe_limit();
+	return err;
+}
+
+static void __exit tuned_exit(void)
+{
+	fuse_exit();
+	tuned_close_pipe_limit();
+}
+
+module_init(tuned_init);
+module_exit(tuned_exit);
 
 MODULE_VERSION(FUSETUNED_VERSION);
 

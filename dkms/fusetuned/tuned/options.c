@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The module's parameter and the mount options.
+ * The module's parameters and the mount options.
  */
 #include "fuse_i.h"
 
@@ -8,8 +8,8 @@
 #include <linux/file.h>
 #include <linux/fs_context.h>
 #include <linux/fs_parser.h>
-#include <linux/magic.h>
 #include <linux/module.h>
+#include <linux/mount.h>
 #include <linux/seq_file.h>
 #include <linux/xattr.h>
 
@@ -24,26 +24,47 @@
 #define STOCK_PAGES READ_ONCE(fuse_max_pages_limit)
 #endif
 
-#define PIPE_LIMIT "/proc/sys/fs/pipe-max-size"
-
 /*
- * Pages that a pipe may hold: what a request needs to be moved by splice(2). The
- * variable is fs/pipe.c's own; a file of another name or file system is not it.
+ * fs.pipe-max-size, whose variable is private to fs/pipe.c. The file is opened in
+ * a procfs that only this module sees: whoever mounts has no say in what it is,
+ * and to read it never blocks.
  */
+static struct file *pipe_limit;
+
+int __init tuned_open_pipe_limit(void)
+{
+	struct file_system_type *proc = get_fs_type("proc");
+	struct vfsmount *mount;
+	struct path root;
+
+	if (!proc)
+		return -ENODEV;
+	mount = kern_mount(proc);
+	module_put(proc->owner);
+	if (IS_ERR(mount))
+		return PTR_ERR(mount);
+	root.mnt = mount;
+	root.dentry = mount->mnt_root;
+	pipe_limit = file_open_root(&root, "sys/fs/pipe-max-size", O_RDONLY, 0);
+	/* An open file keeps its mount. */
+	kern_unmount(mount);
+	return PTR_ERR_OR_ZERO(pipe_limit);
+}
+
+void tuned_close_pipe_limit(void)
+{
+	fput(pipe_limit);
+}
+
+/* Pages that a pipe may hold: what a request needs to be moved by splice(2). */
 static int pipe_pages(unsigned int *pages)
 {
-	struct file *file = filp_open(PIPE_LIMIT, O_RDONLY, 0);
 	char text[16] = "";
 	unsigned int bytes;
 	loff_t pos = 0;
 	ssize_t length;
 
-	if (IS_ERR(file))
-		return PTR_ERR(file);
-	length = -EINVAL;
-	if (file_inode(file)->i_sb->s_magic == PROC_SUPER_MAGIC)
-		length = kernel_read(file, text, sizeof(text) - 1, &pos);
-	fput(file);
+	length = kernel_read(pipe_limit, text, sizeof(text) - 1, &pos);
 	if (length < 0)
 		return length;
 	if (kstrtouint(strim(text), 10, &bytes))
@@ -84,6 +105,29 @@ module_param_cb(max_pages_per_req, &max_pages_per_req_ops, &max_pages_per_req, 0
 __MODULE_PARM_TYPE(max_pages_per_req, "uint");
 MODULE_PARM_DESC(max_pages_per_req,
 		 "Pages a request of new mounts: 32 to what fs.pipe-max-size holds; 0: as stock");
+
+static bool userns_mounts;
+module_param(userns_mounts, bool, 0644);
+MODULE_PARM_DESC(userns_mounts, "Allow mounts from user namespaces other than the first; default N");
+
+/* The owner of a user namespace may mount there whatever FS_USERNS_MOUNT allows. */
+static bool may_mount(const struct fs_context *fsc)
+{
+	return fsc->user_ns == &init_user_ns || READ_ONCE(userns_mounts);
+}
+
+int tuned_init_fs_context(struct fs_context *fsc)
+{
+	if (fsc->purpose == FS_CONTEXT_FOR_MOUNT && !may_mount(fsc))
+		return -EPERM;
+	return fuse_init_fs_context(fsc);
+}
+
+/* Asked again: the parameter may have changed since fsopen(2). */
+int tuned_get_tree(struct fs_context *fsc)
+{
+	return may_mount(fsc) ? fuse_get_tree(fsc) : -EPERM;
+}
 
 enum {
 	OPT_ATOMIC_OPEN,
@@ -185,7 +229,7 @@ void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options)
 	unsigned int pages = options->max_pages ?: pages_of_new_mounts();
 
 	fc->tuned.options = *options;
-	xa_init(&fc->tuned.skipped);
+	tuned_fill_open(fc);
 	if (pages)
 		fc->max_pages_limit = pages;
 }

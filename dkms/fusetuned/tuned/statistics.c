@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Counts of a connection's requests by opcode: on each CPU its own, without a
- * lock, and added up when they are read.
+ * Counts of a connection's requests by opcode, from when they are first read: on
+ * each CPU its own, without a lock, and added up when they are read.
  */
 #include "fuse_i.h"
 #include "protocol.h"
@@ -14,11 +14,14 @@
 #define conn_of_queue(fiq) container_of(fiq, struct fuse_conn, iq)
 #endif
 
+#include <linux/atomic.h>
 #include <linux/bitops.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
-#include <linux/percpu.h>
+#include <linux/overflow.h>
 #include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/smp.h>
 
 /* Slots: the protocol's opcodes by number, with room for some more; ours; then the rest. */
 #define OURS 64
@@ -91,41 +94,86 @@ static_assert(ARRAY_SIZE(opcodes) == OTHER);
 
 /*
  * What has a reply counts in its bucket alone, so that count and histogram
- * agree whenever they are read; a CPU's own count is of what has none.
+ * agree whenever they are read; a CPU's own count is of what has none. Atomic,
+ * for who counts may be moved to another CPU meanwhile.
  */
 struct tuned_counters {
-	u64 count;
-	u64 errors;
-	u64 sent;
-	u64 received;
-	u64 time;
-	u64 latency[BUCKETS];
+	atomic64_t count;
+	atomic64_t errors;
+	atomic64_t sent;
+	atomic64_t received;
+	atomic64_t time;
+	atomic64_t latency[BUCKETS];
+};
+
+/* Each made when it is first needed. */
+struct tuned_cpu {
+	struct tuned_counters *slots[OTHER + 1];
 };
 
 struct tuned_statistics {
-	struct tuned_counters slots[OTHER + 1];
+	/* CPUs that there may be. */
+	unsigned int possible;
+	struct tuned_cpu *cpus[];
 };
-
-/* Without the memory there are no statistics, but there is a mount. */
-void tuned_statistics_alloc(struct fuse_conn *fc)
-{
-	fc->tuned.statistics = alloc_percpu_gfp(struct tuned_statistics, GFP_KERNEL_ACCOUNT);
-}
 
 void tuned_statistics_free(struct fuse_conn *fc)
 {
-	free_percpu(fc->tuned.statistics);
+	struct tuned_statistics *statistics = fc->tuned.statistics;
+	unsigned int cpu, slot;
+
+	for (cpu = 0; statistics && cpu < statistics->possible; cpu++) {
+		struct tuned_cpu *one = statistics->cpus[cpu];
+
+		for (slot = 0; one && slot <= OTHER; slot++)
+			kfree(one->slots[slot]);
+		kfree(one);
+	}
+	kfree(statistics);
 }
 
-static struct tuned_counters __percpu *counters(struct fuse_conn *fc, u32 opcode)
+/*
+ * What is at a place, made now if nothing is. Null without memory: who ends a
+ * request may be who frees memory, so it does not wait for any.
+ */
+static void *made(void **place, size_t size)
 {
-	unsigned int slot = opcode;
+	/* Pairs with cmpxchg() below. */
+	void *there = smp_load_acquire(place);
+	void *new;
 
+	if (there)
+		return there;
+	new = kzalloc(size, GFP_NOWAIT | __GFP_ACCOUNT | __GFP_NOWARN);
+	if (!new)
+		return NULL;
+	there = cmpxchg(place, NULL, new);
+	if (!there)
+		return new;
+	kfree(new);
+	return there;
+}
+
+static unsigned int slot_of(u32 opcode)
+{
 	if (opcode == TUNED_HELLO || opcode == TUNED_OPEN)
-		slot = OURS + opcode - TUNED_HELLO;
-	else if (opcode >= OURS)
-		slot = OTHER;
-	return fc->tuned.statistics->slots + slot;
+		return OURS + opcode - TUNED_HELLO;
+	return opcode < OURS ? opcode : OTHER;
+}
+
+/* This CPU's of an opcode, or null where nothing is counted. */
+static struct tuned_counters *counters(struct fuse_conn *fc, u32 opcode)
+{
+	/* Pairs with begin(). */
+	struct tuned_statistics *statistics = smp_load_acquire(&fc->tuned.statistics);
+	struct tuned_cpu *cpu;
+
+	if (!statistics)
+		return NULL;
+	cpu = made((void **)&statistics->cpus[raw_smp_processor_id()], sizeof(*cpu));
+	if (!cpu)
+		return NULL;
+	return made((void **)&cpu->slots[slot_of(opcode)], sizeof(struct tuned_counters));
 }
 
 void tuned_request_begin(struct fuse_req *req)
@@ -139,22 +187,23 @@ void tuned_request_begin(struct fuse_req *req)
  */
 void tuned_request_end(struct fuse_req *req)
 {
-	struct fuse_conn *fc = conn_of_request(req);
-	struct tuned_counters __percpu *to;
+	struct tuned_counters *to;
 	u64 time;
 
 	/* Never in the queue, for the connection had ended: some series come here, some do not. */
-	if (!req->in.h.unique || !fc->tuned.statistics)
+	if (!req->in.h.unique)
 		return;
-	to = counters(fc, req->in.h.opcode);
+	to = counters(conn_of_request(req), req->in.h.opcode);
+	if (!to)
+		return;
 	time = ktime_get_ns() - req->tuned_begin;
-	this_cpu_inc(to->latency[min(fls64(div_u64(time, NSEC_PER_USEC)), BUCKETS - 1)]);
-	this_cpu_add(to->sent, req->in.h.len - sizeof(req->in.h));
+	atomic64_inc(to->latency + min(fls64(div_u64(time, NSEC_PER_USEC)), BUCKETS - 1));
+	atomic64_add(req->in.h.len - sizeof(req->in.h), &to->sent);
 	if (req->out.h.error)
-		this_cpu_inc(to->errors);
+		atomic64_inc(&to->errors);
 	else if (req->out.h.len > sizeof(req->out.h))
-		this_cpu_add(to->received, req->out.h.len - sizeof(req->out.h));
-	this_cpu_add(to->time, time);
+		atomic64_add(req->out.h.len - sizeof(req->out.h), &to->received);
+	atomic64_add(time, &to->time);
 }
 
 void tuned_uring_reply(struct fuse_req *req, u32 size)
@@ -164,43 +213,60 @@ void tuned_uring_reply(struct fuse_req *req, u32 size)
 
 void tuned_one_way(struct fuse_iqueue *fiq, const struct fuse_in_header *header)
 {
-	struct fuse_conn *fc = conn_of_queue(fiq);
-	struct tuned_counters __percpu *to;
+	struct tuned_counters *to = counters(conn_of_queue(fiq), header->opcode);
 
-	if (!fc->tuned.statistics)
+	if (!to)
 		return;
-	to = counters(fc, header->opcode);
-	this_cpu_inc(to->count);
-	this_cpu_add(to->sent, header->len - sizeof(*header));
+	atomic64_inc(&to->count);
+	atomic64_add(header->len - sizeof(*header), &to->sent);
+}
+
+/* Of all CPUs. */
+struct sum {
+	u64 count;
+	u64 errors;
+	u64 sent;
+	u64 received;
+	u64 time;
+	u64 latency[BUCKETS];
+};
+
+static void add(struct sum *all, const struct tuned_counters *one)
+{
+	unsigned int bucket;
+
+	all->count += atomic64_read(&one->count);
+	all->errors += atomic64_read(&one->errors);
+	all->sent += atomic64_read(&one->sent);
+	all->received += atomic64_read(&one->received);
+	all->time += atomic64_read(&one->time);
+	for (bucket = 0; bucket < BUCKETS; bucket++) {
+		u64 ended = atomic64_read(one->latency + bucket);
+
+		all->latency[bucket] += ended;
+		all->count += ended;
+	}
 }
 
 /* Requests that end meanwhile may be in a part of the numbers. */
-static struct tuned_counters sum(struct fuse_conn *fc, unsigned int slot)
+static struct sum sum(const struct tuned_statistics *statistics, unsigned int slot)
 {
-	struct tuned_counters all = {};
-	unsigned int bucket;
-	int cpu;
+	struct sum all = {};
+	unsigned int cpu;
 
-	for_each_possible_cpu(cpu) {
-		const struct tuned_counters *one =
-			per_cpu_ptr(fc->tuned.statistics, cpu)->slots + slot;
+	for (cpu = 0; cpu < statistics->possible; cpu++) {
+		/* Pairs with made(). */
+		const struct tuned_cpu *on = smp_load_acquire(&statistics->cpus[cpu]);
+		/* And so does this. */
+		const struct tuned_counters *one = on ? smp_load_acquire(&on->slots[slot]) : NULL;
 
-		all.count += READ_ONCE(one->count);
-		all.errors += READ_ONCE(one->errors);
-		all.sent += READ_ONCE(one->sent);
-		all.received += READ_ONCE(one->received);
-		all.time += READ_ONCE(one->time);
-		for (bucket = 0; bucket < BUCKETS; bucket++) {
-			u64 ended = READ_ONCE(one->latency[bucket]);
-
-			all.latency[bucket] += ended;
-			all.count += ended;
-		}
+		if (one)
+			add(&all, one);
 	}
 	return all;
 }
 
-static void show(struct seq_file *m, unsigned int slot, const struct tuned_counters *all)
+static void show(struct seq_file *m, unsigned int slot, const struct sum *all)
 {
 	unsigned int bucket;
 
@@ -218,14 +284,30 @@ static void show(struct seq_file *m, unsigned int slot, const struct tuned_count
 	seq_putc(m, '\n');
 }
 
+static int begin(struct fuse_conn *fc)
+{
+	struct tuned_statistics *new;
+
+	new = kzalloc(struct_size(new, cpus, nr_cpu_ids), GFP_KERNEL_ACCOUNT);
+	if (!new)
+		return -ENOMEM;
+	new->possible = nr_cpu_ids;
+	/* Another reader may have been first. */
+	if (cmpxchg(&fc->tuned.statistics, NULL, new))
+		kfree(new);
+	return 0;
+}
+
 int tuned_show_statistics(struct seq_file *m, struct fuse_conn *fc)
 {
+	/* Pairs with begin(). */
+	const struct tuned_statistics *statistics = smp_load_acquire(&fc->tuned.statistics);
 	unsigned int slot;
 
-	if (!fc->tuned.statistics)
-		return -ENOMEM;
+	if (!statistics)
+		return begin(fc);
 	for (slot = 0; slot <= OTHER; slot++) {
-		struct tuned_counters all = sum(fc, slot);
+		struct sum all = sum(statistics, slot);
 
 		if (all.count)
 			show(m, slot, &all);

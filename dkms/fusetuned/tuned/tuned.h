@@ -9,7 +9,6 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/types.h>
-#include <linux/xarray.h>
 
 struct fs_context;
 struct fs_parameter;
@@ -22,6 +21,7 @@ struct fuse_mount;
 struct fuse_req;
 struct iov_iter;
 struct seq_file;
+struct tuned_notes;
 struct tuned_statistics;
 
 /* Mount options; zero where not given. */
@@ -36,8 +36,8 @@ struct tuned_options {
 /* In each connection. */
 struct tuned_conn {
 	struct tuned_options options;
-	/* Null where there was no memory for it. */
-	struct tuned_statistics __percpu *statistics;
+	/* Null until they are first read. */
+	struct tuned_statistics *statistics;
 	/* Pages a request now, at most fuse_conn.max_pages, for which there is room. */
 	unsigned int max_pages;
 	/* What the server answered to INIT, where the connection does not keep it. */
@@ -45,8 +45,8 @@ struct tuned_conn {
 	unsigned int max_readahead;
 	/* Whether TUNED_OPEN is sent. */
 	int atomic_open;
-	/* Inodes by the task that skipped the revalidation of a name; only compared. */
-	struct xarray skipped;
+	/* Null without atomic_open, or where there was no memory for it. */
+	struct tuned_notes *notes;
 	/* INIT has been answered: what it settled on may be read. */
 	bool settled;
 };
@@ -79,6 +79,11 @@ struct tuned_write {
 
 /* options.c */
 
+int tuned_open_pipe_limit(void);
+void tuned_close_pipe_limit(void);
+/* As fs/fuse's own, for those who may mount. */
+int tuned_init_fs_context(struct fs_context *fsc);
+int tuned_get_tree(struct fs_context *fsc);
 /* Returns -ENOPARAM for what is not ours. */
 int tuned_parse_param(struct fs_context *fsc, struct fs_parameter *param,
 		      struct tuned_options *options);
@@ -114,7 +119,6 @@ u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags);
 
 /* statistics.c */
 
-void tuned_statistics_alloc(struct fuse_conn *fc);
 void tuned_statistics_free(struct fuse_conn *fc);
 /* Before the request may wait, for its turn in the background too. */
 void tuned_request_begin(struct fuse_req *req);
@@ -141,6 +145,8 @@ struct user_namespace;
 
 /* What is offered in INIT beyond what the kernel's FUSE knows. */
 u64 tuned_init_flags(const struct fuse_conn *fc);
+/* Part of tuned_fill_super(). */
+void tuned_fill_open(struct fuse_conn *fc);
 /* Part of tuned_settle(). */
 void tuned_settle_open(struct fuse_conn *fc);
 void tuned_conn_free(struct fuse_conn *fc);
@@ -155,6 +161,10 @@ int tuned_permission(tuned_idmap *idmap, struct inode *inode, int mask);
 int tuned_do_open(struct fuse_mount *fm, struct inode *inode, struct file *file, bool isdir);
 
 /* fs/fuse's own, not static here. */
+int fuse_init(void);
+void fuse_exit(void);
+int fuse_init_fs_context(struct fs_context *fsc);
+int fuse_get_tree(struct fs_context *fsc);
 int fuse_permission(tuned_idmap *idmap, struct inode *inode, int mask);
 void fuse_dir_changed(struct inode *dir);
 

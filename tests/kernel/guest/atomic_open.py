@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from tests.kernel.guest import scenes
+from tests.kernel.guest import raw, scenes
 from tests.kernel.guest.rig import (
     CONTROL,
     KERNEL,
@@ -23,6 +23,7 @@ from tests.kernel.guest.rig import (
     expect_errno,
     fresh_source,
     load,
+    run,
     stock,
     tuned,
     unload,
@@ -229,6 +230,162 @@ def check_atomic_open_with_passthrough() -> None:
         assert [asked[name]["count"] for name in ("READ", "WRITE", "OPEN", "CREATE")] == [0] * 4
         assert asked["TUNED_OPEN"]["count"] == 3
         expect_nothing_held(mirror.process.pid)
+
+
+def _open_without_right(path: Path) -> None:
+    """Open, as nobody, a file of root's in a way that only its owner may, without reading it."""
+    os.seteuid(scenes.NOBODY)
+    os.open(path, os.O_RDONLY | os.O_NOATIME)
+
+
+def _free_numbers(first: int, end: int, step: int) -> list[int]:
+    """Return numbers that no task has, nor the 250th and 251st after them."""
+    return [
+        number
+        for number in range(first, end, step)
+        if not any(Path(f"/proc/{number + more}").exists() for more in (0, 250, 251))
+    ]
+
+
+def _radix_nodes() -> int:
+    lines = Path("/proc/slabinfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("radix_tree_node "))
+
+
+def check_atomic_open_keeps_no_notes_of_failed_opens() -> None:
+    """A revalidation that was left out, and then no open: noted for as long as the task lives.
+
+    What a dead one has left takes no memory and nobody's place; a living one's takes a place, and
+    who would have it goes as stock.
+    """
+    load()
+    make_files(1)
+    with atomic(*_NAMES_EXPIRE, mount="allow_other") as mirror, all_open(1, mirror.mountpoint):
+        path = mirror.mountpoint / "file0"
+        fails = partial(_open_without_right, path)
+        assert raw.in_child(partial(_open_one, path)) == 0
+        before, failed = _radix_nodes(), _free_numbers(1000, 30000, 64)
+        for number in failed:
+            # Each in another node of a tree of tasks by their numbers.
+            pid = raw.start(fails, number)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == errno.EPERM
+        assert _radix_nodes() - before < len(failed) // 3
+        mirror.reset_counters()
+        for number in failed[:50]:
+            os.waitpid(raw.start(partial(_open_one, path), number + 250), 0)
+        assert _asked(mirror) == {"TUNED_OPEN": 50}
+        said, told = os.pipe(), os.pipe()
+
+        def stay() -> None:
+            with suppress(PermissionError):
+                _open_without_right(path)
+            os.write(said[1], b"1")
+            os.read(told[0], 1)
+
+        number = _free_numbers(30000, 32000, 1)[0]
+        living = raw.start(stay, number)
+        os.read(said[0], 1)
+        # One that shares its place, and one that does not.
+        for other, asked in ((250, {"LOOKUP": 1, "OPEN": 1}), (251, {"TUNED_OPEN": 1})):
+            mirror.reset_counters()
+            os.waitpid(raw.start(partial(_open_one, path), number + other), 0)
+            assert _asked(mirror) == asked, other
+        os.write(told[1], b"1")
+        os.waitpid(living, 0)
+        mirror.reset_counters()
+        os.waitpid(raw.start(partial(_open_one, path), number + 250), 0)
+        assert _asked(mirror) == {"TUNED_OPEN": 1}
+        for fd in (*said, *told):
+            os.close(fd)
+
+
+def _open_as_nobody(path: Path, flags: int) -> None:
+    os.seteuid(scenes.NOBODY)
+    os.open(path, flags, 0o600)
+
+
+def check_atomic_open_by_a_server_that_claims_creation() -> None:
+    """Who made a file may open it: what a server says it made without O_CREAT is an error."""
+    load()
+    point, created = Path("/mnt/raw"), 0x80000000
+    flags = (os.O_RDONLY, os.O_RDWR, os.O_CREAT | os.O_RDWR)
+    # Where nobody may make files, O_CREAT is not sent.
+    for mode, last in ((0o40777, 0), (0o40755, errno.EIO)):
+        options = ",default_permissions,allow_other,atomic_open"
+        with raw.served(point, options, mode) as server:
+
+            def opened(name: str, how: int, point: Path = point) -> int:
+                return raw.in_child(partial(_open_as_nobody, point / name, how))
+
+            assert [opened(f"closed{how}", how) for how in flags] == [errno.EACCES] * 3
+            server.opened = created
+            assert [opened(f"new{how}", how) for how in flags] == [errno.EIO, errno.EIO, last]
+            server.opened = 0
+            # Its name is cached then, and asked for at each open.
+            with open(point / "cached", "rb"):
+                server.opened = created
+                for how in flags[:2]:
+                    expect_errno(errno.EIO, partial(os.open, point / "cached", how))
+
+
+@contextmanager
+def _overlaid(lower: Path) -> Iterator[Path]:
+    """Mount an overlay whose lower directory this is, and yield its mount point."""
+    run("rm", "-rf", "/run/overlay")
+    for name in ("upper", "work", "merged"):
+        Path("/run/overlay", name).mkdir(parents=True)
+    merged = Path("/run/overlay/merged")
+    own = "upperdir=/run/overlay/upper,workdir=/run/overlay/work"
+    run("mount", "-t", "overlay", "-o", f"lowerdir={lower},{own}", "none", merged)
+    try:
+        yield merged
+    finally:
+        run("umount", merged)
+
+
+def _seen_overlaid(lower: Path) -> list[object]:
+    """Return what programs see of files that change behind a mount that is an overlay's lower."""
+    with _overlaid(lower) as merged:
+
+        def seen(name: str, flags: int = os.O_RDONLY) -> object:
+            try:
+                return scenes.look(merged / name, flags)
+            except OSError as error:
+                return errno.errorcode[error.errno or 0]
+
+        found = [seen("file0"), seen("file0"), seen("file1"), seen("none")]
+        (SOURCE / "file1").write_text("longer than before")
+        (SOURCE / "new").write_text("replaced")
+        (SOURCE / "new").rename(SOURCE / "file2")
+        found += [seen("file1"), seen("file2"), seen("file2")]
+        (SOURCE / "new").write_text("replaced again")
+        (SOURCE / "new").rename(SOURCE / "file0")
+        (SOURCE / "file1").unlink()
+        found += [seen("file0"), seen("file0"), seen("file1"), seen("file3", os.O_RDWR)]
+        with (merged / "file3").open("a") as file:
+            file.write("more")
+        return [*found, seen("file3"), seen("file2")]
+
+
+def check_atomic_open_under_an_overlay() -> None:
+    """What is seen is as on stock FUSE; where overlayfs opens by the file's own path, at one go."""
+    load()
+    run("modprobe", "overlay")
+    found, asked = [], []
+    for mounting in (stock, atomic):
+        make_files(4)
+        with mounting("entry_timeout=0", "timeout=0", "splice=off") as mirror:
+            found.append(_seen_overlaid(mirror.mountpoint))
+            expect_nothing_held(mirror.process.pid)
+        with mounting(*_NAMES_EXPIRE) as mirror, _overlaid(mirror.mountpoint) as merged:
+            _open_one(merged / "file3")
+            _asked(mirror)
+            for _ in range(10):
+                _open_one(merged / "file3")
+            asked.append(_asked(mirror))
+    assert found[0] == found[1], found
+    stock_asks = {"LOOKUP": 10, "OPEN": 10}
+    assert asked == [stock_asks, {"TUNED_OPEN": 10} if KERNEL >= (6, 12) else stock_asks], asked
 
 
 def disturb(point: Path, seed: int, *, apart: bool = False) -> None:

@@ -136,6 +136,7 @@ def check_garbage_for_the_control_files() -> None:
 def _read_in_pieces(mirror: Mirror, folder: Path) -> None:
     """Any piece of a file is that of the whole, wherever it begins; nothing is behind its end."""
     generator = random.Random(_SEED)
+    assert (folder / "statistics").read_bytes() == b""  # from now on it counts
     (mirror.mountpoint / "missing").exists()
     for name in ("init", "max_pages", "statistics"):
         whole = (folder / name).read_bytes()
@@ -152,7 +153,7 @@ def _read_in_pieces(mirror: Mirror, folder: Path) -> None:
 
 
 @contextmanager
-def _context() -> Iterator[tuple[int, int]]:
+def context() -> Iterator[tuple[int, int]]:
     """A mount of the module in the making: its descriptor, and its device's."""
     device = os.open("/dev/fusetuned", os.O_RDWR)
     made = _call(_FSOPEN, b"fusetuned", 0)
@@ -172,10 +173,15 @@ def _ours(line: str) -> set[str]:
     return {option for option in line.split()[-1].split(",") if option.partition("=")[0] in names}
 
 
+def create(made: int) -> None:
+    """Make the superblock of a mount in the making. Raises OSError."""
+    _call(_FSCONFIG, made, _CREATE, None, None, 0)
+
+
 def _shown(made: int) -> set[str]:
     """Mount what is made, and return the options that mountinfo shows."""
     _POINT.mkdir(exist_ok=True)
-    _call(_FSCONFIG, made, _CREATE, None, None, 0)
+    create(made)
     mount = _call(_FSMOUNT, made, 0, 0)
     try:
         _call(_MOVE_MOUNT, mount, b"", -100, bytes(_POINT), _MOVE_MOUNT_F_EMPTY_PATH)
@@ -207,7 +213,7 @@ def check_garbage_for_max_pages_of_a_mount() -> None:
         string = text.partition(b"\0")[0]
         number = _number(string) if len(string) <= _LONGEST else None
         right = number is not None and 1 <= number <= 256
-        with _context() as (made, _):
+        with context() as (made, _):
             give = partial(_call, _FSCONFIG, made, _SET_STRING, b"max_pages", string, 0)
             assert _refused(give) == (0 if right else errno.EINVAL), text
             if right:
@@ -221,7 +227,7 @@ def check_garbage_for_max_pages_of_a_mount() -> None:
 def check_garbage_for_the_other_options() -> None:
     """Flags take no value, and no name but their own; a number comes as a string only."""
     load()
-    with _context() as (made, device):
+    with context() as (made, device):
         expect: list[tuple[int, int, bytes, bytes | None, int]] = []
         for flag in _FLAGS:
             expect += [(0, _SET_FLAG, flag, None, 0)] * 2

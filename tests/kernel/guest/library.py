@@ -186,7 +186,10 @@ def example(name: str, options: str, *words: str, **more: str) -> Iterator[Examp
         wait_for(lambda: bool(mounted_at(point)) or process.poll() is not None, "mount")
         assert mounted_at(point), said.read_text()
         os.stat(point)
-        yield Example(point, process, said, Counter())
+        mount = Example(point, process, said, Counter())
+        if "tuned" in options:
+            mount.asked()  # from now on it is counted
+        yield mount
         assert process.poll() is None, said.read_text()[-2000:]
     finally:
         unmount(point)
@@ -252,6 +255,8 @@ def check_library_atomic_open_keeps_rules() -> None:
     for options in ("", "tuned,atomic_open"):
         fresh_source()
         with served(options, "allow_other", "entry_timeout=0") as mirror:
+            if options:
+                statistics.begin(mirror)
             found.append(pjdfstest(mirror))
             if options:
                 asked = statistics.read(mirror)
@@ -329,6 +334,42 @@ def check_library_atomic_open_answered_with_the_next() -> None:
             raise AssertionError([each.done() for each in read], mount.asked()) from None
         asked = mount.asked()
         assert (asked["TUNED_OPEN"], asked["OPEN"]) == (2, 1), asked
+
+
+def check_library_atomic_open_in_two_sessions() -> None:
+    """Requests of two mounts of a server have the same numbers; each is answered by itself."""
+    load()
+    points, said = [Path("/mnt/one"), Path("/mnt/two")], Path("/tmp/said")  # noqa: S108
+    for point in points:
+        point.mkdir(exist_ok=True)
+
+    def asked() -> list[str]:
+        """Return the numbers of the requests of TUNED_OPEN."""
+        return re.findall(rf"unique: (\d+), opcode: \S+ \({0x54554E01}\)", said.read_text())
+
+    with (
+        environment("tuned,atomic_open"),
+        said.open("wb") as log,
+        ThreadPoolExecutor(1) as pool,
+        subprocess.Popen([CHECKOUT / "build" / "twice", *points], stderr=log) as server,
+    ):
+        try:
+            wait_for(lambda: all(map(mounted_at, points)), "mounts")
+            for point in points:
+                os.stat(point)  # until INIT is answered, opens are as stock
+            waiting = pool.submit((points[1] / "file").read_text)
+            wait_for(lambda: len(asked()) == 1, "the lookup that is answered later")
+            assert (points[0] / "file").read_text() == "1"
+            assert waiting.result(PATIENCE) == "2"
+            numbers = asked()
+            assert len(numbers) == 2, numbers
+            assert numbers[0] == numbers[1], numbers
+        except TimeoutError:
+            raise AssertionError(said.read_text()[-4000:]) from None
+        finally:
+            server.kill()
+            for point in points:
+                unmount(point)
 
 
 def check_library_atomic_open_by_a_server_without_create() -> None:

@@ -5,6 +5,7 @@ import errno
 import os
 from pathlib import Path
 
+from tests.kernel.guest import fuzz, raw
 from tests.kernel.guest.rig import (
     CONTROL,
     KERNEL,
@@ -43,6 +44,17 @@ def check_loads_beside_stock() -> None:
     events = Path("/sys/kernel/tracing/events")
     assert (events / "fusetuned" / "fuse_request_send").is_dir() == (KERNEL >= (6, 12))
     assert Path("/proc/sys/fs/fusetuned/max_pages_limit").exists() == (KERNEL >= (7, 2))
+
+
+def check_is_not_loaded_by_a_mount() -> None:
+    """Whoever asks for a mount of its types does not have it loaded, root included."""
+    unload()
+    for fstype in ("fusetuned", "fusetuned.x", "fusetunedblk", "fusetunedctl"):
+        for user in ((), ("unshare", "-Urm")):
+            done = run(*user, "mount", "-t", fstype, "none", "/mnt", check=False)
+            assert done.returncode
+            assert "unknown filesystem type" in done.stderr, done.stderr
+            assert not MODULE.exists(), (fstype, user)
 
 
 def check_carries_data() -> None:
@@ -124,6 +136,61 @@ def check_rounds() -> None:
             (mirror.mountpoint / "file").write_bytes(b"x" * 10000)
             assert (mirror.mountpoint / "file").read_bytes() == b"x" * 10000
         unload()
+
+
+def _be_root_in_a_namespace() -> None:
+    raw.unshare(raw.CLONE_NEWUSER | raw.CLONE_NEWNS)
+    for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
+        Path("/proc/self", name).write_text(text)
+
+
+def _mounted_elsewhere(device: int) -> None:
+    raw.unshare(raw.CLONE_NEWUSER | raw.CLONE_NEWNS)
+    raw.mount(device, "/mnt")
+
+
+def check_user_namespaces_may_not_mount() -> None:
+    """Until the parameter says so; also by a device that root has opened."""
+    parameter = MODULE / "parameters" / "userns_mounts"
+    point = fresh_source()
+    load()
+    assert parameter.read_text() == "N\n"
+    device = os.open("/dev/fusetuned", os.O_RDWR)
+    try:
+        # With mounts allowed, a device that was opened in another namespace is refused for that.
+        refused, allowed = (errno.EPERM, errno.EPERM), (errno.EINVAL, 0)
+        for value, expected in (("N", refused), ("Y", allowed), ("N", refused)):
+            parameter.write_text(value)
+            got = raw.in_child(lambda: _mounted_elsewhere(device))
+            assert (got, raw.in_child(lambda: _mounted_by_its_owner(point))) == expected
+    finally:
+        os.close(device)
+    for value in ("Y", "N"):
+        load(f"userns_mounts={value}")
+        assert parameter.read_text() == f"{value}\n"
+    parameter.write_text("Y")
+    assert raw.in_child(lambda: _begun_before(parameter)) == errno.EPERM
+
+
+def _mounted_by_its_owner(point: Path) -> None:
+    """Mount in a user namespace of one's own, which ends with the process."""
+    _be_root_in_a_namespace()
+    raw.mount(os.open("/dev/fusetuned", os.O_RDWR), point)
+
+
+def _begun_before(parameter: Path) -> None:
+    """Begin a mount in a user namespace while that is allowed, and end it when it is not."""
+    said, told = os.pipe(), os.pipe()
+    if not os.fork():
+        os.read(said[0], 1)
+        parameter.write_text("N")
+        os.write(told[1], b"1")
+        os._exit(0)
+    _be_root_in_a_namespace()
+    with fuzz.context() as (made, _):
+        os.write(said[1], b"1")
+        os.read(told[0], 1)
+        fuzz.create(made)
 
 
 def check_killed_server() -> None:

@@ -3,10 +3,13 @@
 
 import errno
 import os
+import signal
 import subprocess
+import time
 from functools import partial
 from pathlib import Path
 
+from tests.kernel.guest import raw
 from tests.kernel.guest.rig import (
     CONTROL,
     MODULE,
@@ -108,9 +111,48 @@ def check_max_pages_of_a_mount() -> None:
     refuses_to_mount("max_pages")
 
 
+def check_proc_of_who_mounts_does_not_matter() -> None:
+    """In a root directory whose fs.pipe-max-size is a FIFO a mount goes by the real one.
+
+    Nor does it hold up sync(2), which waits for superblocks in the making.
+    """
+    load("max_pages_per_req=512")
+    set_pipe_limit(2 << 20)
+    jail = Path("/run/jail")
+    fifo = jail / "proc" / "sys" / "fs" / "pipe-max-size"
+    if not fifo.exists():
+        fifo.parent.mkdir(parents=True)
+        (jail / "mnt").mkdir()
+        os.mkfifo(fifo)
+
+    def mount(options: str) -> None:
+        device = os.open("/dev/fusetuned", os.O_RDWR)
+        raw.unshare(raw.CLONE_NEWNS)
+        os.chroot(jail)
+        raw.mount(device, "/mnt", options)
+
+    for options, status in (("", 0), (",max_pages=512", 0), (",max_pages=513", errno.EINVAL)):
+        mounting = raw.start(partial(mount, options))
+        # It has ended, or it waits; then all who sync wait with it.
+        waited = [_ended(mounting), _ended(raw.start(os.sync))]
+        if waited[0] is None:
+            os.kill(mounting, signal.SIGKILL)
+        assert waited == [status, 0], (options, waited)
+
+
+def _ended(pid: int) -> int | None:
+    """Return the status that a child ends with within ten seconds, or None."""
+    for _ in range(1000):
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    return None
+
+
 def check_max_pages_in_a_user_namespace() -> None:
     """Who is root only in a namespace of his own gets no more than the parameter says."""
-    load()
+    load("userns_mounts=Y")
     fresh_source()
     set_pipe_limit(4 << 20)
     point = Path("/mnt/namespace")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The command fusetune, with the real module and mounts of it."""
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.kernel.guest import raw
 from tests.kernel.guest.rig import (
     CONTROL,
     MODULE,
@@ -23,6 +25,9 @@ from tests.kernel.guest.rig import (
 )
 from tests.native.mirror import CHECKOUT, mounted_at, wait_for
 
+#: As README has it.
+_OPENS_THE_DEVICE = 'SUBSYSTEM=="misc", KERNEL=="fusetuned", GROUP="users", MODE="0660"\n'
+_USERS, _NOBODY = 100, 65534
 _FOLDERS = {name: f"/run/{name}" for name in ("state", "run", "config")}
 _PARAMETER = MODULE / "parameters" / "max_pages_per_req"
 
@@ -141,15 +146,23 @@ def check_tool_keeps_values_on_new_mounts() -> None:
             assert values == [f"{pages}\n", "33\n"], values
 
 
-def check_udev_opens_the_device_to_users() -> None:
-    """The device gets /dev/fuse's mode, and systemd would mount the control file system.
+def _open_as_a_user() -> None:
+    os.setgroups([_USERS])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    os.open("/dev/fusetuned", os.O_RDWR)
 
-    Mounts by the module ask for it, too, before the service.
+
+def check_udev_keeps_the_device_for_root() -> None:
+    """Until a rule opens it; and systemd would mount the control file system.
+
+    Mounts by the module ask for that, too, before the service.
     """
     unload()
     rules = Path("/run/udev/rules.d")
     rules.mkdir(parents=True, exist_ok=True)
     shutil.copy(CHECKOUT / "udev" / "60-fusetune.rules", rules)
+    device = Path("/dev/fusetuned")
     daemon = subprocess.Popen(["/usr/lib/systemd/systemd-udevd"])
     try:
         wait_for(Path("/run/udev/control").exists, "udevd")
@@ -157,7 +170,9 @@ def check_udev_opens_the_device_to_users() -> None:
         run("udevadm", "control", "--ping", "--timeout=30")
         run("modprobe", "fusetuned")
         run("udevadm", "settle", "--timeout=30")
-        assert Path("/dev/fusetuned").stat().st_mode & 0o777 == 0o666
+        stat = device.stat()
+        assert (stat.st_mode & 0o777, stat.st_uid, stat.st_gid) == (0o600, 0, 0)
+        assert raw.in_child(_open_as_a_user) == errno.EACCES
         told = run("udevadm", "info", "--query=property", MODULE).stdout.splitlines()
         assert "SYSTEMD_WANTS=sys-fs-fusetuned-connections.mount" in told, told
         fresh_source()
@@ -167,6 +182,12 @@ def check_udev_opens_the_device_to_users() -> None:
             told = run("udevadm", "info", "--query=property", bdi).stdout.splitlines()
         both = "sys-fs-fusetuned-connections.mount fusetune.service"
         assert f"SYSTEMD_WANTS={both}" in told, told
+        own = rules / "61-own.rules"
+        own.write_text(_OPENS_THE_DEVICE)
+        run("udevadm", "control", "--reload")
+        run("udevadm", "trigger", "--action=change", "--settle", device)
+        assert raw.in_child(_open_as_a_user) == 0
+        own.unlink()
     finally:
         daemon.terminate()
         daemon.wait(30)
