@@ -188,7 +188,10 @@ def test_a_name_left_over_is_refused(ours: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("makefile", "why"),
-    [("VERSION = 6\nPATCHLEVEL = 5\n", "Linux 6.5 is not supported"), ("all:\n", "not that of a")],
+    [
+        ("VERSION = 6\nPATCHLEVEL = 5\nSUBLEVEL = 0\n", "Linux 6.5 is not supported"),
+        ("all:\n", "not that of a"),
+    ],
 )
 def test_another_kernel_is_refused(makefile: str, why: str, ours: Path, tmp_path: Path) -> None:
     source = ours / "source"
