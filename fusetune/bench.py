@@ -263,7 +263,7 @@ class Bench:
             with suppress(Unanswered):
                 self._scratch.check(sizes, 1.0)
             raise
-        same = self._scratch.check(sizes, 5.0)
+        same = self._scratch.check(sizes, max(1.0, min(5.0, self.seconds_left)))
         jobs = self._jobs(*ended)
         if not same:
             raise self._scratch.strange(f"{LAID_OUT} is another file now")

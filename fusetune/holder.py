@@ -72,7 +72,9 @@ class Directory:
     def __init__(self, top: int, name: str, fd: int) -> None:
         """``fd``: of the directory ``name`` in the mount's root, which is open as ``top``."""
         self.top, self.name, self.fd = top, name, fd
-        self.identity = _identity(os.fstat(fd))
+        status = os.fstat(fd)
+        self.identity = _identity(status)
+        self._maker = status.st_uid, status.st_gid
         self._laid_out: tuple[int, ...] | None = None
 
     def is_there(self) -> bool:
@@ -109,9 +111,9 @@ class Directory:
         self._laid_out = _identity(status)
         return kind, size, False
 
-    def give(self, uid: int, gid: int) -> None:
-        """Change its owner. Raises OSError."""
-        os.fchown(self.fd, uid, gid)
+    def give(self, *owner: int) -> None:
+        """Change its owner to these uid and gid, or back for none. Raises OSError."""
+        os.fchown(self.fd, *(owner or self._maker))
         self.identity = _identity(os.fstat(self.fd))
 
     def remove(self) -> list[str]:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -91,30 +92,41 @@ class Scratch:
 
         Raises FusetuneError where it cannot be made, `Unanswered` after ``seconds``.
         """
+        deadline = time.monotonic() + seconds
         try:
             self.free, self._confined = self._companion.hear(seconds)
         except OSError as error:
             number = error.errno or errno.EIO
             raise failure(self._mount, number, "create a scratch folder") from error
         if os.geteuid() == 0:
-            self._rights = self._least_rights(seconds, interruption)
+            self._rights = self._least_rights(deadline, interruption)
 
-    def _least_rights(self, seconds: float, interruption: Interruption) -> Rights:
+    def _least_rights(self, deadline: float, interruption: Interruption) -> Rights:
         mount = self._mount
         if mount.owner_uid:
             return Rights(mount.owner_uid, mount.owner_gid)
-        tried = [sandbox.NOBODY, sandbox.ROOT]
-        if FUSE_TYPE.fullmatch(mount.fstype) and not mount.allows_other:
-            del tried[0]
-        for rights in tried:
-            try:
-                self._companion.ask(seconds, "give", rights.uid, rights.gid)
-            except OSError:
-                continue  # a server that has no owners, or refuses
-            words = sandbox.command(self._companion.pid, True, rights, ["sh", "-c", _TRIAL])
-            if run(words, seconds, interruption)[0] == 0:
-                return rights
+        others = mount.allows_other or not FUSE_TYPE.fullmatch(mount.fstype)
+        if others and self._give(sandbox.NOBODY, deadline):
+            if self._suffice(sandbox.NOBODY, deadline, interruption):
+                return sandbox.NOBODY
+            self._give(None, deadline)
+        if self._suffice(sandbox.ROOT, deadline, interruption):
+            return sandbox.ROOT
         return sandbox.ROOT_OVER_MODES
+
+    def _give(self, rights: Rights | None, deadline: float) -> bool:
+        """Change the directory's owner, None: back; False where the server does not do that."""
+        owner = (rights.uid, rights.gid) if rights else ()
+        try:
+            self._companion.ask(deadline - time.monotonic(), "give", *owner)
+        except OSError:
+            return False
+        return True
+
+    def _suffice(self, rights: Rights, deadline: float, interruption: Interruption) -> bool:
+        words = sandbox.command(self._companion.pid, True, rights, ["sh", "-c", _TRIAL])
+        seconds = max(1.0, deadline - time.monotonic())
+        return run(words, seconds, interruption)[0] == 0
 
     def command(self, words: Sequence[str]) -> list[str]:
         """Return the command line that runs ``words`` in the directory, and nowhere else."""

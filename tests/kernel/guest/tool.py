@@ -14,6 +14,7 @@ from tests.kernel.guest import raw
 from tests.kernel.guest.rig import (
     CONTROL,
     MODULE,
+    SOURCE,
     direct,
     fresh_source,
     largest,
@@ -191,3 +192,15 @@ def check_udev_keeps_the_device_for_root() -> None:
     finally:
         daemon.terminate()
         daemon.wait(30)
+
+
+def check_tool_measures() -> None:
+    """fio runs in its own root, which takes this kernel's mount API, and leaves nothing."""
+    unload()
+    fresh_source()
+    _fresh_folders()
+    with stock("allow_other") as mirror:
+        words = ("-w", "seq-write", "--budget", "30", "--size", "4M")
+        (series,) = _object("bench", str(mirror.mountpoint), *words)["series"]
+    assert series["workloads"][0]["figure"] > 0
+    assert not list(SOURCE.iterdir())
