@@ -184,7 +184,11 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> None:
     for path in (
         *(tests / name for name in names),
         *(tests / "kernel" / "guest").glob("*.py"),
-        *(path for path in (CHECKOUT / "fusetune").rglob("*") if path.suffix in (".py", ".toml")),
+        *(
+            path
+            for path in (CHECKOUT / "fusetune").rglob("*")
+            if path.suffix in (".py", ".toml", ".fio")
+        ),
         CHECKOUT / "udev" / "60-fusetune.rules",
     ):
         copy = checkout / path.relative_to(CHECKOUT)
