@@ -10,6 +10,7 @@ import difflib
 import fnmatch
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -226,12 +227,28 @@ def load(host: Host) -> Config:
     return Config(tuple(sections), settings)
 
 
+def _check_writers(path: Path) -> None:
+    """Raise `ConfigError` where root is to believe what others may write, as the library does."""
+    if os.geteuid():
+        return
+    for each in (path.parent, path):
+        state = each.stat()
+        if state.st_rdev == os.stat(os.devnull).st_rdev:
+            continue  # a link to it masks the vendor's file
+        if state.st_uid or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise ConfigError(
+                f"{path}: others than root may write {each}, so nothing is taken of it; "
+                f"chown root {each} && chmod go-w {each}"
+            )
+
+
 class _Reader:
     """One file, parsed; what is wrong in it is told with its line."""
 
     def __init__(self, layer: Layer, path: Path) -> None:
         self._layer, self._path = layer, path
         try:
+            _check_writers(path)
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {reason(error)}") from error

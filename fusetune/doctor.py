@@ -140,7 +140,8 @@ def _on_backing(mounts: Sequence[Mount], folder: Path) -> Iterator[Finding]:
                 "folder that its server keeps its files in"
             )
     try:
-        files = interleaved(folder)
+        points = {point for mount in mounts for point in (mount.path, *mount.also_at)}
+        files = interleaved(folder, besides=points)
     except OSError as error:
         why = "its file system does not tell" if error.errno == EOPNOTSUPP else error.strerror
         raise FusetuneError(

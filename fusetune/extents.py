@@ -6,9 +6,11 @@ import os
 import stat
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from errno import ELOOP, ENOENT, ENXIO
+from itertools import islice, pairwise
 from pathlib import Path
 
 #: Linux, include/uapi/linux/fs.h and fiemap.h.
@@ -21,6 +23,8 @@ _HEADER = struct.Struct("=QQLLLL")
 _EXTENT = struct.Struct("=QQQQQLLLL")
 #: Extents a call.
 _ROOM = 512
+#: Folders within each other that are looked into, each by a descriptor.
+_DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -39,20 +43,24 @@ def extents(path: Path, *, sync: bool = True) -> Iterator[Extent]:
     tells in parts is one. Holes, and data that has no place of its own, are left out. Raises
     OSError: EOPNOTSUPP where the file system does not tell (tmpfs).
     """
-    last: Extent | None = None
     with path.open("rb") as file:
-        for found in _parts(file.fileno(), _SYNC if sync else 0):
-            if (
-                last
-                and last.start_bytes + last.length_bytes == found.start_bytes
-                and last.physical_bytes + last.length_bytes == found.physical_bytes
-            ):
-                length = last.length_bytes + found.length_bytes
-                last = Extent(last.start_bytes, last.physical_bytes, length)
-                continue
-            if last:
-                yield last
-            last = found
+        yield from _joined(_parts(file.fileno(), _SYNC if sync else 0))
+
+
+def _joined(parts: Iterator[Extent]) -> Iterator[Extent]:
+    last: Extent | None = None
+    for found in parts:
+        if (
+            last
+            and last.start_bytes + last.length_bytes == found.start_bytes
+            and last.physical_bytes + last.length_bytes == found.physical_bytes
+        ):
+            length = last.length_bytes + found.length_bytes
+            last = Extent(last.start_bytes, last.physical_bytes, length)
+            continue
+        if last:
+            yield last
+        last = found
     if last:
         yield last
 
@@ -90,14 +98,23 @@ class Interleaved:
     torn: int
 
 
-def interleaved(folder: Path, least_bytes: int = 4 << 20, most: int = 10_000) -> list[Interleaved]:
+def interleaved(
+    folder: Path,
+    least_bytes: int = 4 << 20,
+    most: int = 10_000,
+    besides: Collection[str] = (),
+) -> list[Interleaved]:
     """Return the files below ``folder`` whose neighbouring extents have other files' between them.
 
     So writers leave them that were given blocks in turn. Looks at ``most`` files of at least
-    ``least_bytes``, on that file system alone; follows no link. The most torn come first. Raises
-    OSError where the folder cannot be read, or its file system does not tell.
+    ``least_bytes``, on that file system alone; follows no link, whatever the files' owners do
+    meanwhile, and enters none of the paths ``besides``. The most torn come first. Raises OSError
+    where the folder cannot be read, or its file system does not tell.
     """
-    found = {path: list(extents(path)) for path in _large_files(folder, least_bytes, most)}
+    sizes, found = {}, {}
+    for path, fd in _large_files(folder, least_bytes, most, besides):
+        sizes[path] = os.fstat(fd).st_size
+        found[path] = list(_joined(_parts(fd, _SYNC)))
     places = sorted(
         (each.physical_bytes, each.physical_bytes + each.length_bytes, number)
         for number, parts in enumerate(found.values())
@@ -112,22 +129,62 @@ def interleaved(folder: Path, least_bytes: int = 4 << 20, most: int = 10_000) ->
             inside = places[bisect_right(starts, low) : bisect_left(starts, high)]
             torn += any(owner != number for _, _, owner in inside)
         if torn:
-            results.append(Interleaved(path, path.stat().st_size, len(parts), torn))
+            results.append(Interleaved(path, sizes[path], len(parts), torn))
     return sorted(results, key=lambda each: -each.torn)
 
 
-def _large_files(folder: Path, least_bytes: int, most: int) -> Iterator[Path]:
-    device = folder.stat().st_dev
-    left = most
-    waiting = [folder]
-    while waiting and left:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
+def _large_files(
+    folder: Path, least_bytes: int, most: int, besides: Collection[str]
+) -> Iterator[tuple[Path, int]]:
+    """Yield each file with a descriptor that is open until the next one."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        device = os.fstat(fd).st_dev
+        yield from islice(_below(fd, folder, (device, least_bytes), besides), most)
+    finally:
+        os.close(fd)
+
+
+def _below(
+    directory: int,
+    here: Path,
+    wanted: tuple[int, int],
+    besides: Collection[str],
+    depth: int = _DEEPEST,
+) -> Iterator[tuple[Path, int]]:
+    """Yield what `_large_files` does, below an open directory; ``wanted``: device, least bytes."""
+    device, least_bytes = wanted
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            path = here / entry.name
+            if str(path) in besides:
+                continue
+            try:
                 state = entry.stat(follow_symlinks=False)
-                if state.st_dev != device:
-                    continue
-                if stat.S_ISDIR(state.st_mode):
-                    waiting.append(Path(entry.path))
-                elif stat.S_ISREG(state.st_mode) and state.st_size >= least_bytes and left:
-                    left -= 1
-                    yield Path(entry.path)
+            except FileNotFoundError:
+                continue
+            is_folder = stat.S_ISDIR(state.st_mode) and depth > 0
+            large = stat.S_ISREG(state.st_mode) and state.st_size >= least_bytes
+            if state.st_dev == device and (is_folder or large):
+                with _opened(directory, entry.name, state) as fd:
+                    if fd is not None and is_folder:
+                        yield from _below(fd, path, wanted, besides, depth - 1)
+                    elif fd is not None:
+                        yield path, fd
+
+
+@contextmanager
+def _opened(directory: int, name: str, state: os.stat_result) -> Iterator[int | None]:
+    """Open what ``state`` is about, without waiting; None if another file has taken its name."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(name, flags, dir_fd=directory)
+    except OSError as error:
+        if error.errno not in (ENOENT, ELOOP, ENXIO):
+            raise
+        yield None
+        return
+    try:
+        yield fd if os.path.samestat(os.fstat(fd), state) else None
+    finally:
+        os.close(fd)

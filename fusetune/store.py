@@ -317,7 +317,8 @@ class Lock:
         self._path = host.make_dir(host.run_dir) / f"{key or key_of(mount)}.lock"
         while True:
             try:
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._fd = os.open(self._path, flags, 0o600)
             except OSError as error:
                 raise FusetuneError(
                     f"cannot lock {name}: {self._path}: {reason(error)}; run it as root"

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -401,3 +402,15 @@ def test_layers_count_before_what_is_specific(tree: Tree, mounted: Mount) -> Non
     configure(tree, "[[mount]]\nmax_ratio = 4\n")
     of_admin = {"max_ratio": "4 etc", "max_background": "3 saved"}
     assert sources() == {"read_ahead_kb": "4 mounts.d"} | of_admin
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+@pytest.mark.parametrize("what", ["fusetune.toml", "."])
+def test_root_takes_nothing_that_others_may_write(tree: Tree, mode: int, what: str) -> None:
+    file = configure(tree, "[policy]\nmax_dirty_percent = 1\n")
+    place = file if what == file.name else file.parent
+    place.chmod(mode | (0o111 if place.is_dir() else 0))
+    with mock.patch("os.geteuid", return_value=0):
+        assert "others than root may write" in wrong(tree)
+    with mock.patch("os.geteuid", return_value=1000):
+        assert load(tree.host).settings.max_dirty_percent == 1

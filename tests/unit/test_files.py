@@ -13,7 +13,7 @@ import pytest
 from fusetune.errors import FusetuneError
 from fusetune.files import open_directory, write_whole
 
-STRANGER = 65534
+STRANGER = 4242
 
 
 @contextmanager
