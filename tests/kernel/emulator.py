@@ -32,7 +32,9 @@ def machine(
     machine a count of instructions, on one processor instead of two; otherwise it has room for
     ``possible`` processors in all.
     """
-    processors = _COUNTED if counted else (*_TIMED, f"2,maxcpus={possible}")
+    # Linux counts processors that could be added in packages of which none is there.
+    added = f"2,maxcpus={possible},sockets={possible // 2},cores=2"
+    processors = _COUNTED if counted else (*_TIMED, added)
     command = ["qemu-system-x86_64", *processors, "-cpu", "max", "-m", "1G"]
     command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", *options]
     for name in serials:
