@@ -53,15 +53,12 @@ def built(
 def _machines(pool: Executor, made: Mapping[Suite, Future[tuple[Path, str]]]) -> Machines:
     """Begin to run the machines: of each suite, and one that watches its memory."""
 
-    def run(
-        suite: Suite, checks: Sequence[str], parameters: str, possible: int = 2
-    ) -> machine.Results:
-        image, built = machine.image_of(suite), made[suite].result()[0]
-        return machine.run(image, built, *checks, parameters=parameters, possible=possible)
+    def run(suite: Suite, checks: Sequence[str], parameters: str) -> machine.Results:
+        image = machine.image_of(suite)
+        return machine.run(image, made[suite].result()[0], *checks, parameters=parameters)
 
     runs: Machines = {suite.series: pool.submit(run, suite, (), "") for suite in SUITES}
-    watched = (machine.WATCHED_CHECKS, machine.WATCHED, machine.POSSIBLE)
-    runs["watched"] = pool.submit(run, USERLAND, *watched)
+    runs["watched"] = pool.submit(run, USERLAND, machine.WATCHED_CHECKS, machine.WATCHED)
     return runs
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.kernel.suites import USERLAND, command_inside
 
 #: Instead of two processors, one whose clock goes on by a nanosecond an instruction.
-_TIMED = ("-accel", "tcg,thread=multi", "-smp")
+_TIMED = ("-accel", "tcg,thread=multi", "-smp", "2")
 _COUNTED = ("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1")
 
 
@@ -23,19 +23,14 @@ def machine(
     serials: Sequence[str],
     folders: Mapping[Path, str] | None = None,
     counted: bool = False,
-    possible: int = 2,
 ) -> list[str | Path]:
     """Return the command that runs a machine; it ends with the machine, and with its parent.
 
     It sees ``out`` as /out, where each of ``serials`` names the file of a serial line; and each of
     ``folders``, unchangeable, at its value. ``options`` are QEMU's; ``counted`` makes time in the
-    machine a count of instructions, on one processor instead of two; otherwise it has room for
-    ``possible`` processors in all.
+    machine a count of instructions, on one processor instead of two.
     """
-    # Linux counts processors that could be added in packages of which none is there.
-    added = f"2,maxcpus={possible},sockets={possible // 2},cores=2"
-    processors = _COUNTED if counted else (*_TIMED, added)
-    command = ["qemu-system-x86_64", *processors, "-cpu", "max", "-m", "1G"]
+    command = ["qemu-system-x86_64", *(_COUNTED if counted else _TIMED), "-cpu", "max", "-m", "1G"]
     command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", *options]
     for name in serials:
         command += ["-serial", f"file:/out/{name}"]

@@ -29,8 +29,6 @@ CRATES = {"fsx": "0.3.2", "pjdfstest": "0.2.2"}
 PATIENCE = 3600.0
 #: Patterns in free and around used memory, each use of it noted; and now and then its page guarded.
 WATCHED = "slub_debug=FZPU kfence.sample_interval=20"
-#: CPUs that it could have: memory for each of them shows there.
-POSSIBLE = 128
 #: Checks that take long there, and bring the module's memory no more than others.
 _LONG = {
     "check_rounds",
@@ -205,9 +203,7 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> None:
     subprocess.run(["mke2fs", *how, stage, image, "96M"], check=True, timeout=60)
 
 
-def _command(
-    image: Image, scratch: Path, parameters: str, counted: bool, possible: int
-) -> list[str | Path]:
+def _command(image: Image, scratch: Path, parameters: str, counted: bool) -> list[str | Path]:
     base = _base_image()
     folders = {image.folder: "/boot", base.parent: "/images"}
     with (scratch / "disk").open("wb") as file:
@@ -224,7 +220,6 @@ def _command(
         serials=serials,
         folders=folders,
         counted=counted,
-        possible=possible,
     )
 
 
@@ -249,18 +244,16 @@ def run(
     parameters: str = "",
     counted: bool = False,
     patience: float = PATIENCE,
-    possible: int = 2,
 ) -> Results:
     """Boot a kernel with the modules in ``built``, and return what the checks said.
 
     All run where none is named. ``parameters`` are more of the kernel's; ``counted`` makes time
-    there a count of instructions; after ``patience`` seconds the machine is ended; ``possible``
-    are the CPUs that could be added, with those there.
+    there a count of instructions; after ``patience`` seconds the machine is ended.
     """
     with tempfile.TemporaryDirectory(prefix="fusetune-machine-") as folder:
         scratch = Path(folder)
         _stage(scratch, built, checks)
-        command = _command(image, scratch, parameters, counted, possible)
+        command = _command(image, scratch, parameters, counted)
         with subprocess.Popen(command, stdin=subprocess.DEVNULL) as machine:
             try:
                 machine.wait(patience)
