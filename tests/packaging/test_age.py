@@ -128,16 +128,19 @@ def _check_stages(out: Path, series: str, older: Headers, newer: Headers) -> Non
     for name in _MODULES:
         assert _short(_read(out, "installed", older.release)[name]) == ("installed", old, None)
     missing = f"{package} is not installed"
+    tried = f"{package} {new} "
     # At each stage what is missing when fusetuned was built, and when f2fs-tuned was refused.
-    for stage, fusetuned, f2fs in (
-        ("kernel", missing, missing),
-        ("source", missing, "coccinelle is not installed"),
+    for stage, fusetuned, f2fs, state in (
+        ("kernel", missing, missing, "skipped"),
+        ("source", missing, "coccinelle is not installed", "skipped"),
+        ("hook", f"{tried}cannot be imported", f"{tried}cannot be imported", "failed"),
+        ("compile", *(f"{tried}does not compile for this kernel",) * 2, "failed"),
     ):
         found = _read(out, stage, newer.release)
         why = f"older than the kernel, {new}: {fusetuned}"
         assert _short(found["fusetuned"]) == ("installed", old, why), stage
         assert _short(found["f2fs-tuned"]) == (
-            "skipped",
+            state,
             None,
             f"its source, Linux {old}, is older than the kernel's own f2fs, {new}, and {f2fs}; for "
             "the older one all the same, put the line 'f2fs=yes' into /etc/fusetune/older.conf",
@@ -145,5 +148,9 @@ def _check_stages(out: Path, series: str, older: Headers, newer: Headers) -> Non
         assert "f2fs-tuned: not built for Linux" in (out / f"{stage}.said").read_text()
     found = _read(out, "coccinelle", newer.release)
     assert {_short(one) for one in found.values()} == {("installed", new, None)}
+    for stage, f2fs_now in (("allowed", ("installed", old)), ("refused", ("skipped", None))):
+        found = _read(out, stage, newer.release)
+        assert _short(found["fusetuned"])[:2] == ("installed", old), stage
+        assert _short(found["f2fs-tuned"])[:2] == f2fs_now, stage
     # The older kernel keeps what it has: its own source.
-    assert _short(_read(out, "coccinelle", older.release)["f2fs-tuned"]) == ("installed", old, None)
+    assert _short(_read(out, "refused", older.release)["f2fs-tuned"]) == ("installed", old, None)

@@ -13,6 +13,19 @@ stage() {
 	grep -E '^(fusetuned|f2fs-tuned): ' /tmp/apt >"/out/$1.said" || true
 }
 
+# break_import TEXT: adds a rule to both modules' sources, and has the kernel come again.
+break_import() {
+	for name in fusetuned f2fs-tuned; do
+		cp "/usr/src/$name-$NEW/rules.toml" "/tmp/$name.toml"
+		printf '%s\n' "$1" | sed "s/@FILE@/$([ $name = fusetuned ] && echo inode.c || echo super.c)/" \
+			>>"/usr/src/$name-$NEW/rules.toml"
+		dkms unbuild "$name/$NEW" -k "$RELEASE" >/tmp/unbuild 2>&1 || { cat /tmp/unbuild; fail unbuild; }
+	done
+	# shellcheck disable=SC2086
+	install --reinstall $NEW_KERNEL
+	for name in fusetuned f2fs-tuned; do mv "/tmp/$name.toml" "/usr/src/$name-$NEW/rules.toml"; done
+}
+
 # shellcheck disable=SC2086
 install /ours/*.deb $OLD_KERNEL
 stage installed
@@ -26,6 +39,34 @@ stage source
 
 install coccinelle
 stage coccinelle
+
+break_import '
+[[hook]]
+call = "tuned_nowhere("
+sites = ["@FILE@ nobody"]'
+stage hook
+
+break_import '
+[[text]]
+file = "@FILE@"
+find = "#include <linux/module.h>\n"
+replace = "#include <linux/module.h>\n#error forced\n"
+times = 1'
+stage compile
+
+mkdir -p /etc/fusetune
+echo f2fs=yes >/etc/fusetune/older.conf
+apt-get -qy remove "linux-source-$SERIES" >/tmp/apt 2>&1 || { cat /tmp/apt; fail remove; }
+healthy
+# shellcheck disable=SC2086
+install --reinstall $NEW_KERNEL
+stage allowed
+
+# The next update may keep the kernel's name, and then makes what was built an older one.
+rm /etc/fusetune/older.conf
+# shellcheck disable=SC2086
+install --reinstall $NEW_KERNEL
+stage refused
 
 apt-get -qy purge fusetuned-dkms f2fs-tuned-dkms >/tmp/apt 2>&1 || { cat /tmp/apt; fail purge; }
 healthy
