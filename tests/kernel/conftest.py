@@ -51,7 +51,7 @@ def built(
 
 
 def _machines(pool: Executor, made: Mapping[Suite, Future[tuple[Path, str]]]) -> Machines:
-    """Begin to run the machines: of each suite, and one that watches its memory."""
+    """Begin to run the machines: of each suite, and two that show what memory the module takes."""
 
     def run(suite: Suite, checks: Sequence[str], parameters: str) -> machine.Results:
         image = machine.image_of(suite)
@@ -59,6 +59,7 @@ def _machines(pool: Executor, made: Mapping[Suite, Future[tuple[Path, str]]]) ->
 
     runs: Machines = {suite.series: pool.submit(run, suite, (), "") for suite in SUITES}
     runs["watched"] = pool.submit(run, USERLAND, machine.WATCHED_CHECKS, machine.WATCHED)
+    runs["roomy"] = pool.submit(run, SUITES[0], (machine.MEMORY_CHECK,), machine.ROOMY)
     return runs
 
 
@@ -66,5 +67,5 @@ def _machines(pool: Executor, made: Mapping[Suite, Future[tuple[Path, str]]]) ->
 def results(
     built: Callable[[Suite], tuple[Path, str]], request: pytest.FixtureRequest
 ) -> Callable[[str], machine.Results]:
-    """Return what the machine of a series, or the ``watched`` one, said."""
+    """Return what the machine of a series, or the ``watched`` or ``roomy`` one, said."""
     return lambda name: request.config.stash[MACHINES][name].result()

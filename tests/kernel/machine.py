@@ -29,6 +29,9 @@ CRATES = {"fsx": "0.3.2", "pjdfstest": "0.2.2"}
 PATIENCE = 3600.0
 #: Patterns in free and around used memory, each use of it noted; and now and then its page guarded.
 WATCHED = "slub_debug=FZPU kfence.sample_interval=20"
+#: CPUs that could be added, so that what is allocated for each of them shows; Linux 6.1 takes this.
+ROOMY = "possible_cpus=128"
+MEMORY_CHECK = "check_statistics_take_memory_when_they_are_read"
 #: Checks that take long there, and bring the module's memory no more than others.
 _LONG = {
     "check_rounds",

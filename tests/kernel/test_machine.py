@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.kernel.guest.__main__ import checks
-from tests.kernel.machine import WATCHED_CHECKS, Results
+from tests.kernel.machine import MEMORY_CHECK, WATCHED_CHECKS, Results
 from tests.kernel.suites import SUITES
 
 _SERIES = pytest.mark.parametrize("series", [suite.series for suite in SUITES])
@@ -33,3 +33,15 @@ def test_with_memory_watched(results: Callable[[str], Results]) -> None:
     assert said.checks.keys() == {*WATCHED_CHECKS, "end"}
     failures = [entry["failure"] for entry in said.checks.values()]
     assert not any(failures), "".join(failures)
+
+
+def test_with_many_possible_processors(
+    results: Callable[[str], Results], figure: Callable[[str], None]
+) -> None:
+    """A mount takes no memory for statistics on processors that are not there."""
+    said = results("roomy")
+    assert said.complete, said.console[-4000:]
+    check = said.checks[MEMORY_CHECK]
+    assert not check["failure"], check["failure"]
+    assert check["value"]["possible"] == 128
+    figure(str(check["value"]))
