@@ -154,12 +154,13 @@ def build_servers(out: Path) -> None:
 def crate(name: str, release: str) -> Path:
     """Return a program from crates.io, built first (a minute) if it is not there."""
     folder = tree.cache("cargo") / f"{name}-{release}"
-    if not folder.exists():
-        new = folder.with_name(f"{folder.name}.new")
-        shutil.rmtree(new, ignore_errors=True)
-        how = ("--quiet", "--locked", "--no-track", "--version", release, "--root", new)
-        subprocess.run(["cargo", "install", *how, name], check=True, timeout=1800)
-        new.rename(folder)
+    with tree.locked(folder):
+        if not folder.exists():
+            new = folder.with_name(f"{folder.name}.new")
+            shutil.rmtree(new, ignore_errors=True)
+            how = ("--quiet", "--locked", "--no-track", "--version", release, "--root", new)
+            subprocess.run(["cargo", "install", *how, name], check=True, timeout=1800)
+            new.rename(folder)
     return folder / "bin" / name
 
 
