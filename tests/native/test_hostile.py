@@ -308,9 +308,9 @@ def test_what_a_killed_run_left_is_removed_through_no_link(
     (folder / "write-data").symlink_to(secret)
     fusetune.run.mkdir()
     scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{folder.name}"]')
-    assert "was left, because" in fusetune.fails("reset", mirror.mountpoint)
+    assert "was left, because" in fusetune.fails("bench", mirror.mountpoint)
     assert [file.name for file in folder.iterdir()] == ["write-data"]
     (folder / "write-data").unlink()
     scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{folder.name}"]')
     assert fusetune("reset", mirror.mountpoint).returncode == 0
-    assert not folder.exists()
+    wait_for(lambda: not folder.exists(), "the removal, which reset does not wait for")
