@@ -66,9 +66,11 @@ def open_directory(path: Path) -> int:
     here = os.open(".", os.O_PATH | os.O_CLOEXEC)
     todo = list(reversed(path.parts))
     links = 0
+    proc = os.stat("/proc").st_dev
     try:
         while todo:
-            last, here = here, _beyond(here, todo.pop())
+            part = todo.pop()
+            last, here = here, _beyond(here, part)
             found = os.fstat(here)
             if not stat.S_ISLNK(found.st_mode):
                 os.close(last)
@@ -76,7 +78,13 @@ def open_directory(path: Path) -> int:
             link, here = here, last
             try:
                 links += 1
-                todo.extend(reversed(_target(link, found.st_uid, links).parts))
+                target = _target(link, found.st_uid, links)
+                if found.st_dev == proc:
+                    # The text of /proc/PID/root is not where it leads.
+                    here = os.open(part, os.O_PATH | os.O_CLOEXEC, dir_fd=last)
+                    os.close(last)
+                else:
+                    todo.extend(reversed(target.parts))
             finally:
                 os.close(link)
         return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=here)

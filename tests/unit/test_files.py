@@ -88,6 +88,21 @@ def test_links_of_ones_own_lead_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sorted(os.listdir(tmp_path / "a" / "b")) == ["0", "1"]
 
 
+def test_a_link_of_proc_leads_where_the_kernel_says(tmp_path: Path) -> None:
+    """The text of the link is a path that leads elsewhere."""
+    gone, decoy = tmp_path / "gone", tmp_path / "gone (deleted)"
+    gone.mkdir()
+    fd = os.open(gone, os.O_RDONLY | os.O_DIRECTORY)
+    gone.rmdir()
+    decoy.mkdir()
+    try:
+        with pytest.raises(FusetuneError, match="No such file or directory"):
+            write_whole(Path(f"/proc/self/fd/{fd}/file"), "text")
+    finally:
+        os.close(fd)
+    assert not os.listdir(decoy)
+
+
 def test_a_ring_of_links_ends(tmp_path: Path) -> None:
     (tmp_path / "ring").symlink_to("ring")
     with pytest.raises(FusetuneError, match="Too many levels of symbolic links"):
