@@ -22,7 +22,7 @@ from fusetune.host import Host
 from fusetune.knobs import SYSTEM, Absent, Knob, parse_number
 from fusetune.mounts import Mount, discover
 from fusetune.policy import excluded_reason
-from fusetune.saved import saved_at
+from fusetune.saved import Saved, Unusable, saved_at, saved_for
 from fusetune.servers import Servers
 from fusetune.store import NEEDED, Busy, Journal, Lock, journal_path
 
@@ -93,9 +93,11 @@ def of_mount(host: Host, config: Config, mount: Mount, servers: Servers) -> Need
     """Return what ``mount`` needs by configuration and saved results, when it is mounted again."""
     if excluded_reason(mount, config.settings.exclude):
         return Needs()
-    sections = config.matching(mount, servers)
-    paths = (mount.path, *mount.also_at)
-    return Needs(tuned=mount.is_tuned_type) | _of_sections(host, sections, paths)
+    saved = None
+    with suppress(Unusable):  # whoever sets its values says so
+        saved = saved_for(host, mount)
+    found = _of_sections(config.matching(mount, servers), [saved] if saved else [])
+    return Needs(tuned=mount.is_tuned_type) | found
 
 
 def of_command(host: Host, config: Config, words: Sequence[str]) -> Needs:
@@ -111,13 +113,14 @@ def of_command(host: Host, config: Config, words: Sequence[str]) -> Needs:
         fstypes=["fuse", f"fuse.{name}", f"fusetuned.{name}"],
         servers=lambda: [shutil.which(program) or program],
     )
-    found = _of_sections(host, config.matching_any(described), described.paths)
+    saved = [one for path in described.paths for _, one in saved_at(host, path)]
+    found = _of_sections(config.matching_any(described), saved)
     for word in rest:
         found |= of_options(word)
     return found
 
 
-def _of_sections(host: Host, sections: Iterable[Section], paths: Iterable[str]) -> Needs:
+def _of_sections(sections: Iterable[Section], saved: Iterable[Saved]) -> Needs:
     found = Needs()
     in_order = ranked(list(sections))
     for section in in_order:
@@ -131,8 +134,8 @@ def _of_sections(host: Host, sections: Iterable[Section], paths: Iterable[str]) 
         if "max_pages" in section.values:
             needs.setdefault("max_pages", section.values["max_pages"])
     options = next((one.options for one in in_order if one.options is not None), "")
-    saved = (one.values.get("max_pages", 0) for path in paths for _, one in saved_at(host, path))
-    pages = max(needs.get("max_pages", 0), -(-needs.get("max_write", 0) // _PAGE), *saved, 0)
+    kept = (one.values.get("max_pages", 0) for one in saved)
+    pages = max(needs.get("max_pages", 0), -(-needs.get("max_write", 0) // _PAGE), *kept, 0)
     return Needs(pages, needs.get("pipe_max_size", 0)) | of_options(options)
 
 
