@@ -15,7 +15,7 @@ from tests.native.mirror import PATIENCE, mounted_at, unmount, wait_for
 
 OUT = Path("/out")
 TUNED = next(OUT.glob("new/usr/lib/*/fusetune"))
-LIBRARY = next(TUNED.iterdir())
+LIBRARY = next(TUNED.glob("libfuse3.so.?"))
 STOCK = Path("/") / TUNED.parent.relative_to(OUT / "new")
 #: Another build of them, for the sanitizers, may be named.
 EXAMPLES = Path(os.environ.get("EXAMPLES") or next(OUT.glob("source/obj-*/example")))
