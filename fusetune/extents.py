@@ -23,7 +23,7 @@ _HEADER = struct.Struct("=QQLLLL")
 _EXTENT = struct.Struct("=QQQQQLLLL")
 #: Extents a call.
 _ROOM = 512
-#: Folders within each other that are looked into, each by a descriptor.
+#: Nested directories that are looked into, each by a descriptor.
 _DEEPEST = 100
 
 
@@ -109,7 +109,7 @@ def interleaved(
     So writers leave them that were given blocks in turn. Looks at ``most`` files of at least
     ``least_bytes``, on that file system alone; follows no link, whatever the files' owners do
     meanwhile, and enters none of the paths ``besides``. The most torn come first. Raises OSError
-    where the folder cannot be read, or its file system does not tell.
+    where the directory cannot be read, or its file system does not tell.
     """
     sizes, found = {}, {}
     for path, fd in _large_files(folder, least_bytes, most, besides):
@@ -163,11 +163,11 @@ def _below(
                 state = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            is_folder = stat.S_ISDIR(state.st_mode) and depth > 0
+            is_directory = stat.S_ISDIR(state.st_mode) and depth > 0
             large = stat.S_ISREG(state.st_mode) and state.st_size >= least_bytes
-            if state.st_dev == device and (is_folder or large):
+            if state.st_dev == device and (is_directory or large):
                 with _opened(directory, entry.name, state) as fd:
-                    if fd is not None and is_folder:
+                    if fd is not None and is_directory:
                         yield from _below(fd, path, wanted, besides, depth - 1)
                     elif fd is not None:
                         yield path, fd

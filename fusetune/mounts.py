@@ -36,7 +36,7 @@ class Mount:
     ``owner_uid``, ``owner_gid``: who mounted it; 0 for virtiofs, which only root mounts.
     ``owner_known``: whether that is certain. The kernel prints user_id= as the mount's own user
     namespace has it (fs/fuse/inode.c, fuse_show_options()), where a user's id may be 0; its real
-    owner has the connection's folder in fusectl (fs/fuse/control.c, fuse_ctl_add_dentry()).
+    owner has the connection's directory in fusectl (fs/fuse/control.c, fuse_ctl_add_dentry()).
     ``instance``: identity of this super block's bdi in this boot. Device numbers are reused at
     once, kernfs inode numbers are not (fs/kernfs/dir.c, __kernfs_new_node); None without a bdi.
     """
