@@ -205,7 +205,7 @@ dkms_name = $(shell sed -n 's/^PACKAGE_NAME="\(.*\)"/\1/p' dkms/$(MODULE)/dkms.c
 install-dkms:
 	@[ -n "$(SOURCES)" ] || { echo "no Linux sources; apt-get install linux-source-6.1 (6.12, 7.2)," \
 		"or name them: make install-dkms SOURCES='FILE...'" >&2; exit 1; }
-	$(PYTHON) dkms/import.py $(MODULE) $(DESTDIR)/usr/src/$(dkms_name)-$(VERSION) \
+	$(PYTHON) dkms/import_kernel.py $(MODULE) $(DESTDIR)/usr/src/$(dkms_name)-$(VERSION) \
 		$(SOURCES)
 
 # Source packages, in build/dist. DIST_SOURCES: Linux and fuse3 sources as packaging/dist.py takes

@@ -28,7 +28,7 @@ modules() {
 
 choose "$here" "$kernel" "$headers"
 if [ -n "$fresh" ]; then
-	if ! timeout 900 python3 -EsB "$here/import.py" . "$here/fresh" "$sources/linux-source-$series.tar.xz"; then
+	if ! timeout 900 python3 -EsB "$here/import_kernel.py" . "$here/fresh" "$sources/linux-source-$series.tar.xz"; then
 		why="linux-source-$series ${fresh#* } cannot be imported"
 	elif ! modules "$here/fresh" "$@"; then
 		why="linux-source-$series ${fresh#* } does not compile for this kernel"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Hooks put into sources of others, and the check that each is where it belongs.
 
-For `import.py` here and for libfuse/import_libfuse.py; each one's rules.toml says what rules are.
+For import_kernel.py here and libfuse/import_libfuse.py. Each rules.toml explains its own rules.
 """
 
 import os

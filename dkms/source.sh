@@ -10,7 +10,7 @@ older_conf=${older_conf-/etc/fusetune/older.conf}
 # Where the packages linux-source-SERIES have their archives.
 sources=${sources-/usr/src}
 
-# packaged_source DIRECTORY SERIES: what is in a directory that import.py made.
+# packaged_source DIRECTORY SERIES: what is in a directory that import_kernel.py made.
 packaged_source() {
 	cut -d ' ' -f 1,3 "$1/$2.source" 2>/dev/null
 }

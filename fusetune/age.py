@@ -86,7 +86,7 @@ class Age:
 
 
 def parse(text: str) -> Source | None:
-    """Return what a record of dkms/import.py or libfuse/import_libfuse.py says, None if nothing."""
+    """Return what a record of import_kernel.py or import_libfuse.py says, None if nothing."""
     found = _RECORD.fullmatch(text.strip())
     return Source(found[1], found[2], found[3]) if found else None
 

@@ -36,7 +36,7 @@ bool lasts_missing(struct call *call, int err, struct fuse_entry_param *e);
 /* Gives a new name's file to the caller. Returns -1 with errno set on failure. */
 int give_to_caller(struct call *call, int dirfd, const char *name, mode_t mode);
 
-/* folders.c */
+/* dir.c */
 void mirror_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void mirror_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 		    struct fuse_file_info *fi);

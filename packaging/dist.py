@@ -15,7 +15,6 @@ is wrong.
 
 import argparse
 import datetime
-import importlib
 import io
 import re
 import shutil
@@ -32,10 +31,8 @@ _ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(_ROOT / "dkms"), str(_ROOT / "libfuse")]
 
 import hooks  # noqa: E402
+import import_kernel  # noqa: E402
 import import_libfuse  # noqa: E402
-
-# No name for an import statement.
-import_module = importlib.import_module("import")
 
 #: What a suite's packages have after the version: later suites' sort after earlier ones', and
 #: those of any other suite last.
@@ -143,10 +140,10 @@ def _component(source: Path, scratch: Path) -> tuple[str, Path]:
         raise hooks.Refused(f"{source}: no such source; packaging/fetch.sh downloads all")
     if (source / "lib" / "fuse_lowlevel.c").exists():
         return f"fuse3-{import_libfuse.series_of(source)}".replace(".", "-"), source
-    every = [import_module.rules_of(_ROOT / "dkms" / name) for name in _MODULES]
+    every = [import_kernel.rules_of(_ROOT / "dkms" / name) for name in _MODULES]
     tree = scratch / "linux"
-    import_module.collect(source, tree, every)
-    return f"linux-{import_module.series_of(tree)}".replace(".", "-"), tree
+    import_kernel.collect(source, tree, every)
+    return f"linux-{import_kernel.series_of(tree)}".replace(".", "-"), tree
 
 
 def make(output: Path, suites: list[str], sources: list[Path]) -> None:
@@ -155,7 +152,7 @@ def make(output: Path, suites: list[str], sources: list[Path]) -> None:
     Raises hooks.Refused, OSError or subprocess.CalledProcessError.
     """
     entries = releases((_ROOT / "CHANGELOG").read_text())
-    version, when = import_module.version(), int(entries[0].day.timestamp())
+    version, when = import_kernel.version(), int(entries[0].day.timestamp())
     if entries[0].version != version:
         raise hooks.Refused(f"CHANGELOG: {entries[0].version} on top; fusetune is {version}")
     output.mkdir(parents=True, exist_ok=True)

@@ -24,11 +24,11 @@ from fusetune.estimate import Interval
 from fusetune.published import WORKS
 from tests.bench.contest import SERVERS, contest, paired
 from tests.bench.cost import instructions
+from tests.bench.papers import STOCK, measured_works
 from tests.bench.shared import shared_files
 from tests.bench.storm import storms
-from tests.bench.works import STOCK, measured_works
+from tests.kernel.guest.papers import ROUNDS as SIDE_ROUNDS
 from tests.kernel.guest.shared import ROUNDS
-from tests.kernel.guest.works import ROUNDS as SIDE_ROUNDS
 from tests.kernel.machine import made_and_run
 from tests.kernel.suites import SUITES, USERLAND
 from tests.native.raw import RawMounts
@@ -304,7 +304,7 @@ _SIDES = {
 }
 
 
-def sides() -> str:
+def tuned_vs_stock() -> str:
     """Published works by module and library, beside stock."""
     parts = [
         "Speed as a ratio to that of the mount that was stock for the work, on the kernel's own "
@@ -341,7 +341,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "cost": ("What statistics of the tuned module cost", cost),
     "f2fs": ("Writers at once on f2fs", f2fs),
     "published": ("Five published works", published),
-    "sides": ("Published works with module and library, beside stock", sides),
+    "tuned_vs_stock": ("Published works with module and library, beside stock", tuned_vs_stock),
     "calibration": ("What FUSE can do on this host", calibration),
 }
 

@@ -31,7 +31,7 @@ def leave_out_hooks(dkms: Path) -> None:
 def imported(dkms: Path, folder: Path) -> Path:
     """Make the module's source by a copy of dkms/, and return its folder, in ``folder``.
 
-    Raises RuntimeError with what import.py said.
+    Raises RuntimeError with what import_kernel.py said.
     """
     done = import_module(_MODULE, folder / "module", USERLAND.source(), dkms=dkms)
     if done.returncode:

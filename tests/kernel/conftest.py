@@ -16,7 +16,7 @@ MACHINES = pytest.StashKey[Machines]()
 
 @pytest.fixture(scope="session")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The source of each of our modules as import.py makes it, for all series."""
+    """The source of each of our modules as import_kernel.py makes it, for all series."""
     folder = tmp_path_factory.mktemp("import")
     sources = [suite.source() for suite in SUITES]
     for name in MODULES:

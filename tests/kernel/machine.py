@@ -56,8 +56,8 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin  # without an initramfs nobody has set
 cd /rig/checkout
 exec python3 -B -m tests.kernel.guest {checks} >/dev/ttyS1 2>&1
 """
-#: Runs in the tree of a suite, where /usr/src has what import.py made. The kernel's own module of a
-#: name that ours takes is kept.
+#: Runs in the tree of a suite, where /usr/src has what import_kernel.py made. A module of the
+#: kernel's that ours replaces is kept.
 _BUILD = """
 kernel=$(ls /lib/modules)
 cd "/lib/modules/$kernel"
@@ -108,7 +108,7 @@ def image_of(suite: Suite) -> Image:
 
 
 def build(suite: Suite, modules: Sequence[Path], out: Path) -> str:
-    """Build by dkms, in the suite's tree, what import.py made; return what it said.
+    """Build by dkms, in the suite's tree, what import_kernel.py made; return what it said.
 
     ``out``/lib/modules is then what a machine needs. Raises RuntimeError with dkms's output.
     """
@@ -131,7 +131,7 @@ def package(module: Path) -> str:
 def build_servers(out: Path) -> None:
     """Build what runs in the machines for their userland: mirrorfs, and our C files here.
 
-    ``out`` then has mirrorfs, later.so, nth, twice and hostile.
+    ``out`` then has mirrorfs, async_reply.so, fail_nth, two_mounts and hostile.
     """
     names = ("mirrorfs", "dkms/fusetuned/tuned", "tests/kernel")
     folders = {CHECKOUT / name: f"/checkout/{name}" for name in names}
@@ -140,9 +140,9 @@ def build_servers(out: Path) -> None:
         folders,
         "make -s -C /checkout/mirrorfs BUILD=/tmp/build && cp /tmp/build/mirrorfs /out\n"
         "gcc -Wall -Wextra -Werror -shared -fPIC $(pkg-config --cflags fuse3) "
-        "-o /out/later.so /checkout/tests/kernel/later.c\n"
-        "gcc -O2 -Wall -Wextra -Werror -o /out/nth /checkout/tests/kernel/nth.c\n"
-        "gcc -Wall -Wextra -Werror -o /out/twice /checkout/tests/kernel/twice.c "
+        "-o /out/async_reply.so /checkout/tests/kernel/async_reply.c\n"
+        "gcc -O2 -Wall -Wextra -Werror -o /out/fail_nth /checkout/tests/kernel/fail_nth.c\n"
+        "gcc -Wall -Wextra -Werror -o /out/two_mounts /checkout/tests/kernel/two_mounts.c "
         "$(pkg-config --cflags --libs fuse3)\n"
         "gcc -O2 -Wall -Wextra -Werror -static -pthread -I/checkout/dkms/fusetuned/tuned "
         "-o /out/hostile /checkout/tests/kernel/hostile.c",

@@ -16,7 +16,7 @@ from tests.system import tree
 
 RIG = Path(__file__).with_name("rig.sh")
 DKMS = CHECKOUT / "dkms"
-#: Our modules, as import.py knows them.
+#: Our modules, as import_kernel.py knows them.
 MODULES = ("fusetuned", "f2fs")
 _PACKAGES = (
     *("linux-image-amd64", "linux-headers-amd64", "initramfs-tools", "kmod"),
@@ -71,7 +71,7 @@ class Suite:
         return self.tree() / "usr" / "src" / f"linux-source-{self.series}.tar.xz"
 
     def source(self) -> Path:
-        """Return what import.py needs of the kernel's source, kept beside the tree."""
+        """Return what import_kernel.py needs of the kernel's source, kept beside the tree."""
         every = [rules(module) for module in MODULES]
         paths = {
             path for each in every for path in (f"{each['folder']}/*", *each["headers"].values())
@@ -91,7 +91,7 @@ class Suite:
         return folder
 
     def origin(self) -> str:
-        """Return where `source` comes from, as import.py records it."""
+        """Return where `source` comes from, as import_kernel.py records it."""
         version = self.source_version()
         return f"{version.partition('-')[0]} linux-source-{self.series} {version}"
 
@@ -144,7 +144,7 @@ SUITES = (Suite("bookworm", "6.1"), USERLAND, Suite("sid", "7.2"))
 
 
 def copy_of_dkms(folder: Path) -> Path:
-    """Return a copy of dkms/, made in a new folder beside what import.py reads the version from."""
+    """Return a copy of dkms/ in a new directory, beside the file that the version is read from."""
     version = Path("fusetune", "__init__.py")
     (folder / version).parent.mkdir(parents=True)
     shutil.copy(CHECKOUT / version, folder / version)
@@ -154,9 +154,9 @@ def copy_of_dkms(folder: Path) -> Path:
 def import_module(
     name: str, output: Path, *sources: Path, dkms: Path = DKMS
 ) -> subprocess.CompletedProcess[str]:
-    """Run import.py of a dkms/ for one of our modules and return its end."""
+    """Run import_kernel.py of a dkms/ for one of our modules and return its end."""
     return subprocess.run(
-        [sys.executable, dkms / "import.py", name, output, *sources],
+        [sys.executable, dkms / "import_kernel.py", name, output, *sources],
         capture_output=True,
         text=True,
         timeout=300,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""import.py takes the kernel's source only as the rules expect it, or not at all."""
+"""import_kernel.py takes the kernel's source only as the rules expect it, or not at all."""
 
 import io
 import re
@@ -25,9 +25,9 @@ _EACH = pytest.mark.parametrize("name", MODULES)
 def import_with(
     ours: Path, name: str, output: Path, *sources: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run the import.py of another folder of ours."""
+    """Run the import_kernel.py of another folder of ours."""
     return subprocess.run(
-        [sys.executable, ours / "import.py", name, output, *sources],
+        [sys.executable, ours / "import_kernel.py", name, output, *sources],
         capture_output=True,
         text=True,
         timeout=120,
@@ -47,7 +47,7 @@ def refused(ours: Path, tmp_path: Path, source: Path, name: str = "fusetuned") -
     done = import_with(ours, name, output, source)
     assert done.returncode == 1, done.stdout + done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
-    assert done.stderr.startswith("import.py: ")
+    assert done.stderr.startswith("import_kernel.py: ")
     assert done.stderr.count("\n") == 1
     return done.stderr
 
@@ -68,7 +68,7 @@ def test_hooks_of_statistics_may_be_left_out(ours: Path, tmp_path: Path) -> None
 def test_every_series_is_imported(modules: dict[str, Path], name: str) -> None:
     module = modules[name]
     expected = {"Kbuild", "dkms.conf", "tuned", "rules", "rules.toml"}
-    expected |= {"build.sh", "source.sh", "import.py", "hooks.py"}
+    expected |= {"build.sh", "source.sh", "import_kernel.py", "hooks.py"}
     for suite in SUITES:
         expected |= {suite.series, f"{suite.series}.source"}
         assert (module / f"{suite.series}.source").read_text() == f"{suite.origin()}\n"

@@ -22,8 +22,8 @@ import pytest
 from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
 from fusetune.mounts import Mount, find
 from tests import schemas
-from tests.native.means import requires
 from tests.native.mirror import BINARY, CHECKOUT, MOUNTINFO, PATIENCE, Mirror, unescape
+from tests.native.requirements import requires
 from tests.native.servers import SERVERS, missing, serve
 from tests.tmpfs import tmpfs
 

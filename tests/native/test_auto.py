@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.native.conftest import Fusetune, sysfs_values
-from tests.native.means import requires
 from tests.native.mirror import Mirror
+from tests.native.requirements import requires
 
 pytestmark = requires("fio", "setpriv")
 

@@ -21,8 +21,8 @@ import pytest
 from fusetune.store import scratch_note
 from tests.native.conftest import AS_NOBODY, NOBODY, Fusetune, Started, sysfs_values
 from tests.native.hostile import Fault, HostileServer, as_another, as_kind, as_size
-from tests.native.means import requires
 from tests.native.mirror import Mirror, wait_for
+from tests.native.requirements import requires
 
 pytestmark = requires("fio", "setpriv", "nsenter", "losetup")
 

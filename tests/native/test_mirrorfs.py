@@ -26,8 +26,8 @@ from typing import Any
 
 import pytest
 
-from tests.native.means import requires
 from tests.native.mirror import BINARY, Mirror, mounted_at, open_files, unmount, wait_for
+from tests.native.requirements import requires
 
 pytestmark = requires()
 

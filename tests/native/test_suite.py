@@ -7,8 +7,8 @@ import pytest
 
 from fusetune.published import WORKS
 from tests.native.conftest import Fusetune
-from tests.native.means import requires
 from tests.native.mirror import MOUNTINFO, Mirror
+from tests.native.requirements import requires
 
 pytestmark = requires("fio", "setpriv")
 

@@ -45,7 +45,13 @@ def _made_older(packages: Path, source: Path, series: str, out: Path) -> Path:
         tree, made = out / "tree", out / "made"
         unpack: list[str | Path] = ["dpkg-deb", "-R", deb, tree]
         subprocess.run(unpack, check=True)
-        command: list[str | Path] = [sys.executable, DKMS / "import.py", module, made, source]
+        command: list[str | Path] = [
+            sys.executable,
+            DKMS / "import_kernel.py",
+            module,
+            made,
+            source,
+        ]
         subprocess.run(command, check=True, timeout=300)
         installed = tree / "usr" / "src" / f"{name}-{__version__}"
         shutil.rmtree(installed / series)

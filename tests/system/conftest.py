@@ -44,5 +44,5 @@ def quiet(stopped: Container) -> Iterator[Container]:
 @pytest.fixture
 def server(quiet: Container) -> Iterator[Answering]:
     """A server of many mounts in that container."""
-    with serving(quiet) as answering:
-        yield answering
+    with serving(quiet) as server:
+        yield server

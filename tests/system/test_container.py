@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.means import requires
 from tests.native.mirror import CHECKOUT, wait_for
+from tests.native.requirements import requires
 from tests.system.container import Container
 
 pytestmark = requires("systemd-nspawn", "mmdebstrap")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.native.means import requires
+from tests.native.requirements import requires
 from tests.system.container import Container
 from tests.system.watched import (
     SERVICE,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.native.means import requires
+from tests.native.requirements import requires
 from tests.system.container import PATIENCE, Container
 from tests.system.watched import serving
 

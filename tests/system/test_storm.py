@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
-from tests.native.means import requires
+from tests.native.requirements import requires
 from tests.system.container import Container
 from tests.system.watched import (
     SERVICE,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.means import requires
+from tests.native.requirements import requires
 from tests.system.container import Container
 from tests.system.watched import serving, show, state
 

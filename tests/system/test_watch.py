@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.means import requires
+from tests.native.requirements import requires
 from tests.system.container import PATIENCE, Container
 from tests.system.watched import (
     SERVICE,
@@ -278,7 +278,7 @@ def test_it_ends_when_idle_and_no_mount_is_missed(
 
 
 def test_garbage_in_the_configuration_changes_nothing(quiet: Container, server: Answering) -> None:
-    section = '[[mount]]\nfstype = "fuse.answering"\nmax_background = 30\n'
+    section = '[[mount]]\nfstype = "fuse.init_only"\nmax_background = 30\n'
     configure(quiet, section, "mounts.d/all.toml")
     (first,) = server.mount("/mnt/garbage/1")
     quiet.wait(lambda: has(quiet, first, {"max_background": 30}), "values")

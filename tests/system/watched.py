@@ -15,24 +15,24 @@ from fusetune.host import Host
 from fusetune.mounts import Mount
 from fusetune.saved import save
 from tests.native.mirror import unescape
-from tests.system import answering
+from tests.system import init_only_server
 from tests.system.container import PATIENCE, Container
 
 SERVICE = "fusetune.service"
 #: Of a mount whose server asks for nothing.
 STOCK = {"read_ahead_kb": 128, "max_background": 12, "congestion_threshold": 9, "max_ratio": 1}
-FSTYPE, SOURCE = "fuse.answering", "answering"
+FSTYPE, SOURCE = "fuse.init_only", "init_only"
 ANSWERED: Mapping[str, Any] = {"delay": 0}
-_PROGRAM = "/opt/tests/answering.py"
+_PROGRAM = "/opt/tests/init_only_server.py"
 
 
 class Answering:
-    """A running `tests.system.answering`, to be told what to mount."""
+    """A running `tests.system.init_only_server`, to be told what to mount."""
 
     def __init__(self, container: Container) -> None:
         program = container.path(_PROGRAM)
         program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(Path(answering.__file__).read_text())
+        program.write_text(Path(init_only_server.__file__).read_text())
         self._container = container
         pipe = subprocess.PIPE
         self._process = container.start("python3", _PROGRAM, stdin=pipe, stdout=pipe)
@@ -53,7 +53,7 @@ class Answering:
         owner: int = 0,
         init: Mapping[str, Any] = ANSWERED,
     ) -> list[str]:
-        """Mount each of ``points``, made for it; give their bdis. See `answering.Server.mount`."""
+        """Mount each of ``points``, made for it; give their bdis, as `Server.mount` does."""
         make_folders(self._container, points)
         words = {"fstype": fstype, "source": source, "owner": owner, "init": dict(init)}
         self._order("mount", points=points, **words)

@@ -76,7 +76,7 @@ def installed(tree: Tree, kernel: str = RUNNING) -> None:
 
 
 def in_kernel(tree: Tree, source: str | None = None) -> None:
-    """As the module shows once it is loaded; ``source`` as import.py records it."""
+    """As the module shows once it is loaded; ``source`` as import_kernel.py records it."""
     facts = {"initstate": "live", "version": "0.1.0", "srcversion": "ABC"}
     if source:
         facts["parameters/source"] = source

@@ -6,7 +6,7 @@
 
 MODULE_VERSION(F2FS_TUNED_VERSION);
 
-/* Where the kernel's part of it comes from, as import.py recorded it. */
+/* Where the kernel's part of it comes from, as import_kernel.py recorded it. */
 static char source[] = TUNED_SOURCE;
 module_param_string(source, source, sizeof(source), 0444);
 MODULE_PARM_DESC(source, "Linux version and package that the code was taken from");

@@ -30,7 +30,7 @@ module_exit(tuned_exit);
 
 MODULE_VERSION(FUSETUNED_VERSION);
 
-/* Where the kernel's part of it comes from, as import.py recorded it. */
+/* Where the kernel's part of it comes from, as import_kernel.py recorded it. */
 static char source[] = TUNED_SOURCE;
 module_param_string(source, source, sizeof(source), 0444);
 MODULE_PARM_DESC(source, "Linux version and package that the code was taken from");

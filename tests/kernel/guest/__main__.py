@@ -27,11 +27,11 @@ from tests.kernel.guest import (
     memory,
     options,
     pages,
+    papers,
     programs,
     shared,
     statistics,
     tool,
-    works,
     writes,
 )
 from tests.kernel.guest import module as module_checks
@@ -82,7 +82,7 @@ def checks() -> dict[str, Callable[[], object]]:
 
 def special() -> dict[str, Callable[[], object]]:
     """Return what runs only when it is named, in machines that are started for it."""
-    return _of(memory, cost, shared, works, faults)
+    return _of(memory, cost, shared, papers, faults)
 
 
 def main() -> None:

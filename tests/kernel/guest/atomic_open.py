@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from tests.kernel.guest import raw, scenes
+from tests.kernel.guest import namei_scenarios, raw
 from tests.kernel.guest.rig import (
     CONTROL,
     KERNEL,
@@ -161,12 +161,12 @@ def check_atomic_open_gives_what_stock_gives() -> None:
             other = () if more else ("allow_other",)
             with mounting(*options, *other, "splice=off", **more) as mirror:
                 os.stat(mirror.mountpoint)
-                found.append(scenes.play(mirror.mountpoint, SOURCE))
+                found.append(namei_scenarios.play(mirror.mountpoint, SOURCE))
                 expect_nothing_held(mirror.process.pid)
                 asked = _asked(mirror)
                 assert bool(more) == ("TUNED_OPEN" in asked), asked
         expected, got = found
-        assert len(expected) == 4 * len(scenes.SCENES)
+        assert len(expected) == 4 * len(namei_scenarios.SCENARIOS)
         differ = [
             f"{options} {title}: {got[title]}, not {expected[title]}\n"
             for title in expected
@@ -234,7 +234,7 @@ def check_atomic_open_with_passthrough() -> None:
 
 def _open_without_right(path: Path) -> None:
     """Open, as nobody, a file of root's in a way that only its owner may, without reading it."""
-    os.seteuid(scenes.NOBODY)
+    os.seteuid(namei_scenarios.NOBODY)
     os.open(path, os.O_RDONLY | os.O_NOATIME)
 
 
@@ -300,7 +300,7 @@ def check_atomic_open_keeps_no_notes_of_failed_opens() -> None:
 
 
 def _open_as_nobody(path: Path, flags: int) -> None:
-    os.seteuid(scenes.NOBODY)
+    os.seteuid(namei_scenarios.NOBODY)
     os.open(path, flags, 0o600)
 
 
@@ -349,7 +349,7 @@ def _seen_overlaid(lower: Path) -> list[object]:
 
         def seen(name: str, flags: int = os.O_RDONLY) -> object:
             try:
-                return scenes.look(merged / name, flags)
+                return namei_scenarios.look(merged / name, flags)
             except OSError as error:
                 return errno.errorcode[error.errno or 0]
 

@@ -16,6 +16,7 @@ from itertools import count as counting
 from pathlib import Path
 from typing import Any
 
+from tests.kernel.guest.concurrent_data import WRITERS, written_at_once
 from tests.kernel.guest.rig import (
     KERNEL,
     PAGE,
@@ -28,7 +29,6 @@ from tests.kernel.guest.rig import (
     stock,
     tuned,
 )
-from tests.kernel.guest.written import WRITERS, written_at_once
 from tests.native.mirror import Mirror, wait_for
 
 RECORD = 1000

@@ -39,7 +39,7 @@ def _may_fail() -> None:
 
 def _nth(number: int, what: str, target: Path, options: str = "") -> tuple[int, bool]:
     """Return the errno of a call, and whether its allocation of that number failed."""
-    program = CHECKOUT / "build" / "nth"
+    program = CHECKOUT / "build" / "fail_nth"
     failed, injected = run(program, str(number), what, target, options).stdout.split()
     assert int(failed) in _EXPECTED, f"{what} {number}: {os.strerror(int(failed))}"
     return int(failed), injected == "1"

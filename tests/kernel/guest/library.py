@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.kernel.guest import scenes, statistics
+from tests.kernel.guest import namei_scenarios, statistics
 from tests.kernel.guest.atomic_open import (
     all_open,
     disturb,
@@ -218,7 +218,7 @@ def check_library_atomic_open_is_one_request() -> None:
 
 
 def check_library_atomic_open_gives_what_stock_gives() -> None:
-    """The scenes again, by each server: the same results, and each lookup counted once.
+    """The scenarios again, by each server: the same results, and each lookup counted once.
 
     By the high level, which says what it does and so takes long, on one series.
     """
@@ -229,7 +229,7 @@ def check_library_atomic_open_gives_what_stock_gives() -> None:
             fresh_source()
             words = ("-d",) if name == "passthrough" else ()
             with example(name, options, *words) as mount:
-                found.append(scenes.play(mount.point, SOURCE))
+                found.append(namei_scenarios.play(mount.point, SOURCE))
                 if words:
                     mount.expect_nothing_known()
                 else:
@@ -288,14 +288,16 @@ def check_library_atomic_open_at_once() -> None:
 def check_library_atomic_open_answered_by_other_threads() -> None:
     """What is answered later is right, too: as stock, where it is the lookup."""
     load()
-    later = os.fspath(CHECKOUT / "build" / "later.so")
+    preloaded = os.fspath(CHECKOUT / "build" / "async_reply.so")
     one = {"TUNED_OPEN": 1}
     for what, there, new in (
         ("xe", one | {"OPEN": 1}, one | {"LOOKUP": 1, "CREATE": 1}),
         ("oc", one, one),
     ):
         make_files(3)
-        with example("passthrough_ll", "tuned,atomic_open", LD_PRELOAD=later, LATER=what) as mount:
+        with example(
+            "passthrough_ll", "tuned,atomic_open", LD_PRELOAD=preloaded, ASYNC_REPLY=what
+        ) as mount:
             (mount.point / "file0").read_text()
             mount.asked()
             assert (mount.point / "file1").read_text() == "1\n"
@@ -317,11 +319,11 @@ def check_library_atomic_open_answered_with_the_next() -> None:
     for name in names:
         (SOURCE / name).parent.mkdir()
         (SOURCE / name).write_text(name)
-    later = os.fspath(CHECKOUT / "build" / "later.so")
+    preloaded = os.fspath(CHECKOUT / "build" / "async_reply.so")
     options = "tuned,atomic_open"
     with (
         ThreadPoolExecutor(2) as pool,
-        example("passthrough_ll", options, LD_PRELOAD=later, LATER="n") as mount,
+        example("passthrough_ll", options, LD_PRELOAD=preloaded, ASYNC_REPLY="n") as mount,
     ):
         with suppress(FileNotFoundError):
             (mount.point / "none").read_text()
@@ -351,7 +353,7 @@ def check_library_atomic_open_in_two_sessions() -> None:
         environment("tuned,atomic_open"),
         said.open("wb") as log,
         ThreadPoolExecutor(1) as pool,
-        subprocess.Popen([CHECKOUT / "build" / "twice", *points], stderr=log) as server,
+        subprocess.Popen([CHECKOUT / "build" / "two_mounts", *points], stderr=log) as server,
     ):
         try:
             wait_for(lambda: all(map(mounted_at, points)), "mounts")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.libfuse.inside.served import (
+from tests.libfuse.inside.libfuse_servers import (
     LIBRARY,
     STOCK,
     STRACE,

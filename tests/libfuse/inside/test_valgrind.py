@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.libfuse.inside.served import OUT, Command, command, scratch, serve
+from tests.libfuse.inside.libfuse_servers import OUT, Command, command, scratch, serve
 from tests.libfuse.inside.test_servers import loaded, work
 from tests.native.mirror import CHECKOUT
 

@@ -11,7 +11,7 @@ import pytest
 
 from fusetune.host import Host
 from fusetune.library import carry_out, disable, enable, servers
-from tests.libfuse.inside.served import LIBRARY, TUNED, command, gocryptfs, scratch, serve
+from tests.libfuse.inside.libfuse_servers import LIBRARY, TUNED, command, gocryptfs, scratch, serve
 from tests.native.mirror import CHECKOUT, PATIENCE, mounted_at, unmount, wait_for
 
 _CONNECTIONS = Path("/sys/fs/fuse/connections")

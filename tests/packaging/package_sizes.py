@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What each package weighs, and how long its installation takes beside the smallest's.
 
-``python3 -m tests.packaging.table REPOSITORY`` prints the table of docs/packaging.md, for what
-packaging/repo.sh made of trixie's packages.
+``python3 -m tests.packaging.package_sizes REPOSITORY`` prints the table of docs/packaging.md, for a
+repository that packaging/repo.sh made of trixie's packages.
 """
 
 import sys
@@ -19,7 +19,7 @@ def main(repository: str) -> None:
         (Path(repository).absolute(), "/repo"),
         (Path(__file__).with_name("inside"), "/inside"),
     )
-    script = f"export SUITE={USERLAND.name}\nsh /inside/table.sh"
+    script = f"export SUITE={USERLAND.name}\nsh /inside/package_sizes.sh"
     with tempfile.TemporaryDirectory() as out:
         done = inside(user_tree(USERLAND), Path(out), script, *binds)
     if done.returncode:

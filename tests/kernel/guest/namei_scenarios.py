@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What programs do with names, and what comes of it: to be compared between mounts.
 
-A scene is a function of SCENES; what it returns must not depend on how names are opened. Each runs
-in a folder of its own, made anew.
+A scenario is a function of SCENARIOS. What it returns must not depend on how names are opened. Each
+runs in a directory of its own, made anew.
 """
 
 import errno
@@ -317,7 +317,7 @@ def _mounted_over(stage: Stage) -> object:
         subprocess.run(["umount", point], check=True)
 
 
-SCENES: tuple[Callable[[Stage], object], ...] = (
+SCENARIOS: tuple[Callable[[Stage], object], ...] = (
     _existing,
     _missing,
     _made_after_missing,
@@ -348,17 +348,17 @@ SCENES: tuple[Callable[[Stage], object], ...] = (
 
 
 def play(through: Path, behind: Path) -> dict[str, object]:
-    """Run every scene as root and as nobody, with names cached and not; return what came of it."""
+    """Run every scenario as root and as nobody, with names cached and not; return the results."""
     found: dict[str, object] = {}
-    for scene in SCENES:
+    for scenario in SCENARIOS:
         for user in (0, NOBODY):
             for cached in (False, True):
-                title = f"{scene.__name__[1:]} by {user}{', cached' * cached}"
+                title = f"{scenario.__name__[1:]} by {user}{', cached' * cached}"
                 folder = title.replace(" ", "-")
                 stage = Stage(through / folder, behind / folder, user)
                 held = _hold(stage.at) if cached else []
                 try:
-                    found[title] = scene(stage)
+                    found[title] = scenario(stage)
                 finally:
                     for fd in held:
                         os.close(fd)

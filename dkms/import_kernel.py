@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Make the source of one of our modules from the kernel's own.
 
-    import.py MODULE OUTPUT SOURCE...
+    import_kernel.py MODULE OUTPUT SOURCE...
 
 MODULE is the name of a folder beside this file, or "." for an OUTPUT that this file is in. SOURCE
 is a Linux source tree, or a tar file or Debian package that holds one; one a series. OUTPUT is a
@@ -28,7 +28,7 @@ from hooks import Refused, Rules
 _HERE = Path(__file__).resolve().parent
 _OURS = ("dkms.conf", "Kbuild", "tuned", "rules", "rules.toml")
 #: What all modules have: DKMS imports once more on hosts that have a newer source.
-_SHARED = ("build.sh", "source.sh", "import.py", "hooks.py")
+_SHARED = ("build.sh", "source.sh", "import_kernel.py", "hooks.py")
 #: In a dkms.conf that is not in an OUTPUT.
 _VERSION = "#MODULE_VERSION#"
 #: In a tree that `collect` made: where it comes from, as `origin` returns it.
@@ -196,7 +196,7 @@ def main() -> int:
         output = Path(sys.argv[2]).absolute()
         done = make(_HERE / sys.argv[1], output, [Path(name) for name in sys.argv[3:]])
     except (Refused, OSError, subprocess.CalledProcessError) as error:
-        print(f"import.py: {error}", file=sys.stderr)
+        print(f"import_kernel.py: {error}", file=sys.stderr)
         return 1
     print(f"{sys.argv[2]}: {', '.join(done)}")
     return 0

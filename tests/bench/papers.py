@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusetune.estimate import Interval
 from fusetune.published import NATIVE, WORKS
 from tests.bench.contest import paired
-from tests.kernel.guest.works import Seconds, Sizes
+from tests.kernel.guest.papers import Seconds, Sizes
 from tests.kernel.machine import made_and_run
 from tests.kernel.suites import USERLAND
 
@@ -56,7 +56,7 @@ def gains(name: str, seconds: Seconds, sizes: Sizes) -> list[Gain]:
 
 
 def measured_works() -> dict[str, Sequence[Gain]]:
-    """Return what guest/works.py measures, by work.
+    """Return what guest/papers.py measures, by work.
 
     Raises RuntimeError where the machine did not get so far.
     """

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * Preloaded into a low-level server, it has other threads answer: errors, entries, opens and
- * creations, those whose letters the environment's LATER has. The server is told of success before.
+ * creations, those whose letters the environment's ASYNC_REPLY has. The server is told of success before.
  * With "n", a file's entry is answered while the next one is, by the same thread.
  */
 #define _GNU_SOURCE
@@ -85,7 +85,7 @@ static int give_with_next(const struct answer *answer)
 
 static int reply(struct answer answer)
 {
-	const char *later = getenv("LATER");
+	const char *later = getenv("ASYNC_REPLY");
 	struct answer *copy;
 	pthread_t thread;
 

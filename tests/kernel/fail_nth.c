@@ -3,10 +3,10 @@
  * One system call in which the kernel's Nth allocation fails (fail-nth of
  * Documentation/fault-injection).
  *
- *   nth N mount POINT OPTIONS    mounts fusetuned; the server is this process
- *   nth N init POINT OPTIONS     the same, but the allocations are those of the reply to INIT
- *   nth N unmount POINT
- *   nth N open|create|truncate|stat|list|read|write|append|map PATH
+ *   fail_nth N mount POINT OPTIONS    mounts fusetuned; the server is this process
+ *   fail_nth N init POINT OPTIONS     the same, but the allocations are those of the reply to INIT
+ *   fail_nth N unmount POINT
+ *   fail_nth N open|create|truncate|stat|list|read|write|append|map PATH
  *
  * Prints the call's errno (0: none), and whether an allocation failed.
  */
