@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.kernel import machine
-from tests.kernel.suites import SUITES, Suite, command_inside, import_module, inside
+from tests.kernel.suites import SUITES, Suite, command_inside, import_module, inside, rules
 from tests.system import tree
 
 CONFIGS = Path(__file__).with_name("configs")
@@ -27,6 +27,7 @@ _PACKAGES = (
 #: What a kernel is for: its architecture, as the kernel's Makefile names it, and files of configs/.
 _KINDS = {
     "memory": ("x86_64", ("machine", "kasan", "faults")),
+    "races": ("x86_64", ("machine", "kcsan")),
     "hostile": ("um", ("uml", "kasan")),
 }
 #: Options that not every series, or not every architecture, has.
@@ -40,12 +41,20 @@ make -s -j"$(nproc)" -C /linux O=/out ARCH={arch}
 make -s -C /linux O=/out ARCH={arch} INSTALL_MOD_PATH=/out/installed modules_install
 find /out -path /out/scripts -prune -o -path /out/tools -prune -o -name '*.[oa]' -exec rm {{}} +
 """
+#: KCSAN watches one access of many: those of the VFS and of FUSE, beside all of our module. The
+#: kernel's makefiles know of files for which it must not.
+_WATCHED = """
+export KCSAN_SANITIZE='$(if $(filter fs fs/fuse,$(obj)),y,n)'
+"""
+#: Each function stands in reports under its own name.
+_UNMIXED = "-fno-inline-functions -fno-inline-functions-called-once -fno-inline-small-functions"
 _MODULE = """
 kernel=$(ls /build/installed/lib/modules)
 cp -r /build/installed/lib /out
 rm -f "/out/lib/modules/$kernel/build" "/out/lib/modules/$kernel/source"
 cp -r /module /tmp/module
-make -s -C /linux O=/build ARCH={arch} M=/tmp/module modules
+make -s -C /linux O=/build ARCH={arch} M=/tmp/module KCFLAGS='{flags}' modules
+nm /tmp/module/tuned/*.o >/out/symbols
 make -s -C /linux O=/build ARCH={arch} M=/tmp/module INSTALL_MOD_PATH=/out \\
     INSTALL_MOD_DIR=updates/dkms modules_install
 depmod -b /out "$kernel"
@@ -55,13 +64,34 @@ _UML = (
     *("mem=512M", "root=/dev/root", "rootfstype=hostfs", "rw", "init=/modules/hostile"),
     *("con=null", "con0=null,fd:1", "con1=fd:0,fd:1", "kasan_multi_shot"),
 )
+#: What a kernel of QEMU's is told: to go on after its first complaint, to look at one access of so
+#: many for so many microseconds, and to keep what it says.
+_PARAMETERS = {
+    "memory": "kasan_multi_shot",
+    "races": "kcsan.skip_watch=200 kcsan.udelay_task=200 log_buf_len=16M",
+}
 #: Seconds for a build or a machine; on a host that has more to do it takes some hours.
 _TIMEOUT = 4 * 3600.0
 
 
 @dataclass(frozen=True)
+class Mistake:
+    """A fault to plant: what to put into a file of the module's own in place of what is right."""
+
+    file: str
+    right: str
+    wrong: str
+
+    def plant(self, folder: Path) -> None:
+        """Change the file in a copy of tuned/."""
+        text = (folder / self.file).read_text()
+        assert text.count(self.right) == 1, self
+        (folder / self.file).write_text(text.replace(self.right, self.wrong))
+
+
+@dataclass(frozen=True)
 class Kernel:
-    """A suite's kernel with one of our configurations: ``memory`` or ``hostile``."""
+    """A suite's kernel with one of our configurations: ``memory``, ``races`` or ``hostile``."""
 
     suite: Suite
     kind: str
@@ -78,6 +108,10 @@ class Kernel:
     def config(self) -> str:
         """Return the options that are set, as a file for KCONFIG_ALLCONFIG."""
         return "".join((CONFIGS / name).read_text() for name in _KINDS[self.kind][1])
+
+    def make(self) -> str:
+        """Return the script that builds the kernel, without its architecture."""
+        return (_WATCHED if self.kind == "races" else "") + _MAKE
 
     def source(self) -> Path:
         """Return the unpacked source, kept for the build of modules."""
@@ -98,14 +132,14 @@ class Kernel:
         """
         source = self.source()
         compiler = _version(self.tree(), "gcc")
-        made_of = "\n".join((source.name, compiler, self.arch, self.config(), _MAKE))
+        made_of = "\n".join((source.name, compiler, self.arch, self.config(), self.make()))
         key = hashlib.sha256(made_of.encode()).hexdigest()[:12]
         folder = source.with_name(f"{self.suite.series}-{self.kind}-{key}")
         with tree.locked(folder):
             if not folder.exists():
                 new = _fresh(folder)
                 (new / "wanted").write_text(self.config())
-                for script in (_CONFIGURE, _MAKE):
+                for script in (_CONFIGURE, self.make()):
                     made = script.format(arch=self.arch)
                     done = inside(self.tree(), new, {source: "/linux"}, made, _TIMEOUT)
                     if done.returncode:
@@ -114,18 +148,21 @@ class Kernel:
                 new.rename(folder)
         return folder
 
-    def module(self, out: Path) -> None:
+    def module(self, out: Path, *mistakes: Mistake) -> None:
         """Build fusetuned for this kernel; ``out``/lib/modules has it and the kernel's own.
 
-        Raises RuntimeError with what was said.
+        ``out``/symbols names what is in our own files. Raises RuntimeError with what was said.
         """
         with tempfile.TemporaryDirectory(prefix="fusetune-import-") as scratch:
             module = Path(scratch, "fusetuned")
             imported = import_module("fusetuned", module, self.suite.source())
             if imported.returncode:
                 raise RuntimeError(imported.stderr)
+            for mistake in mistakes:
+                mistake.plant(module / "tuned")
             folders = {self.source(): "/linux", self.build(): "/build", module: "/module"}
-            script = _MODULE.format(arch=self.arch)
+            flags = _UNMIXED if self.kind == "races" else ""
+            script = _MODULE.format(arch=self.arch, flags=flags)
             done = inside(self.tree(), out, folders, script, _TIMEOUT)
             if done.returncode:
                 raise RuntimeError(done.stdout[-8000:])
@@ -152,18 +189,34 @@ def _check_options(folder: Path) -> None:
         raise RuntimeError(f"{folder.name}: not taken: {' '.join(missing)}")
 
 
-def run_checks(suite: Suite, *checks: str) -> machine.Results:
-    """Boot a machine on a ``memory`` kernel with fusetuned, and return what the checks said.
+def run_checks(kernel: Kernel, modules: Path, *checks: str) -> machine.Results:
+    """Boot a machine on a ``memory`` or ``races`` kernel, and return what the checks said.
 
-    Raises RuntimeError where something could not be built.
+    ``modules`` is what `Kernel.module` made.
     """
-    kernel = Kernel(suite, "memory")
     image = machine.Image(kernel.build() / "arch" / "x86" / "boot", "bzImage", memory="2G")
-    with tempfile.TemporaryDirectory(prefix="fusetune-debug-") as folder:
-        kernel.module(Path(folder))
-        return machine.run(
-            image, Path(folder), *checks, parameters="kasan_multi_shot", patience=_TIMEOUT
-        )
+    parameters = _PARAMETERS[kernel.kind]
+    return machine.run(image, modules, *checks, parameters=parameters, patience=_TIMEOUT)
+
+
+def functions(series: str, modules: Path) -> set[str]:
+    """Return the functions that races count of: those of our files, and those that we change.
+
+    ``modules`` is what `Kernel.module` made.
+    """
+    lines = (line.split() for line in (modules / "symbols").read_text().splitlines())
+    names = {line[2].partition(".")[0] for line in lines if line[1:2] in (["t"], ["T"])}
+    for hook in rules("fusetuned")["hook"]:
+        sites = hook["sites"]
+        every = sites if isinstance(sites, list) else sites[series]
+        names |= {site.split()[1] for site in every}
+    return names
+
+
+def is_ours(race: str, functions: set[str]) -> bool:
+    """Whether one of a race's accesses, by KCSAN's title, is in one of these ``functions``."""
+    found = re.findall(r"(\w+)[\w.+/]* \[fusetuned\]", race)
+    return any(name in functions for name in found)
 
 
 def hostile(kernel: Kernel, modules: Path, name: str, seed: int, replies: int) -> str:

@@ -35,7 +35,7 @@ from tests.kernel.guest import (
     writes,
 )
 from tests.kernel.guest import module as module_checks
-from tests.kernel.guest.rig import run, set_pipe_limit
+from tests.kernel.guest.rig import SLOWNESS, run, set_pipe_limit
 from tests.native.mirror import Mirror, unmount
 
 #: What the kernel says when something is wrong with it.
@@ -45,22 +45,31 @@ _SPLAT = re.compile(
 )
 
 
-def _splats(log: int) -> list[str]:
-    """Return the complaints among what the kernel said since last asked."""
-    lines = []
+def _said(log: int) -> list[str]:
+    """Return what the kernel said since last asked, by its lines."""
+    lines: list[str] = []
     while True:
         try:
-            lines.append(os.read(log, 8192).decode(errors="replace").partition(";")[2])
+            said = os.read(log, 8192).decode(errors="replace").partition(";")[2]
+            lines.append(said.splitlines()[0])
         except BlockingIOError:
-            return [line.splitlines()[0] for line in lines if _SPLAT.search(line)]
+            return lines
         except BrokenPipeError:
             continue  # overwritten before it was read
 
 
-def _report(check: str, seconds: float, failure: str, value: object = None) -> None:
+def _races(lines: list[str]) -> dict[str, str]:
+    """Return the races that KCSAN saw: the first report of each pair of functions."""
+    found: dict[str, str] = {}
+    text = "\n".join(lines)
+    for race, report in re.findall(r"^BUG: KCSAN: (.*)\n((?:(?!={60}).*\n)*)", text, re.MULTILINE):
+        found.setdefault(race, report)
+    return found
+
+
+def _report(check: str, seconds: float, failure: str, **more: object) -> None:
     entry: dict[str, Any] = {"check": check, "seconds": round(seconds, 1), "failure": failure}
-    entry["value"] = value
-    print(json.dumps(entry), flush=True)
+    print(json.dumps({**entry, "value": None, **more}), flush=True)
 
 
 def _of(*modules: ModuleType) -> dict[str, Callable[[], object]]:
@@ -89,9 +98,9 @@ def main() -> None:
     """Run the checks and report on each."""
     if not Path("/rig/start").exists():
         sys.exit("guest: for a virtual machine of tests/kernel only")
-    Mirror.lifetime = 900  # here all is slow, and goes with the machine
+    Mirror.lifetime = 900 * SLOWNESS  # here all is slow, and goes with the machine
     log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-    _splats(log)
+    _said(log)
     # The server's own folder must not be under what is read-only here.
     os.environ["TMPDIR"] = "/tmp"  # noqa: S108
     run("modprobe", "fuse")
@@ -107,8 +116,11 @@ def main() -> None:
             failure = traceback.format_exc()
             for point in ("/mnt/tuned", "/mnt/stock"):
                 unmount(Path(point))
-        failure += "".join(f"kernel: {line}\n" for line in _splats(log))
-        _report(name, time.monotonic() - started, failure, value)
+        said = _said(log)
+        complaints = (line for line in said if _SPLAT.search(line) and "KCSAN" not in line)
+        failure += "".join(f"kernel: {line}\n" for line in complaints)
+        seconds = time.monotonic() - started
+        _report(name, seconds, failure, value=value, races=_races(said))
     _report("end", 0, "")
 
 

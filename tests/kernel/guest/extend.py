@@ -28,6 +28,7 @@ from tests.kernel.guest.rig import (
     reached,
     stock,
     tuned,
+    write_delay,
 )
 from tests.native.mirror import Mirror, wait_for
 
@@ -109,7 +110,7 @@ def check_parallel_extend() -> None:
         with mounting("direct_io", "write_delay=20ms") as mirror:
             assert [_most_at_once(mirror, 4, append) for append in (False, True)] == [1, 1]
         fresh_source()
-    with tuned("direct_io", "write_delay=500ms", mount="parallel_extend") as mirror:
+    with tuned("direct_io", write_delay(500), mount="parallel_extend") as mirror:
         said = Path("/proc/self/mountinfo").read_text()
         assert ",parallel_direct_writes,parallel_extend" in said
         for append in (False, True):
@@ -130,7 +131,7 @@ def _many_writers(*options: str, mounts: Sequence[tuple[Callable[..., Any], rang
     for mounting, at_once in mounts:
         fresh_source()
         # So long that those who need not wait for each other meet.
-        delay = "write_delay=20ms" if at_once.start > 1 else "write_delay=2ms"
+        delay = write_delay(20 if at_once.start > 1 else 2)
         with mounting("direct_io", "max_write=4K", delay, *options) as mirror:
             written_at_once(mirror).verify(mirror, at_once)
 
@@ -150,7 +151,7 @@ def check_extending_writers_with_writeback() -> None:
     load()
     for mount, least in (("", 1), ("parallel_extend", WRITERS - 2)):
         fresh_source()
-        options = ("writeback", "parallel_direct_writes", "write_delay=20ms", "max_write=4K")
+        options = ("writeback", "parallel_direct_writes", write_delay(20), "max_write=4K")
         with tuned(*options, mount=mount) as mirror:
             written = written_at_once(mirror, os.O_DIRECT)
             written.verify(mirror, range(least, WRITERS + 1))
@@ -160,7 +161,7 @@ def check_failed_append() -> None:
     """A failed append leaves a hole to those behind it, and nothing where it was the last."""
     load()
     fresh_source()
-    mounting = partial(tuned, "direct_io", "write_delay=2s", "fail_every=3")
+    mounting = partial(tuned, "direct_io", write_delay(2000), "fail_every=3")
     with mounting(mount="parallel_extend") as mirror:
         path = mirror.mountpoint / "file"
         path.touch()
@@ -181,7 +182,7 @@ def check_short_append() -> None:
     load()
     fresh_source()
     with tuned(
-        *("direct_io", "write_delay=2s", "short_every=2"), mount="parallel_extend"
+        *("direct_io", write_delay(2000), "short_every=2"), mount="parallel_extend"
     ) as mirror:
         path = mirror.mountpoint / "file"
         path.touch()
@@ -201,7 +202,7 @@ def check_append_behind_write() -> None:
     """An append goes behind a write past the end of the file that is still in flight."""
     load()
     fresh_source()
-    with tuned("direct_io", "write_delay=2s", mount="parallel_extend") as mirror:
+    with tuned("direct_io", write_delay(2000), mount="parallel_extend") as mirror:
         path = mirror.mountpoint / "file"
         path.write_bytes(b"a" * 10)
         done = _staged(mirror, partial(_pwrite, path, b"b", 500), partial(_append, path, b"c"))
@@ -335,7 +336,7 @@ def check_failed_asynchronous_write() -> None:
             assert count(mirror, "SETATTR") == 1
     fresh_source()
     # Slow in all: what would be cut off too early would be what is appended meanwhile.
-    with tuned(*options, "delay=200ms", "write_delay=2s", mount="parallel_extend") as mirror:
+    with tuned(*options, "delay=200ms", write_delay(2000), mount="parallel_extend") as mirror:
         path = mirror.mountpoint / "file"
         path.touch()
         mirror.reset_counters()
@@ -359,7 +360,7 @@ def check_asynchronous_writes_extend() -> None:
     load()
     fresh_source()
     with tuned(
-        *("direct_io", "write_delay=2s", "max_write=4K", "max_background=64"),
+        *("direct_io", write_delay(2000), "max_write=4K", "max_background=64"),
         mount="parallel_extend",
     ) as mirror:
         path = mirror.mountpoint / "file"
@@ -382,7 +383,7 @@ def check_direct_writes_wait_for_writeback() -> None:
     """Several may come while the page that they are in is being written back."""
     load()
     fresh_source()
-    options = ("parallel_direct_writes", "write_delay=1s")
+    options = ("parallel_direct_writes", write_delay(1000))
     with tuned(*options, mount="parallel_extend") as mirror:
         path = mirror.mountpoint / "file"
         path.write_bytes(bytes(PAGE))

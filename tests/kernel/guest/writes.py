@@ -16,6 +16,7 @@ from tests.kernel.guest.rig import (
     reached,
     stock,
     tuned,
+    write_delay,
 )
 from tests.native.mirror import Mirror
 
@@ -46,7 +47,7 @@ def check_parallel_direct_writes() -> None:
     """As many overwrites of one file at once as writers, whatever the server says."""
     load()
     fresh_source()
-    options = ("direct_io", "write_delay=400ms")
+    options = ("direct_io", write_delay(400))
     for mounting in (stock, tuned):
         with mounting(*options) as mirror:
             assert _writes_at_once(mirror, 8) == 1
