@@ -96,7 +96,7 @@ test-kernel: test-deps
 	$(PYTHON) -m pytest tests/kernel
 
 # The same checks on kernels that are built to find faults, and allocations that fail in turn; takes
-# hours, the first time. docs/testing.md has what was found.
+# hours. docs/testing.md has what was found.
 test-debug-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
 	$(PYTHON) -m pytest tests/kernel/debug_checks.py
@@ -108,8 +108,9 @@ FUZZ_SEEDS = 1 2 3 4 5 6 7 8 9 10
 FUZZ_REPLIES = 100000
 fuzz-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
-	$(PYTHON) -m tests.kernel.debug $(FUZZ_SERIES) fusetuned $(FUZZ_SEEDS) $(FUZZ_REPLIES)
-	$(PYTHON) -m tests.kernel.debug $(FUZZ_SERIES) fuse $(FUZZ_SEEDS) $(FUZZ_REPLIES)
+	@failed=0; for type in fusetuned fuse; do \
+		$(PYTHON) -m tests.kernel.debug $(FUZZ_SERIES) $$type $(FUZZ_SEEDS) $(FUZZ_REPLIES) || \
+			failed=1; done; exit $$failed
 
 # The tuned libfuse3: made from the sources of three Debian suites, built there, run by their servers.
 test-libfuse: test-deps
