@@ -159,6 +159,16 @@ export LAUNCHER
 
 put = install -D -m 644 -t $(DESTDIR)$(1)
 
+# A page of the manual is found by the name of each command that it is about.
+define aliases
+	for page in man/fusetune-*.8; do \
+		for name in $$(sed -n 's/^\.Nm \(fusetune-[a-z]*\).*/\1/p' $$page); do \
+			[ $$name = $$(basename $$page .8) ] || echo ".so man8/$$(basename $$page)" | \
+				install -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/man/man8/$$name.8; \
+		done; \
+	done
+endef
+
 install:
 	cd fusetune && find . -name '*.py' -printf '%P\0' -o -name '*.fio' -printf '%P\0' | \
 		xargs -0 -I{} install -D -m 644 {} $(DESTDIR)$(MODULES)/fusetune/{}
@@ -170,7 +180,10 @@ install:
 		>$(DESTDIR)$(PREFIX)/sbin/mount.fusetune
 	chmod 755 $(DESTDIR)$(PREFIX)/sbin/mount.fusetune
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
+	$(call put,$(PREFIX)/share/man/man4) man/*.4
+	$(call put,$(PREFIX)/share/man/man5) man/*.5
 	$(call put,$(PREFIX)/share/man/man8) man/*.8
+	$(aliases)
 	$(call put,$(PREFIX)/lib/systemd/system) systemd/*.service systemd/*.timer systemd/*.mount
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system/sysinit.target.wants
 	ln -sf ../sys-fs-fusetuned-connections.mount \
