@@ -9,10 +9,10 @@ import os
 import re
 import sys
 
+from fusetune.desired.host_limits import prepare
 from fusetune.errors import ExitCode, FusetuneError, UsageError
 from fusetune.host import Host
-from fusetune.library import environment, is_ours, run
-from fusetune.needs import prepare
+from fusetune.libfuse.installed import environment, is_ours, run
 
 _USAGE = "mount.fusetune SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS] -t fusetune.SERVER"
 

@@ -7,6 +7,7 @@ asm-generic/unistd.h). Each function raises OSError as the kernel answers.
 
 import ctypes
 import os
+import struct
 
 #: uapi linux/openat2.h
 RESOLVE_NO_XDEV, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x01, 0x04, 0x08
@@ -24,6 +25,9 @@ _OPENAT2, _MOUNT_SETATTR = 437, 442
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH, _FSOPEN_CLOEXEC, _FSMOUNT_CLOEXEC = 1, 4, 1, 1
 _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 1, 6
 _MNT_DETACH = 2  # sys/mount.h
+_AT_STATX_DONT_SYNC = 0x4000  # uapi linux/fcntl.h
+_STATX_TYPE = 1
+_STATX_BYTES, _DEVICE_NUMBER = 256, 128  # struct statx, uapi linux/stat.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
 
@@ -128,3 +132,17 @@ def take_as_root(directory: int) -> None:
     _checked(_LIBC.pivot_root(b".", b"."))
     _checked(_LIBC.umount2(b".", _MNT_DETACH))
     os.chdir("/")
+
+
+def device_number(path: str) -> str:
+    """Return the number of the device that ``path`` is, as "10:229"; "0:0" for other files.
+
+    What a FUSE or network file system has cached is enough (fs/fuse/dir.c,
+    fuse_update_get_attr()), so a hung server does not make this wait. Raises OSError.
+    """
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _LIBC.statx(AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_TYPE, buffer):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+    major, minor = struct.unpack_from("=II", buffer.raw, _DEVICE_NUMBER)
+    return f"{major}:{minor}"

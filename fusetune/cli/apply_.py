@@ -12,12 +12,14 @@ from fusetune.cli.common import (
     refuse_host,
     warn,
 )
-from fusetune.config import load
+from fusetune.desired.config import load
+from fusetune.desired.reconcile import Keeper, Kept, keep_all
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.kept import Keeper, Kept, keep_all
-from fusetune.mounts import BDI_NAME, Mount, discover, find, printable
-from fusetune.report.objects import changes_object
+from fusetune.mounts.discover import discover, find
+from fusetune.mounts.mount import BDI_NAME, Mount
+from fusetune.report.documents import changes_object
+from fusetune.text import printable
 
 
 @click.command("apply", help=COMMANDS["apply"])

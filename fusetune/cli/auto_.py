@@ -3,8 +3,9 @@
 
 import click
 
-from fusetune.auto import auto, preview
-from fusetune.bench import Budget
+from fusetune.bench.runner import Budget
+from fusetune.bench.workloads import chosen
+from fusetune.changes.policy import parse_owners
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     ProgressLine,
@@ -16,14 +17,13 @@ from fusetune.cli.common import (
     present,
     refuse_host,
 )
-from fusetune.config import load
+from fusetune.desired.config import load
+from fusetune.desired.reconcile import Keeper
 from fusetune.errors import ExitCode
 from fusetune.host import Host
-from fusetune.kept import Keeper
-from fusetune.mounts import find
-from fusetune.policy import parse_owners
-from fusetune.report.objects import auto_object, preview_object
-from fusetune.workloads import chosen
+from fusetune.mounts.discover import find
+from fusetune.report.documents import auto_object, preview_object
+from fusetune.tuner.auto import auto, preview
 
 
 @click.command("auto", help=COMMANDS["auto"])

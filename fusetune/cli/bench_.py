@@ -3,7 +3,8 @@
 
 import click
 
-from fusetune.bench import Budget
+from fusetune.bench.runner import Budget
+from fusetune.bench.workloads import chosen
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     ProgressLine,
@@ -15,9 +16,9 @@ from fusetune.cli.common import (
 )
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.mounts import Mount, find
-from fusetune.report.objects import bench_object, suite_object
-from fusetune.workloads import chosen
+from fusetune.mounts.discover import find
+from fusetune.mounts.mount import Mount
+from fusetune.report.documents import bench_object, suite_object
 
 
 @click.command("bench", help=COMMANDS["bench"])
@@ -71,11 +72,11 @@ def command(
         return
     with ProgressLine(budget) as progress:
         if calibrate or not mount:
-            from fusetune.calibrate import calibrate as measure_all
+            from fusetune.bench.calibrate import calibrate as measure_all
 
             series = measure_all(host, mount, workloads, limits, size=size, progress=progress)
         else:
-            from fusetune.measure import measure
+            from fusetune.bench.measure import measure
 
             series = measure(
                 host, {mount.path: mount}, workloads, limits, size=size, progress=progress
@@ -92,9 +93,9 @@ def _suite(
     size: int | None,
     as_json: bool,
 ) -> None:
-    from fusetune.suite import chosen_works, run
+    from fusetune.bench.papers.run import chosen_papers, run
 
-    works = chosen_works(only)
+    works = chosen_papers(only)
     limits = Budget(each.seconds * len(works), each.bytes_written * len(works))
     with ProgressLine(limits.seconds) as progress:
         results = run(host, mount, works, limits, size=size, progress=progress)

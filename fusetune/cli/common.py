@@ -12,7 +12,8 @@ import click
 
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.mounts import Mount, find
+from fusetune.mounts.discover import find
+from fusetune.mounts.mount import Mount
 
 HOST_TARGET = "host"
 

@@ -7,10 +7,10 @@ import click
 
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host, present
-from fusetune.doctor import diagnose
 from fusetune.errors import ExitCode
 from fusetune.host import Host
-from fusetune.report.objects import doctor_object
+from fusetune.report.doctor import diagnose
+from fusetune.report.documents import doctor_object
 
 
 @click.command("doctor", help=COMMANDS["doctor"])

@@ -12,9 +12,9 @@ from fusetune.cli.common import (
     present,
     refuse_host,
 )
+from fusetune.desired.persist import forget_kept
 from fusetune.host import Host
-from fusetune.remember import forget_kept
-from fusetune.report.objects import kept_object
+from fusetune.report.documents import kept_object
 
 
 @click.command("forget", help=COMMANDS["forget"])

@@ -7,8 +7,10 @@ from fusetune.cli import COMMANDS
 from fusetune.cli.common import dry_run_option, json_option, pass_host, present
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.library import FileChange, ages, carry_out, disable, enable, folders, servers
-from fusetune.report.objects import lib_change_object, lib_status_object
+from fusetune.libfuse.installed import ages, directories
+from fusetune.libfuse.switch import FileChange, carry_out, disable, enable
+from fusetune.libfuse.users import libfuse_users
+from fusetune.report.documents import lib_change_object, lib_status_object
 
 _unit = click.argument("unit", required=False)
 _system = click.option("--system", is_flag=True, help="For every program of the host.")
@@ -36,7 +38,7 @@ def _change(host: Host, change: FileChange, dry_run: bool, as_json: bool) -> Non
 @pass_host
 def status(host: Host, as_json: bool) -> None:
     """Tell which libfuse each running server uses."""
-    present(lib_status_object(folders(host), servers(host), ages(host)), as_json)
+    present(lib_status_object(directories(host), libfuse_users(host), ages(host)), as_json)
 
 
 @command.command("enable")

@@ -3,12 +3,12 @@
 
 import click
 
+from fusetune.changes.state import is_tuned, values_now
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host, present
 from fusetune.host import Host
-from fusetune.mounts import discover
-from fusetune.report.objects import list_object
-from fusetune.status import is_tuned, values_now
+from fusetune.mounts.discover import discover
+from fusetune.report.documents import list_object
 
 
 @click.command("list", help=COMMANDS["list"])

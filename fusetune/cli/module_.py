@@ -3,12 +3,13 @@
 
 import click
 
-from fusetune import module
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import dry_run_option, json_option, pass_host, present
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.report.objects import module_object
+from fusetune.kmod import actions, state
+from fusetune.kmod.kinds import KINDS, named
+from fusetune.report.documents import module_object
 
 _ACTIONS = ("status", "build", "load", "unload")
 
@@ -25,14 +26,14 @@ def command(
 ) -> None:
     if kernel and action != "build":
         raise UsageError("--kernel is for build; load and unload are about the running kernel")
-    kinds = module.named(name) if name or action == "status" else module.KINDS[:1]
+    chosen = named(name) if name or action == "status" else KINDS[:1]
     match action:
         case "build":
-            report = module.build(host, kinds, kernel, dry_run=dry_run)
+            report = actions.build(host, chosen, kernel, dry_run=dry_run)
         case "load":
-            report = module.load(host, kinds, dry_run=dry_run)
+            report = actions.load(host, chosen, dry_run=dry_run)
         case "unload":
-            report = module.unload(host, kinds, dry_run=dry_run)
+            report = actions.unload(host, chosen, dry_run=dry_run)
         case _:
-            report = module.status(host, kinds)
+            report = state.status(host, chosen)
     present(module_object(report, dry_run and action != "status"), as_json)

@@ -12,8 +12,8 @@ from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host, refuse_host
 from fusetune.files import write_whole
 from fusetune.host import Host
-from fusetune.report.objects import report_object
-from fusetune.survey import survey
+from fusetune.report.documents import report_object
+from fusetune.report.inventory import take_inventory
 
 
 @click.command("report", help=COMMANDS["report"])
@@ -35,7 +35,7 @@ from fusetune.survey import survey
 @pass_host
 def command(host: Host, name: str | None, form: str, output: Path | None, as_json: bool) -> None:
     refuse_host(name or "")
-    document = report_object(survey(host, name))
+    document = report_object(take_inventory(host, name))
     if as_json or form == "json":
         text = json.dumps(document, indent=2) + "\n"
     elif form == "prometheus":

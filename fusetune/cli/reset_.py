@@ -3,15 +3,15 @@
 
 import click
 
-from fusetune.apply import reset, reset_all
+from fusetune.bench.scratch import remove_left_behind
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import dry_run_option, json_option, pass_host, present, target
+from fusetune.desired.host_limits import release
+from fusetune.desired.reset import reset, reset_all
+from fusetune.desired.sysctl import forget_persisted
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.needs import release
-from fusetune.persist import forget_persisted
-from fusetune.report.objects import changes_object
-from fusetune.scratch import remove_left_behind
+from fusetune.report.documents import changes_object
 
 
 @click.command("reset", help=COMMANDS["reset"])

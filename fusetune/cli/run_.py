@@ -7,9 +7,10 @@ import click
 
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import pass_host, warn
+from fusetune.desired.host_limits import prepare
 from fusetune.host import Host
-from fusetune.library import OPTIONS_VARIABLE, environment, run
-from fusetune.needs import prepare
+from fusetune.libfuse.installed import environment, run
+from fusetune.libfuse.options import OPTIONS_VARIABLE
 
 
 # What follows the program's name is the program's.

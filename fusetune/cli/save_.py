@@ -13,12 +13,12 @@ from fusetune.cli.common import (
     refuse_host,
     warn,
 )
-from fusetune.config import load
+from fusetune.desired.config import load
+from fusetune.desired.persist import save_now
+from fusetune.desired.reconcile import Keeper
 from fusetune.host import Host
-from fusetune.kept import Keeper
-from fusetune.mounts import find
-from fusetune.remember import save_now
-from fusetune.report.objects import kept_object
+from fusetune.mounts.discover import find
+from fusetune.report.documents import kept_object
 
 
 @click.command("save", help=COMMANDS["save"])

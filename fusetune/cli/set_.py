@@ -3,7 +3,8 @@
 
 import click
 
-from fusetune.apply import Change, set_knobs
+from fusetune.changes.apply import Change, set_knobs
+from fusetune.changes.policy import parse_owners
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     allow_owner_option,
@@ -17,9 +18,8 @@ from fusetune.cli.common import (
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.knobs import Knob, Scope, parse_assignments
-from fusetune.mounts import Mount
-from fusetune.policy import parse_owners
-from fusetune.report.objects import changes_object
+from fusetune.mounts.mount import Mount
+from fusetune.report.documents import changes_object
 
 
 @click.command("set", help=COMMANDS["set"])
@@ -71,7 +71,7 @@ def command(
     values = parse_assignments(words, Scope.MOUNT if mount else Scope.HOST)
     lines = []
     if persist:
-        from fusetune.persist import persist as write
+        from fusetune.desired.sysctl import persist as write
 
         lines = write(host, values, dry_run=dry_run)
     changes = _set(host, mount, values, owners, force, dry_run)
@@ -88,7 +88,7 @@ def _set(
 ) -> list[Change]:
     allowed, room = parse_owners(owners), None
     if mount:
-        from fusetune.kept import bounds_of_set
+        from fusetune.desired.reconcile import bounds_of_set
 
         configured, room = bounds_of_set(host, mount, values, force=force)
         allowed |= configured
@@ -96,8 +96,8 @@ def _set(
 
 
 def _raise(host: Host, options: str, unit: str | None, dry_run: bool) -> list[Change]:
-    from fusetune.config import load
-    from fusetune.needs import of_command, of_options, raise_limits, unit_command
+    from fusetune.desired.config import load
+    from fusetune.desired.host_limits import of_command, of_options, raise_limits, unit_command
 
     config = load(host)
     needs = of_options(options)

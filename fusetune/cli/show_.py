@@ -5,17 +5,18 @@ from collections.abc import Mapping
 
 import click
 
+from fusetune.changes.journal import Journal
+from fusetune.changes.state import knob_states
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host, present, target, warn
-from fusetune.config import load
+from fusetune.desired.config import load
+from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Expected
+from fusetune.desired.results import saved_for
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.kept import Expected, Keeper
-from fusetune.mounts import settled
-from fusetune.report.objects import show_object
-from fusetune.saved import saved_for
-from fusetune.status import knob_states
-from fusetune.store import Journal
+from fusetune.mounts.control import negotiated
+from fusetune.report.documents import show_object
 
 
 @click.command("show", help=COMMANDS["show"])
@@ -37,6 +38,6 @@ def command(host: Host, name: str, long: bool, as_json: bool) -> None:
             expected = Keeper(host, load(host)).expected(mount)
     except FusetuneError as error:
         warn(str(error))
-    init = settled(host, mount) if mount else None
+    init = negotiated(host, mount) if mount else None
     document = show_object(mount, knob_states(host, mount, journal), saved, expected, init)
     present(document, as_json, long=long)

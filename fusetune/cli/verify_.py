@@ -5,14 +5,14 @@ import click
 
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host, present, refuse_host, warn
-from fusetune.config import load
-from fusetune.doctor import ages
+from fusetune.desired.config import load
+from fusetune.desired.drift import verify
+from fusetune.desired.reconcile import Keeper
 from fusetune.errors import ExitCode
 from fusetune.host import Host
-from fusetune.kept import Keeper
-from fusetune.mounts import discover, find
-from fusetune.report.objects import verify_object
-from fusetune.verify import verify
+from fusetune.mounts.discover import discover, find
+from fusetune.report.doctor import ages
+from fusetune.report.documents import verify_object
 
 
 @click.command("verify", help=COMMANDS["verify"])

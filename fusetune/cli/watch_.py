@@ -5,8 +5,8 @@ import click
 
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import Duration, pass_host, warn
+from fusetune.desired.watch import Watch
 from fusetune.host import Host
-from fusetune.watch import Watch
 
 
 @click.command("watch", help=COMMANDS["watch"])

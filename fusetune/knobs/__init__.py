@@ -5,15 +5,19 @@ A new knob is one more entry in ``live``, ``system`` or ``remount``.
 """
 
 import difflib
+from collections.abc import Sequence
 
 from fusetune.errors import UsageError
+from fusetune.host import Host
 from fusetune.knobs.base import Absent, Access, Knob, Scope, parse_number
 from fusetune.knobs.live import LIVE
 from fusetune.knobs.remount import REMOUNT, RemountKnob
 from fusetune.knobs.system import SYSTEM
+from fusetune.mounts.mount import Mount
 
 __all__ = [
     "LIVE",
+    "LIVE_BY_NAME",
     "REMOUNT",
     "SYSTEM",
     "Absent",
@@ -21,10 +25,15 @@ __all__ = [
     "Knob",
     "RemountKnob",
     "Scope",
+    "knobs_of",
     "named",
+    "out_of_range",
     "parse_assignments",
     "parse_number",
 ]
+
+#: Knobs of one mount, by name.
+LIVE_BY_NAME = {knob.name: knob for knob in LIVE}
 
 
 def named(name: str) -> Knob | RemountKnob:
@@ -59,3 +68,18 @@ def parse_assignments(words: tuple[str, ...], scope: Scope) -> dict[Knob, int]:
             raise UsageError(f"{name} is given twice; give it once")
         values[knob] = knob.parse(text)
     return values
+
+
+def knobs_of(host: Host, mount: Mount | None) -> Sequence[Knob]:
+    """Return the knobs of a mount, each with its range and default there, or of the host."""
+    if mount is None:
+        return SYSTEM
+    return [knob.on(host, mount) for knob in LIVE if mount.is_tuned_type or knob.init_line is None]
+
+
+def out_of_range(host: Host, mount: Mount | None, knob: Knob, value: int) -> str | None:
+    """Return why a mount's own range does not hold ``value``, None if it does."""
+    most = knob.on(host, mount).high
+    if most is None or value <= most:
+        return None
+    return f"{knob.name}={value}: INIT negotiated {most}; more needs a remount"

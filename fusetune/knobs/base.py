@@ -9,7 +9,8 @@ from enum import StrEnum
 
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.host import Host
-from fusetune.mounts import Mount, settled, still_mounted
+from fusetune.mounts.control import negotiated, still_mounted
+from fusetune.mounts.mount import Mount
 
 _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # ENODEV: a sysfs file that was open when its device went away.
@@ -67,7 +68,7 @@ class Knob:
     spells values that it does not print as numbers. ``source``: where the facts come from.
     ``takes``: what the kernel takes, where that is not all from ``low`` to ``high``. ``init_line``:
     for what only mounts of the module fusetuned have, the name in their ``init`` of what INIT
-    settled on: the value without us, and the highest. Knobs of one name are equal.
+    negotiated: the value without us, and the highest. Knobs of one name are equal.
 
     For knobs that ``auto`` searches, ``candidates``: values to try besides stock, the safest
     first; ``ordered``: False if they are categories; ``interacts``: knobs whose best value may
@@ -106,7 +107,7 @@ class Knob:
         """Return this knob as it is on ``mount``, where its range and default are the mount's."""
         if mount is None or self.init_line is None:
             return self
-        word = settled(host, mount).get(self.init_line, "")
+        word = negotiated(host, mount).get(self.init_line, "")
         if not word.isdigit():
             return self
         most = int(word)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusetune.host import Host
-from fusetune.mounts import Mount
+from fusetune.mounts.mount import Mount
 
 
 @dataclass(frozen=True)

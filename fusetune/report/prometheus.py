@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge, Info, generate_latest
 
 from fusetune import __version__
-from fusetune.mounts import printable
+from fusetune.text import printable
 
 Object = Mapping[str, Any]
 _MOUNT = ("mount", "fstype", "bdi")

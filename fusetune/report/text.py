@@ -7,7 +7,7 @@ from typing import Any
 import click
 from rich.cells import cell_len
 
-from fusetune.mounts import printable, shell_word
+from fusetune.text import printable, shell_word
 
 Object = Mapping[str, Any]
 _SCALES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fusetune.calibrate import NATIVE
-from fusetune.estimate import Interval
-from fusetune.published import WORKS
+from fusetune.bench.calibrate import NATIVE
+from fusetune.bench.intervals import Interval
+from fusetune.bench.papers.catalogue import PAPERS
 from tests.bench.contest import SERVERS, contest, paired
 from tests.bench.cost import instructions
 from tests.bench.papers import STOCK, measured_works
@@ -325,7 +325,7 @@ def tuned_vs_stock() -> str:
             for gain in found
         ]
         parts += [
-            f"### {WORKS[name].title}",
+            f"### {PAPERS[name].title}",
             f"Ratios are to {STOCK[name]}. {why}",
             table(("mount", "published", "stock", "tuned", what), rows),
         ]

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from fusetune.search import Search
+from fusetune.tuner.search import Search
 from tests.bench.landscapes import DRIFTS, FAMILIES, NOISES, Host, Landscape, landscape
 
 BUDGETS = (120, 60, 240)  # evaluations; the first is the one that is judged

@@ -16,17 +16,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusetune.apply import enforce
-from fusetune.auto import auto, with_followers
-from fusetune.bench import Bench, Budget
-from fusetune.child import Interruption
-from fusetune.config import Config
-from fusetune.estimate import Interval, t_quantile
+from fusetune.bench.intervals import Interval, t_quantile
+from fusetune.bench.runner import Bench, Budget
+from fusetune.bench.worker import Interruption
+from fusetune.bench.workloads import WORKLOADS
+from fusetune.changes.apply import enforce
+from fusetune.desired.reconcile import Keeper
+from fusetune.desired.sections import Config
 from fusetune.host import Host
-from fusetune.kept import Keeper
 from fusetune.knobs import LIVE
-from fusetune.mounts import Mount, find
-from fusetune.workloads import WORKLOADS
+from fusetune.mounts.discover import find
+from fusetune.mounts.mount import Mount
+from fusetune.tuner.auto import auto
+from fusetune.tuner.space import with_followers
 from tests.native.mirror import Mirror
 from tests.tmpfs import tmpfs
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
-from fusetune.search import Dimension, Setting
+from fusetune.tuner.search import Dimension, Setting
 
 READ_AHEAD = Dimension(
     "read_ahead_kb", (0, *(32 << i for i in range(11))), 128, interacts=("max_background",)

@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusetune.estimate import Interval
-from fusetune.published import NATIVE, WORKS
+from fusetune.bench.intervals import Interval
+from fusetune.bench.papers.catalogue import NATIVE, PAPERS
 from tests.bench.contest import paired
 from tests.kernel.guest.papers import Seconds, Sizes
 from tests.kernel.machine import made_and_run
@@ -35,7 +35,7 @@ class Gain:
 def gains(name: str, seconds: Seconds, sizes: Sizes) -> list[Gain]:
     """Return what a machine measured of the work of this name beside what was published."""
     logs = {key: [-math.log(one) for one in row] for key, row in seconds.items()}
-    work = WORKS[name]
+    work = PAPERS[name]
     found = []
     for workload in (each.name for each in work.workloads):
         base = f"stock|{STOCK[name]}|{workload}"

@@ -4,7 +4,7 @@
 import statistics
 from dataclasses import dataclass
 
-from fusetune.estimate import Interval
+from fusetune.bench.intervals import Interval
 from tests.kernel.machine import made_and_run
 from tests.kernel.suites import USERLAND
 

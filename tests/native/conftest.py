@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
-from fusetune.mounts import Mount, find
+from fusetune.mounts.discover import find
+from fusetune.mounts.mount import Mount
 from tests import schemas
 from tests.native.mirror import BINARY, CHECKOUT, MOUNTINFO, PATIENCE, Mirror, unescape
 from tests.native.requirements import requires

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fusetune.extents import extents, interleaved
+from fusetune.report.fiemap import extents, interleaved
 from tests.native.conftest import Fusetune
 from tests.native.mirror import Mirror, wait_for
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fusetune.store import Lock
+from fusetune.changes.lock import Lock
 from tests.native.conftest import (
     AS_NOBODY,
     NOBODY,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from fusetune.store import scratch_note
+from fusetune.bench.note import scratch_note
 from tests.native.conftest import AS_NOBODY, NOBODY, Fusetune, Started, sysfs_values
 from tests.native.hostile import Fault, HostileServer, as_another, as_kind, as_size
 from tests.native.mirror import Mirror, wait_for

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fusetune.apply import reset, set_knobs
+from fusetune.changes.apply import set_knobs
+from fusetune.desired.reset import reset
 from fusetune.knobs import SYSTEM, Scope, parse_assignments
 from tests.native.conftest import Fusetune, requires, sysfs_files, sysfs_values, write_sysfs
 from tests.native.mirror import Mirror

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fusetune.published import WORKS
+from fusetune.bench.papers.catalogue import PAPERS
 from tests.native.conftest import Fusetune
 from tests.native.mirror import MOUNTINFO, Mirror
 from tests.native.requirements import requires
@@ -17,7 +17,7 @@ def test_each_work_is_measured_or_says_why_not(fusetune: Fusetune) -> None:
     before = MOUNTINFO.read_text()
     document = fusetune.json("bench", "--suite", "published", "--budget", "20", timeout=240)
     works = {work["name"]: work for work in document["works"]}
-    assert list(works) == list(WORKS)
+    assert list(works) == list(PAPERS)
     for work in works.values():
         assert work["cost"]["seconds"] <= 20 + 2  # the last sample may outlast it
         for row in work["rows"]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from fusetune.apply import reset
+from fusetune.desired.reset import reset
 from tests.native.conftest import STOCK, Fusetune, requires, sysfs_files, sysfs_values, write_sysfs
 from tests.native.mirror import CHECKOUT, PATIENCE, Mirror, wait_for
 from tests.native.raw import RawMounts, RawServer

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fusetune.desired.results import save
 from fusetune.host import Host
-from fusetune.mounts import Mount
-from fusetune.saved import save
+from fusetune.mounts.mount import Mount
 from tests.native.mirror import unescape
 from tests.system import init_only_server
 from tests.system.container import PATIENCE, Container

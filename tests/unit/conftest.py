@@ -12,7 +12,8 @@ import pytest
 
 from fusetune.host import Host
 from fusetune.knobs import LIVE, SYSTEM
-from fusetune.mounts import Mount, discover
+from fusetune.mounts.discover import discover
+from fusetune.mounts.mount import Mount
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusetune.apply import enforce, make, plan, reset, reset_all, set_knobs, settle
+from fusetune.changes.apply import drop_if_undone, enforce, make, plan, set_knobs
+from fusetune.changes.journal import Journal, Record
+from fusetune.changes.lock import Lock
+from fusetune.desired.reset import reset, reset_all
+from fusetune.desired.results import save, saved_for
 from fusetune.errors import FusetuneError
 from fusetune.knobs import LIVE, SYSTEM, Knob
-from fusetune.mounts import Mount, discover
-from fusetune.saved import save, saved_for
-from fusetune.store import Journal, Lock, Record
+from fusetune.mounts.discover import discover
+from fusetune.mounts.mount import Mount
 from tests.unit.conftest import STOCK, Tree
 
 KNOBS = {knob.name: knob for knob in (*LIVE, *SYSTEM)}
@@ -240,7 +243,7 @@ def test_settle_keeps_a_journal_that_is_needed(tree: Tree, mounted: Mount) -> No
     set_knobs(tree.host, mounted, knobs(max_ratio=1))
     assert Journal(tree.host, mounted).originals == {"max_ratio": 1, "strict_limit": 1}
     tree.live(values={"strict_limit": 1})
-    settle(tree.host, Journal(tree.host, mounted), mounted)
+    drop_if_undone(tree.host, Journal(tree.host, mounted), mounted)
     assert tree.journals() == []
 
 

@@ -5,15 +5,16 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from fusetune.auto import auto, preview, searched, with_followers
-from fusetune.bench import Budget
-from fusetune.config import Config
+from fusetune.bench.runner import Budget
+from fusetune.bench.workloads import WORKLOADS
+from fusetune.changes.policy import refusal
+from fusetune.desired.reconcile import Keeper
+from fusetune.desired.sections import Config
 from fusetune.errors import FusetuneError
-from fusetune.kept import Keeper
 from fusetune.knobs import LIVE
-from fusetune.mounts import Mount
-from fusetune.policy import refusal
-from fusetune.workloads import WORKLOADS
+from fusetune.mounts.mount import Mount
+from fusetune.tuner.auto import auto, preview
+from fusetune.tuner.space import searched, with_followers
 from tests.unit.conftest import Tree
 
 KNOBS = {knob.name: knob for knob in LIVE}

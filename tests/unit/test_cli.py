@@ -221,7 +221,7 @@ def loaded(*words: str) -> set[str]:
 def test_help_loads_no_command() -> None:
     modules = loaded("--help")
     assert "fusetune.cli" in modules
-    for unwanted in ("rich", "pyudev", "fusetune.bench", "fusetune.search", "fusetune.workloads"):
+    for unwanted in ("rich", "pyudev", "fusetune.bench", "fusetune.tuner"):
         assert unwanted not in modules
     assert not {f"fusetune.cli.{name}_" for name in COMMANDS} & modules
 
@@ -240,9 +240,9 @@ def test_help_loads_no_command() -> None:
 def test_what_measures_nothing_loads_nothing_that_measures(words: str) -> None:
     modules = loaded(*words.split())
     assert "fusetune.mounts" in modules
-    for unwanted in ("rich", "pyudev", "tomlkit", "fusetune.bench", "fusetune.search"):
+    for unwanted in ("rich", "pyudev", "tomlkit", "fusetune.bench.runner", "fusetune.tuner"):
         assert unwanted not in modules
-    assert "fusetune.workloads" not in modules
+    assert "fusetune.bench.workloads" not in modules
 
 
 def test_a_reader_that_stops_reading(tmp_path: Path) -> None:

@@ -10,21 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusetune.config import (
-    Config,
-    ConfigError,
-    Layer,
-    Origin,
-    Settings,
-    _lines,
-    _path_matches,
-    load,
-    signature,
-)
-from fusetune.kept import Keeper
-from fusetune.mounts import Mount
-from fusetune.saved import save
-from fusetune.servers import Servers
+from fusetune.desired.config import load, signature
+from fusetune.desired.reconcile import Keeper
+from fusetune.desired.results import save
+from fusetune.desired.sections import Config, ConfigError, Layer, Origin, Settings, _path_matches
+from fusetune.desired.toml_lines import lines_of
+from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.mount import Mount
 from tests.unit.conftest import CHECKOUT, Tree
 
 VALID = """\
@@ -287,7 +279,7 @@ def test_every_key_is_found_where_it_was_put(
         for position, (value, after) in enumerate(values):
             wanted[(*where, f"key{position}")] = text.count("\n") + 1
             text += f"key{position} = {value}\n{after}"
-    found = _lines(text)
+    found = lines_of(text)
     assert {place: found.get(place) for place in wanted} == wanted
 
 
@@ -341,7 +333,7 @@ def test_paths(pattern: str, path: str, matches: bool) -> None:
 def test_what_a_section_is_about(tree: Tree, mounted: Mount, matches: str, count: int) -> None:
     mount = replace(mounted, source="host:/a/b", also_at=("/srv/x",))
     configure(tree, f"[[mount]]\n{matches}\n")
-    assert len(list(load(tree.host).matching(mount, Servers(tree.host)))) == count
+    assert len(list(load(tree.host).matching(mount, Daemons(tree.host)))) == count
 
 
 def permutations(first: str, second: str) -> Iterator[str]:

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from fusetune.doctor import diagnose
-from fusetune.mounts import Mount
+from fusetune.mounts.mount import Mount
+from fusetune.report.doctor import diagnose
 from tests.unit.conftest import Tree
 
 

@@ -6,21 +6,24 @@ from functools import partial
 
 import pytest
 
-from fusetune.apply import knobs_of, plan, reset, set_knobs
-from fusetune.auto import preview, searched
-from fusetune.config import load
-from fusetune.doctor import diagnose
+from fusetune.bench.workloads import WORKLOADS
+from fusetune.changes.apply import plan, set_knobs
+from fusetune.changes.journal import Journal
+from fusetune.changes.state import is_tuned, knob_states, values_now
+from fusetune.desired.config import load
+from fusetune.desired.persist import save_now
+from fusetune.desired.reconcile import Keeper
+from fusetune.desired.reset import reset
+from fusetune.desired.results import saved_for
 from fusetune.errors import FusetuneError
-from fusetune.kept import Keeper
-from fusetune.knobs import LIVE, REMOUNT, Absent, Knob
+from fusetune.knobs import LIVE, REMOUNT, Absent, Knob, knobs_of
 from fusetune.knobs.remount import remount_hint
-from fusetune.mounts import Mount, settled
-from fusetune.remember import save_now
-from fusetune.report.objects import show_object
-from fusetune.saved import saved_for
-from fusetune.status import is_tuned, knob_states, values_now
-from fusetune.store import Journal
-from fusetune.workloads import WORKLOADS
+from fusetune.mounts.control import negotiated
+from fusetune.mounts.mount import Mount
+from fusetune.report.doctor import diagnose
+from fusetune.report.documents import show_object
+from fusetune.tuner.auto import preview
+from fusetune.tuner.space import searched
 from tests import schemas
 from tests.unit.conftest import CHECKOUT, Tree
 
@@ -35,7 +38,7 @@ def on(tree: Tree, mount: Mount) -> Knob:
 
 
 def test_what_init_settled_on_is_stock_and_the_highest(tree: Tree, by_module: Mount) -> None:
-    assert settled(tree.host, by_module)["max_write"] == "1048576"
+    assert negotiated(tree.host, by_module)["max_write"] == "1048576"
     assert (on(tree, by_module).stock, on(tree, by_module).high) == (256, 256)
     now = values_now(tree.host, by_module)
     assert now["max_pages"] == 256
@@ -50,7 +53,7 @@ def test_set_show_save_and_reset(tree: Tree, by_module: Mount) -> None:
     assert [(c.old, c.new) for c in changes] == [(256, 128)]
     assert tree.read(FILE).strip() == "128"
     states = knob_states(tree.host, by_module, Journal(tree.host, by_module))
-    document = show_object(by_module, states, None, {}, settled(tree.host, by_module))
+    document = show_object(by_module, states, None, {}, negotiated(tree.host, by_module))
     shown = schemas.check(document)["knobs"][-1]
     assert document["init"]["max_write"] == 1 << 20
     assert document["init"]["flags"] == ["async_read", "max_pages"]
@@ -66,7 +69,7 @@ def test_set_show_save_and_reset(tree: Tree, by_module: Mount) -> None:
 
 
 def test_more_than_init_settled_on_is_refused(tree: Tree, by_module: Mount) -> None:
-    with pytest.raises(FusetuneError, match="max_pages=257: INIT settled on 256"):
+    with pytest.raises(FusetuneError, match="max_pages=257: INIT negotiated 256"):
         set_knobs(tree.host, by_module, {MAX_PAGES: 257})
     assert not tree.journals()
 
@@ -77,12 +80,12 @@ def test_kept_for_a_larger_mount_it_does_not_hinder_the_rest(tree: Tree, by_modu
     tree.write("etc/fusetune.toml", section)
     kept = Keeper(tree.host, load(tree.host)).keep(by_module)
     assert [(c.knob.name, c.new) for c in kept.changes] == [("max_ratio", 20)]
-    assert kept.refused == ["max_pages=512: INIT settled on 256; more needs a remount"]
+    assert kept.refused == ["max_pages=512: INIT negotiated 256; more needs a remount"]
 
 
 def test_before_init_is_answered_there_is_no_range(tree: Tree, by_module: Mount) -> None:
     (tree.root / INIT_FILE).unlink()
-    assert settled(tree.host, by_module) == {}
+    assert negotiated(tree.host, by_module) == {}
     assert on(tree, by_module).stock is None
     assert not is_tuned(tree.host, by_module, values_now(tree.host, by_module))
 

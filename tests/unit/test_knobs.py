@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusetune.apply import knobs_of, make, plan
+from fusetune.changes.apply import make, plan
+from fusetune.changes.journal import Journal
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.knobs import (
     LIVE,
@@ -21,13 +22,14 @@ from fusetune.knobs import (
     Knob,
     RemountKnob,
     Scope,
+    knobs_of,
     named,
     parse_assignments,
     parse_number,
 )
 from fusetune.knobs.remount import SPELLINGS, dirtied_bytes, remount_hint
-from fusetune.mounts import Mount, waiting
-from fusetune.store import Journal
+from fusetune.mounts.control import waiting
+from fusetune.mounts.mount import Mount
 from tests.unit.conftest import STOCK, Tree
 
 KNOBS = (*LIVE, *SYSTEM)

@@ -11,15 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusetune.errors import FusetuneError
-from fusetune.mounts import (
-    Mount,
-    discover,
-    find,
-    printable,
-    shell_word,
-    still_mounted,
-    unescape,
-)
+from fusetune.mounts.control import still_mounted
+from fusetune.mounts.discover import discover, find
+from fusetune.mounts.mount import Mount
+from fusetune.text import printable, shell_word, unescape
 from tests.unit.conftest import Tree, mangle
 
 PATHS = [

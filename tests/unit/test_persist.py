@@ -1,66 +1,230 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The host's values for later boots: their lines come and go, and all others stay."""
+"""What save and forget write, and that an administrator's file keeps all else that is in it."""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from fusetune.errors import UsageError
-from fusetune.knobs import SYSTEM
-from fusetune.persist import forget_persisted, persist
-from fusetune.report.objects import changes_object
-from tests import schemas
-from tests.unit.conftest import Tree
+from fusetune.desired.config import load
+from fusetune.desired.persist import forget_kept, save_now
+from fusetune.desired.reconcile import Keeper
+from fusetune.desired.results import save, saved_for, saved_path
+from fusetune.desired.sections import ConfigError
+from fusetune.errors import FusetuneError
+from fusetune.mounts.mount import Mount
+from tests.unit.conftest import STOCK, Tree
 
-KNOBS = {knob.name: knob for knob in SYSTEM}
-PIPE, PAGES, TUNED = (
-    KNOBS[name] for name in ("fs.pipe-max-size", "fs.fuse.max_pages_limit", "max_pages_per_req")
+ADMINS = """\
+# The administrator's file.
+[watch]
+idle_seconds = 5  # soon
+
+# About one.
+[[mount]]
+path = "/mnt/one"  # its path
+read_ahead_kb = "1M"   # measured in May
+# max_background = 3
+max_ratio = 2
+
+# About two.
+[[mount]]
+path = "/mnt/two"
+max_ratio = 3
+
+# The end.
+"""
+
+
+@pytest.fixture
+def tuned(tree: Tree, mounted: Mount) -> Mount:
+    """The usual mount, with values that are not the kernel's."""
+    tree.live(values={"max_ratio": 20, "read_ahead_kb": 512})
+    return mounted
+
+
+def text_of(folder: Path) -> dict[str, str]:
+    """Every file below, by its name."""
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_save_keeps_what_is_not_stock(tree: Tree, tuned: Mount) -> None:
+    written = save_now(tree.host, tuned, admin=False, dry_run=False)
+    assert written.file == saved_path(tree.host, tuned)
+    assert (written.before, written.after) == (None, {"read_ahead_kb": 512, "max_ratio": 20})
+    saved = saved_for(tree.host, tuned)
+    assert saved
+    assert (saved.values, saved.by, saved.gain) == (written.after, "save", None)
+    tree.live(values={"max_ratio": 30})
+    again = save_now(tree.host, tuned, admin=False, dry_run=False)
+    assert (again.before, again.after) == (written.after, {"max_ratio": 30})
+
+
+@pytest.mark.parametrize("admin", [False, True])
+def test_there_is_nothing_to_keep_of_a_stock_mount(tree: Tree, mounted: Mount, admin: bool) -> None:
+    with pytest.raises(FusetuneError, match=r"^/mnt/one has the kernel's default values"):
+        save_now(tree.host, mounted, admin=admin, dry_run=False)
+
+
+@pytest.mark.parametrize("admin", [False, True])
+def test_a_dry_run_writes_nothing(tree: Tree, tuned: Mount, admin: bool) -> None:
+    tree.write("etc/fusetune.toml", ADMINS)
+    save(tree.host, tuned, {"max_ratio": 5}, "auto")
+    before = text_of(tree.root)
+    written = save_now(tree.host, tuned, admin=admin, dry_run=True)
+    assert written.before != written.after
+    assert forget_kept(tree.host, "/mnt/one", admin=admin, dry_run=True)
+    assert text_of(tree.root) == before
+
+
+def test_a_wrong_configuration_is_told_and_not_edited(tree: Tree, tuned: Mount) -> None:
+    tree.write("etc/fusetune.toml", ADMINS + "[polcy]\n")
+    before = text_of(tree.root)
+    for admin in (False, True):
+        with pytest.raises(ConfigError):
+            save_now(tree.host, tuned, admin=admin, dry_run=False)
+    with pytest.raises(ConfigError):
+        forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
+    assert text_of(tree.root) == before
+
+
+def test_a_new_section_gets_a_file_of_its_own(tree: Tree, tuned: Mount) -> None:
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert written.file == tree.host.admin_dir / "mounts.d" / "mnt-one.toml"
+    assert (written.before, written.after) == (None, {"read_ahead_kb": 512, "max_ratio": 20})
+    (section,) = load(tree.host).sections
+    assert section.matches == {"path": "/mnt/one", "fstype": "fuse.mirrorfs", "source": "source"}
+    assert section.values == written.after
+    (gone,) = forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
+    assert (gone.file, gone.before, gone.after) == (written.file, written.after, None)
+    assert text_of(tree.host.admin_dir) == {}
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/mnt/[x]*?", "/mnt/new\nline", '/mnt/"\\', "/mnt/\x1b[31m", "/mnt/größe 日本", "/", "/mnt/#"],
 )
-SYSCTL, MODPROBE = "etc/sysctl.d/60-fusetune.conf", "etc/modprobe.d/60-fusetune.conf"
+def test_odd_names_are_meant_literally(tree: Tree, tuned: Mount, path: str) -> None:
+    odd = replace(tuned, path=path, source=path, fstype="fuse." + path)
+    save_now(tree.host, odd, admin=True, dry_run=False)
+    expected = Keeper(tree.host, load(tree.host)).expected(odd)
+    assert {name: one.value for name, one in expected.items()} == {
+        "read_ahead_kb": 512,
+        "max_ratio": 20,
+    }
+    for other in (replace(odd, path="/mnt/x"), replace(odd, source="x"), tuned):
+        assert Keeper(tree.host, load(tree.host)).expected(other) == {}
+    again = save_now(tree.host, odd, admin=True, dry_run=False)
+    assert again.before == again.after
+    assert len(load(tree.host).sections) == 1
 
 
-def lines(tree: Tree, file: str) -> list[str]:
-    return [line for line in tree.read(file).splitlines() if not line.startswith("#")]
+def test_a_name_that_is_no_text_cannot_be_written(tree: Tree, tuned: Mount) -> None:
+    odd = replace(tuned, path="/mnt/\udcff")
+    with pytest.raises(FusetuneError, match="not UTF-8"):
+        save_now(tree.host, odd, admin=True, dry_run=False)
+    assert text_of(tree.host.admin_dir) == {}
 
 
-def test_written_changed_and_removed(tree: Tree) -> None:
-    done = persist(tree.host, {PIPE: 1 << 21, TUNED: 512}, dry_run=False)
-    schemas.check(changes_object("set", done, False))
-    assert [(line.old, line.new) for line in done] == [(None, 1 << 21), (None, 512)]
-    assert lines(tree, SYSCTL) == ["-fs.pipe-max-size = 2097152"]
-    assert lines(tree, MODPROBE) == ["options fusetuned max_pages_per_req=512"]
-    assert persist(tree.host, {PIPE: 1 << 21}, dry_run=False) == []
-    (line,) = persist(tree.host, {PIPE: 1 << 22}, dry_run=False)
-    assert (line.old, line.new) == (1 << 21, 1 << 22)
-    assert lines(tree, SYSCTL) == ["-fs.pipe-max-size = 4194304"]
-    done = forget_persisted(tree.host, dry_run=False)
-    schemas.check(changes_object("reset", done, False))
-    assert [(line.old, line.new) for line in done] == [(1 << 22, None), (512, None)]
-    assert not (tree.root / SYSCTL).exists()
-    assert not (tree.root / MODPROBE).exists()
-    assert forget_persisted(tree.host, dry_run=False) == []
+def test_two_paths_of_one_file_name_both_stay(tree: Tree, tuned: Mount) -> None:
+    for path in ("/mnt/a", "/mnt-a"):
+        save_now(tree.host, replace(tuned, path=path), admin=True, dry_run=False)
+    (file,) = text_of(tree.host.admin_dir)
+    assert file == "mounts.d/mnt-a.toml"
+    assert [one.matches["path"] for one in load(tree.host).sections] == ["/mnt/a", "/mnt-a"]
 
 
-def test_other_lines_stay(tree: Tree) -> None:
-    mine = "# mine\nvm.swappiness = 1\n; fs.pipe-max-size = 1\n"
-    tree.write(SYSCTL, mine + "fs/pipe-max-size=5\nfs.pipe-max-size=6\nfs.pipe-max-sizes = 7")
-    (line,) = persist(tree.host, {PIPE: 1 << 21}, dry_run=False)
-    assert (line.old, line.new) == (6, 1 << 21)
-    kept = mine + "fs.pipe-max-sizes = 7\n"
-    assert tree.read(SYSCTL) == kept + "-fs.pipe-max-size = 2097152\n"
-    persist(tree.host, {PAGES: 1024}, dry_run=False)
-    assert tree.read(SYSCTL).endswith("2097152\n-fs.fuse.max_pages_limit = 1024\n")
-    forget_persisted(tree.host, dry_run=False)
-    assert tree.read(SYSCTL) == kept
+def test_a_file_without_a_last_line_end_is_added_to(tree: Tree, tuned: Mount) -> None:
+    tree.write("etc/mounts.d/mnt-one.toml", "[[mount]]\npath = '/mnt/x'\nmax_ratio = 2")
+    save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert [one.values["max_ratio"] for one in load(tree.host).sections] == [2, 20]
 
 
-def test_a_dry_run_writes_nothing(tree: Tree) -> None:
-    assert len(persist(tree.host, {PIPE: 1 << 21}, dry_run=True)) == 1
-    assert not (tree.root / "etc").exists()
-    persist(tree.host, {PIPE: 1 << 21}, dry_run=False)
-    assert len(forget_persisted(tree.host, dry_run=True)) == 1
-    assert (tree.root / SYSCTL).exists()
+def test_a_file_that_cannot_be_added_to_stays_as_it_is(tree: Tree, tuned: Mount) -> None:
+    file = tree.write("etc/mounts.d/mnt-one.toml", "mount = [{ path = '/mnt/x' }]\n")
+    with pytest.raises(FusetuneError, match="cannot add a section to "):
+        save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert file.read_text() == "mount = [{ path = '/mnt/x' }]\n"
 
 
-def test_the_kernels_own_parameters_have_no_such_file(tree: Tree) -> None:
-    with pytest.raises(UsageError, match=r"fuse\.max_user_bgreq=VALUE on the kernel's command"):
-        persist(tree.host, {PIPE: 1 << 21, KNOBS["max_user_bgreq"]: 64}, dry_run=False)
-    assert not (tree.root / "etc").exists()
+def test_an_existing_section_is_edited_in_place(tree: Tree, tuned: Mount) -> None:
+    file = tree.write("etc/fusetune.toml", ADMINS)
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert written.file == file
+    assert written.before == {"read_ahead_kb": 1024, "max_ratio": 2}
+    assert written.after == {"read_ahead_kb": 512, "max_ratio": 20}
+    edited = ADMINS.replace('"1M"', "512").replace("max_ratio = 2\n", "max_ratio = 20\n")
+    assert file.read_text() == edited
+    assert text_of(tree.host.admin_dir) == {"fusetune.toml": file.read_text()}
+
+
+def test_a_section_about_another_file_system_there_is_not_edited(tree: Tree, tuned: Mount) -> None:
+    other = "[[mount]]\npath = '/mnt/one'\nfstype = 'fuse.sshfs'\nmax_ratio = 2\n"
+    file = tree.write("etc/fusetune.toml", other)
+    save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert file.read_text() == other
+    expected = Keeper(tree.host, load(tree.host)).expected(tuned)
+    assert expected["max_ratio"].value == 20
+
+
+def test_a_link_is_followed_not_replaced(tree: Tree, tuned: Mount) -> None:
+    real = tree.write("elsewhere.toml", ADMINS)
+    tree.host.admin_dir.mkdir()
+    link = tree.host.admin_dir / "fusetune.toml"
+    link.symlink_to(real)
+    save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert link.is_symlink()
+    assert "max_ratio = 20" in real.read_text()
+
+
+def test_forget_removes_the_section_and_nothing_else(tree: Tree, tuned: Mount) -> None:
+    file = tree.write("etc/fusetune.toml", ADMINS)
+    (forgotten,) = forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
+    assert forgotten.file == file
+    assert forgotten.before == {"read_ahead_kb": 1024, "max_ratio": 2}
+    begin, end = ADMINS.index("[[mount]]"), ADMINS.index("\n# About two.")
+    assert file.read_text() == ADMINS[:begin] + ADMINS[end:]
+
+
+def test_forget_of_every_section_of_a_path(tree: Tree, tuned: Mount) -> None:
+    file = tree.write("etc/fusetune.toml", ADMINS + "[[mount]]\npath = '/mnt/one'\nmax_ratio = 9\n")
+    wide = tree.write("etc/mounts.d/wide.toml", "[[mount]]\npath = '/mnt/*'\nmax_ratio = 9\n")
+    (forgotten,) = forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
+    assert forgotten.before == {"read_ahead_kb": 1024, "max_ratio": 9}
+    content = tomllib.loads(file.read_text())
+    assert content["mount"] == [{"path": "/mnt/two", "max_ratio": 3}]
+    assert wide.exists()
+    assert forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False) == []
+
+
+def test_forget_leaves_the_administrators_files_unless_asked(tree: Tree, tuned: Mount) -> None:
+    file = tree.write("etc/fusetune.toml", ADMINS)
+    save(tree.host, tuned, {"max_ratio": 5}, "auto")
+    (forgotten,) = forget_kept(tree.host, "0:40", admin=False, dry_run=False)
+    assert (forgotten.before, forgotten.after) == ({"max_ratio": 5}, None)
+    assert saved_for(tree.host, tuned) is None
+    assert file.read_text() == ADMINS
+    assert tree.values() == STOCK | {"max_ratio": 20, "read_ahead_kb": 512}
+
+
+def test_forget_of_what_is_not_mounted_now(tree: Tree, mounted: Mount) -> None:
+    for fstype in ("fuse.one", "fuse.two"):
+        save(tree.host, replace(mounted, path="/absent", fstype=fstype), {"max_ratio": 5}, "save")
+    save(tree.host, mounted, {"max_ratio": 6}, "save")
+    tree.write("etc/fusetune.toml", ADMINS.replace("/mnt/two", "/absent"))
+    assert len(forget_kept(tree.host, "/absent", admin=True, dry_run=False)) == 3
+    assert saved_for(tree.host, mounted)
+    with pytest.raises(FusetuneError, match="/absent does not exist"):
+        forget_kept(tree.host, "/absent", admin=False, dry_run=False)
+
+
+def test_forget_removes_what_is_damaged(tree: Tree, mounted: Mount) -> None:
+    save(tree.host, mounted, {"max_ratio": 6}, "save")
+    saved_path(tree.host, mounted).write_text("garbage")
+    (forgotten,) = forget_kept(tree.host, "/mnt/one", admin=False, dry_run=False)
+    assert (forgotten.before, forgotten.file.exists()) == (None, False)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fusetune.changes.policy import excluded_reason, more_dirty_memory, parse_owners, refusal
 from fusetune.errors import ExitCode, UsageError
 from fusetune.knobs import LIVE, Knob
-from fusetune.mounts import Mount
-from fusetune.policy import excluded_reason, more_dirty_memory, parse_owners, refusal
+from fusetune.mounts.mount import Mount
 
 KNOBS = {knob.name: knob for knob in LIVE}
 RISKY = {"max_ratio", "strict_limit"}

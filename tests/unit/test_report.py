@@ -11,28 +11,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusetune.apply import Change
-from fusetune.auto import Candidates, Outcome
-from fusetune.config import Origin
-from fusetune.doctor import Diagnosis, Feature, Finding
-from fusetune.kept import Expected
+from fusetune.bench.intervals import Interval
+from fusetune.bench.measure import Measurement, summarise
+from fusetune.bench.papers.catalogue import PAPERS
+from fusetune.bench.papers.run import PaperResult, Row
+from fusetune.bench.workloads import WORKLOADS
+from fusetune.changes.apply import Change
+from fusetune.changes.journal import Journal, Record
+from fusetune.changes.state import KnobState, knob_states
+from fusetune.desired.drift import Check, Verified
+from fusetune.desired.persist import Remembered
+from fusetune.desired.resolve import Expected
+from fusetune.desired.results import Saved
+from fusetune.desired.sections import Origin
+from fusetune.kmod.kinds import KINDS
+from fusetune.kmod.signing import Signing
+from fusetune.kmod.state import Built, Loaded, Report, State
 from fusetune.knobs import LIVE, SYSTEM
-from fusetune.library import FileChange, Server
-from fusetune.measure import Measurement, summarise
-from fusetune.module import KINDS, Built, Loaded, Report, Signing, State
-from fusetune.mounts import Mount
-from fusetune.published import WORKS
-from fusetune.remember import Remembered
-from fusetune.report import objects, text
+from fusetune.libfuse.switch import FileChange
+from fusetune.libfuse.users import Server
+from fusetune.mounts.mount import Mount
+from fusetune.report import documents, text
+from fusetune.report.doctor import Diagnosis, Feature, Finding
+from fusetune.report.inventory import InventoriedMount, Inventory
 from fusetune.report.text import figure_text, gain_text
-from fusetune.saved import Saved
-from fusetune.search import Choice, Interval, Trial
-from fusetune.status import KnobState, knob_states
-from fusetune.store import Journal, Record
-from fusetune.suite import Row, WorkResult
-from fusetune.survey import MountSurvey, Survey
-from fusetune.verify import Check, Verified
-from fusetune.workloads import WORKLOADS
+from fusetune.tuner.auto import Candidates, Outcome
+from fusetune.tuner.search import Choice, Trial
 from tests import schemas
 from tests.unit.conftest import STOCK, Tree
 
@@ -87,18 +91,20 @@ def module_documents(mount: Mount) -> list[dict[str, Any]]:
     full = State(KINDS[0], ours, stock, False, ["0.1.0"], built, [mount.path], [mount.path], True)
     bare = State(KINDS[0], None, None, None, [], [], [], [], False)
     return [
-        objects.module_object(Report("6.12.94", signing, [full], [("dkms", "install")])),
-        objects.module_object(Report("6.12.94", Signing(None, None, False), [bare]), dry_run=True),
+        documents.module_object(Report("6.12.94", signing, [full], [("dkms", "install")])),
+        documents.module_object(
+            Report("6.12.94", Signing(None, None, False), [bare]), dry_run=True
+        ),
     ]
 
 
-def _work_result(odd: str) -> WorkResult:
-    work = WORKS["singh-atomic"]
+def _work_result(odd: str) -> PaperResult:
+    work = PAPERS["singh-atomic"]
     shown = Row(work.ratios[0], Interval(1.2, 1.1, 1.3), None)
-    return WorkResult(work, [shown, Row(work.ratios[1], None, odd)], 1.5, 1 << 20, 3)
+    return PaperResult(work, [shown, Row(work.ratios[1], None, odd)], 1.5, 1 << 20, 3)
 
 
-def documents(mount: Mount) -> list[dict[str, Any]]:
+def all_documents(mount: Mount) -> list[dict[str, Any]]:
     """One object of each kind for the mount, and one with as much as possible absent."""
     bare = replace(mount, bdi=None, connection=None)
     states = [KnobState(knob, 1, "other", None) for knob in LIVE]
@@ -120,25 +126,25 @@ def documents(mount: Mount) -> list[dict[str, Any]]:
     figures = [summarise(workload, [100.0, 110.0, 90.0]) for workload in (mixed, metadata)]
     return [
         *module_documents(mount),
-        objects.list_object([]),
-        objects.list_object(
+        documents.list_object([]),
+        documents.list_object(
             [(mount, STOCK, False), (bare, {}, False), (mount, {"max_ratio": 20}, True)]
         ),
-        objects.list_object([(replace(mount, fstype="fuse.lxcfs"), STOCK, False)]),
-        objects.show_object(mount, states, saved_by(mount, "auto"), expected(mount)),
-        objects.show_object(mount, states, saved_by(mount, "save"), {}),
-        objects.show_object(bare, gone, None, {}),
-        objects.show_object(None, host, None, {}),
-        objects.changes_object("set", [change, on_host], dry_run=False),
-        objects.changes_object("set", [], dry_run=True),
-        objects.changes_object("reset", [change, on_host], dry_run=True),
-        objects.changes_object("apply", [change], dry_run=False),
-        objects.changes_object("apply", [], dry_run=True),
+        documents.list_object([(replace(mount, fstype="fuse.lxcfs"), STOCK, False)]),
+        documents.show_object(mount, states, saved_by(mount, "auto"), expected(mount)),
+        documents.show_object(mount, states, saved_by(mount, "save"), {}),
+        documents.show_object(bare, gone, None, {}),
+        documents.show_object(None, host, None, {}),
+        documents.changes_object("set", [change, on_host], dry_run=False),
+        documents.changes_object("set", [], dry_run=True),
+        documents.changes_object("reset", [change, on_host], dry_run=True),
+        documents.changes_object("apply", [change], dry_run=False),
+        documents.changes_object("apply", [], dry_run=True),
         *kept_documents(mount),
         *verify_documents(mount),
         *report_documents(mount),
         *lib_documents(mount),
-        objects.auto_object(
+        documents.auto_object(
             Outcome(
                 mount,
                 [mixed, metadata],
@@ -152,21 +158,21 @@ def documents(mount: Mount) -> list[dict[str, Any]]:
                 ["why not more"],
             )
         ),
-        objects.auto_object(Outcome(bare, [mixed], STOCK, STOCK, same)),
-        objects.preview_object(
+        documents.auto_object(Outcome(bare, [mixed], STOCK, STOCK, same)),
+        documents.preview_object(
             mount, [mixed], [Candidates("max_ratio", "/sys/class/bdi/0:40/max_ratio", 1, (1, 2))]
         ),
-        objects.preview_object(bare, [mixed], []),
-        objects.bench_object(
+        documents.preview_object(bare, [mixed], []),
+        documents.bench_object(
             [
                 Measurement(mount.path, mount, figures, 1.5, 1 << 20, 3),
                 Measurement("tmpfs itself", None, figures),
                 Measurement("mirrorfs, passthrough", None, [], absent="this kernel lacks it"),
             ]
         ),
-        objects.suite_object([_work_result(mount.path)]),
-        objects.doctor_object(Diagnosis([Feature(LIVE[0], 5, None)], [], 0, None, 0)),
-        objects.doctor_object(
+        documents.suite_object([_work_result(mount.path)]),
+        documents.doctor_object(Diagnosis([Feature(LIVE[0], 5, None)], [], 0, None, 0)),
+        documents.doctor_object(
             Diagnosis(
                 [Feature(LIVE[0], None, "not there"), Feature(SYSTEM[0], 5, None)],
                 [Finding("fio", "fio is absent", "apt install fio"), _finding(mount)],
@@ -199,10 +205,10 @@ def kept_documents(mount: Mount) -> list[dict[str, Any]]:
     """What ``save`` and ``forget`` say."""
     file = Path(f"/etc{mount.path}.toml")
     return [
-        objects.kept_object("save", [Remembered(file, None, {"max_ratio": 5})], dry_run=False),
-        objects.kept_object("save", [Remembered(file, STOCK, STOCK)], dry_run=True),
-        objects.kept_object("forget", [Remembered(file, STOCK, None)] * 2, dry_run=True),
-        objects.kept_object("forget", [], dry_run=False),
+        documents.kept_object("save", [Remembered(file, None, {"max_ratio": 5})], dry_run=False),
+        documents.kept_object("save", [Remembered(file, STOCK, STOCK)], dry_run=True),
+        documents.kept_object("forget", [Remembered(file, STOCK, None)] * 2, dry_run=True),
+        documents.kept_object("forget", [], dry_run=False),
     ]
 
 
@@ -222,8 +228,8 @@ def verify_documents(mount: Mount) -> list[dict[str, Any]]:
         for state in states
     ]
     return [
-        objects.verify_object([]),
-        objects.verify_object(
+        documents.verify_object([]),
+        documents.verify_object(
             [
                 Verified(mount, checks),
                 Verified(mount, left_alone=f"the file of {mount.path} says so"),
@@ -239,11 +245,11 @@ def lib_documents(mount: Mount) -> list[dict[str, Any]]:
     kinds = {"tuned": "/a.so", "stock": "/b.so", "libfuse2": "/c.so", "none": None}
     found = [Server(9, mount.path, library, uses) for uses, library in kinds.items()]
     return [
-        objects.lib_change_object(FileChange(file, None, "text\n", "restart"), dry_run=True),
-        objects.lib_change_object(FileChange(file, "text\n", "text\n", "restart"), dry_run=False),
-        objects.lib_change_object(FileChange(file, "text\n", None, "restart"), dry_run=False),
-        objects.lib_status_object([Path(mount.path)], found),
-        objects.lib_status_object([], []),
+        documents.lib_change_object(FileChange(file, None, "text\n", "restart"), dry_run=True),
+        documents.lib_change_object(FileChange(file, "text\n", "text\n", "restart"), dry_run=False),
+        documents.lib_change_object(FileChange(file, "text\n", None, "restart"), dry_run=False),
+        documents.lib_status_object([Path(mount.path)], found),
+        documents.lib_status_object([], []),
     ]
 
 
@@ -251,17 +257,19 @@ def report_documents(mount: Mount) -> list[dict[str, Any]]:
     """What ``report`` says of one mount, and of a host without any."""
     wanted = expected(mount, f"policy of {mount.path}")
     states = [KnobState(knob, 1, "other", None) for knob in LIVE]
-    one = MountSurvey(mount, states, wanted, None, saved_by(mount, "auto"), 3, frozenset(wanted))
+    one = InventoriedMount(
+        mount, states, wanted, None, saved_by(mount, "auto"), 3, frozenset(wanted)
+    )
     gone = [KnobState(knob, None, None, "it is not there") for knob in LIVE]
     why = f"the file of {mount.path} says so"
-    bare = MountSurvey(replace(mount, bdi=None), gone, {}, why, None, 0, frozenset())
+    bare = InventoriedMount(replace(mount, bdi=None), gone, {}, why, None, 0, frozenset())
     diagnosis = Diagnosis([], [_finding(mount)], 40, 100, 2)
     problem = f"no journal of {mount.path}"
     modules = [Loaded("fuse", True, None, None), Loaded("fusetuned", False, "0.1.0", "0123ABC")]
-    host = Survey("6.12", "x86_64", 2, 1 << 30, modules, ["3.14.0"], [], diagnosis, [])
+    host = Inventory("6.12", "x86_64", 2, 1 << 30, modules, ["3.14.0"], [], diagnosis, [])
     return [
-        objects.report_object(host),
-        objects.report_object(replace(host, mounts=[one, bare], problems=[problem])),
+        documents.report_object(host),
+        documents.report_object(replace(host, mounts=[one, bare], problems=[problem])),
     ]
 
 
@@ -290,7 +298,7 @@ def show(document: dict[str, Any]) -> None:
 @odd_paths
 def test_objects_are_as_their_schemas_say(path: str) -> None:
     seen = set()
-    for document in documents(named(path)):
+    for document in all_documents(named(path)):
         again = json.loads(json.dumps(document))
         assert again == document
         schemas.check(again)
@@ -357,7 +365,7 @@ def test_the_schemas_name_every_live_knob(command: str) -> None:
 
 def test_schemas_are_strict() -> None:
     """Every field left out, added, or of another type is noticed, in every object."""
-    for document in documents(SERVED):
+    for document in all_documents(SERVED):
         for change in (_without_one, _with_one_more, _with_another_type):
             for spoiled in change(document):
                 with pytest.raises((jsonschema.ValidationError, KeyError, AttributeError)):
@@ -386,7 +394,7 @@ def _with_another_type(document: dict[str, Any]) -> list[dict[str, Any]]:
 @odd_paths
 def test_text_is_fit_for_a_terminal(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     """No control character of a path or type, which any user may choose, reaches the screen."""
-    for document in documents(named(path)):
+    for document in all_documents(named(path)):
         show(document)
         printed = capsys.readouterr().out
         assert printed
@@ -396,17 +404,19 @@ def test_text_is_fit_for_a_terminal(path: str, capsys: pytest.CaptureFixture[str
 
 def test_a_path_is_printed_whole_and_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     for path in ("/mnt/[bold]markup[/bold]", "/mnt/" + "long" * 200, "/mnt/größe 日本"):
-        text.print_list(objects.list_object([(replace(SERVED, path=path), STOCK, False)]))
+        text.print_list(documents.list_object([(replace(SERVED, path=path), STOCK, False)]))
         assert path in capsys.readouterr().out.replace("\n", "")
 
 
 def test_no_mount(capsys: pytest.CaptureFixture[str]) -> None:
-    text.print_list(objects.list_object([]))
+    text.print_list(documents.list_object([]))
     assert capsys.readouterr().out == "no FUSE mount\n"
 
 
 def test_absent_values_are_dashes(capsys: pytest.CaptureFixture[str]) -> None:
-    text.print_list(objects.list_object([(SERVED, STOCK, False), (SERVED, {"max_ratio": 7}, True)]))
+    text.print_list(
+        documents.list_object([(SERVED, STOCK, False), (SERVED, {"max_ratio": 7}, True)])
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["mount", "type", "bdi", *sorted(STOCK), "tuned"]
     assert lines[1].split()[3:] == ["9", "12", "1", "128", "1", "no"]
@@ -444,7 +454,7 @@ def test_who_changed_it(
     knob = next(knob for knob in LIVE if knob.name == "max_ratio")
     record = Record("max_ratio", 1, last, "set", 9.0) if last else None
     check = Check(KnobState(knob, value, set_by, None), Expected(5, Origin(Path("/f"))), record)
-    text.print_verify(objects.verify_object([Verified(SERVED, [check])]))
+    text.print_verify(documents.verify_object([Verified(SERVED, [check])]))
     row = capsys.readouterr().out.splitlines()[1]
     assert " ".join(row.split()) == f"/mnt max_ratio 5 {value} {told} /f"
 
@@ -462,7 +472,7 @@ def test_what_is_kept_is_told_by_file(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_show_tells_the_line_that_counts(capsys: pytest.CaptureFixture[str]) -> None:
     states = [KnobState(knob, 1, "other", None) for knob in LIVE]
-    text.print_show(objects.show_object(SERVED, states, None, expected(SERVED)), long=False)
+    text.print_show(documents.show_object(SERVED, states, None, expected(SERVED)), long=False)
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert lines["max_ratio"].endswith(" 7 (/etc/mnt/fusetune.toml:3)")
     assert lines["strict_limit"].endswith(" 0 (/etc/mnt/saved.json)")
@@ -471,7 +481,7 @@ def test_show_tells_the_line_that_counts(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_doctor_tells_the_sum_of_dirty_memory(capsys: pytest.CaptureFixture[str]) -> None:
     for bound, elsewhere in ((None, 0), (100, 2)):
-        text.print_doctor(objects.doctor_object(Diagnosis([], [], 40, bound, elsewhere)))
+        text.print_doctor(documents.doctor_object(Diagnosis([], [], 40, bound, elsewhere)))
         out = capsys.readouterr().out
         assert "may keep 40 % of the host's dirty limit" in out
         assert ("at most 100 by configuration" in out) == (bound is not None)
@@ -514,7 +524,7 @@ def test_gain() -> None:
 
 
 def test_who_set_a_value(tree: Tree, mounted: Mount) -> None:
-    from fusetune.apply import set_knobs
+    from fusetune.changes.apply import set_knobs
 
     by_name = {knob.name: knob for knob in LIVE}
     set_knobs(tree.host, mounted, {by_name["max_ratio"]: 5, by_name["strict_limit"]: 0})

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fusetune.child import Companion, Unanswered, answer
+from fusetune.bench.holder import Directory, is_scratch_file
+from fusetune.bench.papers.catalogue import PAPERS
+from fusetune.bench.sandbox import ROOT_OVER_MODES, command
+from fusetune.bench.worker import Companion, Unanswered, answer
+from fusetune.bench.workloads import WORKLOADS
 from fusetune.errors import FusetuneError
-from fusetune.holder import Directory, is_scratch_file
-from fusetune.published import WORKS
-from fusetune.sandbox import ROOT_OVER_MODES, command
 from fusetune.syscalls import RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, openat2
-from fusetune.workloads import WORKLOADS
 
 NAME = ".fusetune-0123456789abcdef"
 
@@ -94,7 +94,7 @@ def test_openat2_keeps_beneath(tmp_path: Path) -> None:
 
 def test_every_job_makes_files_that_are_known() -> None:
     jobs = [w.job for w in WORKLOADS.values()]
-    jobs += [w.job for work in WORKS.values() for w in work.workloads]
+    jobs += [w.job for work in PAPERS.values() for w in work.workloads]
     named = [name for job in jobs for name in re.findall(r"^filename(?:_format)?=(.+)$", job, re.M)]
     assert len(named) > 20
     for name in named:

@@ -12,19 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusetune.estimate import (
-    BlockModel,
+from fusetune.bench.intervals import (
     Interval,
-    identity_kernel,
-    inverse_from_root,
-    inverse_root,
     ratio_interval,
-    smooth_kernel,
     t_probability,
     t_quantile,
     without_hiccups,
 )
-from fusetune.search import Choice, Dimension, Search, Setting, Trial, _is_proof, _Proof
+from fusetune.tuner.model import (
+    BlockModel,
+    identity_kernel,
+    inverse_from_root,
+    inverse_root,
+    smooth_kernel,
+)
+from fusetune.tuner.search import Choice, Dimension, Search, Setting, Trial, _is_proof, _Proof
 
 Worth = Callable[[Setting], float]
 

@@ -11,9 +11,9 @@ import tomlkit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fusetune.config import load
-from fusetune.mounts import Mount
-from fusetune.servers import Servers
+from fusetune.desired.config import load
+from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.mount import Mount
 from tests.unit.conftest import CHECKOUT, Tree
 
 _TUNED = CHECKOUT / "libfuse" / "tuned"
@@ -45,7 +45,7 @@ def _cases(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str, str]]]:
     return about, draw(st.lists(section, max_size=6))
 
 
-class _Server(Servers):
+class _Server(Daemons):
     """One program serves every mount."""
 
     def __init__(self, program: str) -> None:

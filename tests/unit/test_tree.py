@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusetune.host import Host
-from fusetune.tree import Place, leads_to, mount_of, places
+from fusetune.mounts.tree import Place, leads_to, mount_of, places
 from tests.unit.conftest import Tree
 
 ROOT, HOME, MOUNT, COVER, STACKED, UNDER = (22, 30, 41, 42, 43, 44)

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusetune import workloads
-from fusetune.errors import FusetuneError, UsageError
-from fusetune.knobs import LIVE, Access
-from fusetune.workloads import (
+from fusetune.bench import workloads
+from fusetune.bench.workloads import (
     DEFAULT,
     WORKLOADS,
     Workload,
@@ -21,6 +19,8 @@ from fusetune.workloads import (
     chosen,
     operations_per_second,
 )
+from fusetune.errors import FusetuneError, UsageError
+from fusetune.knobs import LIVE, Access
 
 each = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda workload: workload.name)
 

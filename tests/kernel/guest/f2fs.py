@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from fusetune.extents import extents
+from fusetune.report.fiemap import extents
 from tests.kernel.guest.rig import expect_errno, run
 from tests.native.mirror import CHECKOUT
 

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from fusetune.published import NATIVE, WORKS
+from fusetune.bench.papers.catalogue import NATIVE, PAPERS
 from tests.kernel.guest.library import environment
 from tests.kernel.guest.rig import SOURCE, count, fresh_source, load, run, set_pipe_limit, stock
 from tests.kernel.guest.rig import tuned as by_module
@@ -45,7 +45,7 @@ def _library_options(options: str) -> str:
 def _mounted(stack: ExitStack, work: str) -> dict[str, Mirror]:
     """Mount each of a work's series twice: stock, and by module and library, which do the same."""
     mirrors = {}
-    for number, (label, series) in enumerate(WORKS[work].series.items()):
+    for number, (label, series) in enumerate(PAPERS[work].series.items()):
         if series.options is None:
             continue
         own = filter(None, series.options.split(","))
@@ -72,7 +72,7 @@ def _dd(folder: Path, workload: str) -> float:
 
 
 def _writes(work: str) -> tuple[Seconds, Sizes]:
-    names = [workload.name for workload in WORKS[work].workloads]
+    names = [workload.name for workload in PAPERS[work].workloads]
     with ExitStack() as stack:
         folders = {f"stock|{NATIVE}": fresh_source()}
         run("dd", "if=/dev/zero", f"of={SOURCE}/read", "bs=1M", "count=16")
@@ -106,7 +106,7 @@ def _opens(work: str) -> tuple[Seconds, Sizes]:
     """Make small files, and open them all again."""
     seconds: Seconds = {}
     sizes: Sizes = {}
-    own = (WORKS[work].series["stock"].options or "").split(",")
+    own = (PAPERS[work].series["stock"].options or "").split(",")
     with ExitStack() as stack:
         fresh_source()
         mirrors = {

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fusetune.bench import Bench, Budget
-from fusetune.child import Interruption
+from fusetune.bench.runner import Bench, Budget
+from fusetune.bench.worker import Interruption
+from fusetune.bench.workloads import WORKLOADS
 from fusetune.host import Host
-from fusetune.mounts import find
-from fusetune.workloads import WORKLOADS
+from fusetune.mounts.discover import find
 from tests.kernel.guest import raw
 from tests.kernel.guest.rig import (
     CONTROL,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from fusetune.host import Host
-from fusetune.library import carry_out, disable, enable, servers
+from fusetune.libfuse.switch import carry_out, disable, enable
+from fusetune.libfuse.users import libfuse_users
 from tests.libfuse.inside.libfuse_servers import LIBRARY, TUNED, command, gocryptfs, scratch, serve
 from tests.native.mirror import CHECKOUT, PATIENCE, mounted_at, unmount, wait_for
 
@@ -18,7 +19,7 @@ _CONNECTIONS = Path("/sys/fs/fuse/connections")
 #: As the command, for which Debian 12's tree lacks what it prints with.
 _RUN = (
     "import sys; sys.path.insert(0, '/usr/share/fusetune'); from fusetune.host import Host;"
-    "from fusetune.library import run;"
+    "from fusetune.libfuse.installed import run;"
     "run(Host(), sys.argv[1:], 'max_background=78', lambda text: print(text, file=sys.stderr))"
 )
 
@@ -45,7 +46,7 @@ def background(point: Path) -> int:
 
 
 def uses() -> list[str]:
-    return [server.uses for server in servers(Host())]
+    return [server.uses for server in libfuse_users(Host())]
 
 
 def test_fstab() -> None:
@@ -98,7 +99,9 @@ def test_a_server_without_libfuse() -> None:
         (point / "file").write_text("seen")
         assert (point / "file").read_text() == "seen"
         assert background(point) != 78
-        assert [(server.library, server.uses) for server in servers(Host())] == [(None, "none")]
+        assert [(server.library, server.uses) for server in libfuse_users(Host())] == [
+            (None, "none")
+        ]
 
 
 def test_the_whole_host_and_back() -> None:

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The process that makes the scratch directory, holds it by descriptor, and removes it.
+
+It alone calls into the mount, for a call on a hung server's files cannot be interrupted; and it
+resolves the mount's path once, for whoever owns a directory above may rename that meanwhile.
+"""
+
+import errno
+import json
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from fusetune import syscalls
+from fusetune.bench import sandbox
+from fusetune.bench.worker import Owner, answer, hear
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.mounts.mount import Mount
+from fusetune.mounts.tree import leads_to, mount_of, places
+from fusetune.text import printable
+
+_RETRY_SECONDS = 1.0  # for what appears late: a server's files in place of those still open
+
+
+_MOST_ENTRIES = 10_000  # that are looked at, for a hostile server's directory never ends
+
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+_BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_XDEV
+
+
+#: The file that reads use, written before the first sample.
+LAID_OUT = "read-data"
+
+
+# What jobs name by ``filename=`` and ``filename_format=``, in workloads/ and published.py.
+_SCRATCH_FILE = re.compile(r"(read|write)-data|shared|(small|w|own-\d+)\.\d+")
+
+
+def is_scratch_file(name: str) -> bool:
+    """Whether a job makes files of this name in the scratch directory."""
+    return bool(_SCRATCH_FILE.fullmatch(name))
+
+
+def remove_by_name(host: Host, mount: Mount, name: str) -> list[str]:
+    """Remove the directory ``name`` of the mount's root; return the names of what was left.
+
+    Raises FusetuneError if the path leads elsewhere, OSError.
+    """
+    top = _open_top(host, mount)
+    return Directory(top, name, syscalls.openat2(top, name, _DIRECTORY, _BENEATH)).remove()
+
+
+def _open_top(host: Host, mount: Mount) -> int:
+    """Return a descriptor (O_PATH) of the mount's root, which is that of no other mount.
+
+    Raises FusetuneError if the path leads elsewhere, OSError.
+    """
+    place = leads_to(places(host), mount.path)
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+    top = syscalls.openat2(syscalls.AT_FDCWD, mount.path, flags, syscalls.RESOLVE_NO_SYMLINKS)
+    if place is None or place.device != mount.device or mount_of(host, top) != place.number:
+        os.close(top)
+        raise FusetuneError(
+            f"{printable(mount.path)} leads to another mount; a directory above it was renamed or "
+            "covered"
+        )
+    return top
+
+
+class Directory:
+    """The scratch directory by descriptor, and what is known of it."""
+
+    def __init__(self, top: int, name: str, fd: int) -> None:
+        """``fd``: of the directory ``name`` in the mount's root, which is open as ``top``."""
+        self.top, self.name, self.fd = top, name, fd
+        status = os.fstat(fd)
+        self.identity = _identity(status)
+        self._maker = status.st_uid, status.st_gid
+        self._laid_out: tuple[int, ...] | None = None
+
+    def is_there(self) -> bool:
+        """Whether its name still leads to it. Raises OSError, also if the root is bad now."""
+        os.fstat(self.top)
+        found = os.stat(self.name, dir_fd=self.top, follow_symlinks=False)
+        return _identity(found) == _identity(os.fstat(self.fd)) == self.identity
+
+    def look(self, names: Sequence[str]) -> dict[str, tuple[str, int, bool]] | None:
+        """Return kind (as ls), size and whether it was replaced, of those files that are there.
+
+        Only the file that is laid out beforehand is told as replaced. None: the directory itself is
+        another.
+        """
+        if not self.is_there():
+            return None
+        found = {}
+        for name in names:
+            with suppress(FileNotFoundError):
+                found[name] = self._look_at(name)
+        return found
+
+    def _look_at(self, name: str) -> tuple[str, int, bool]:
+        fd = syscalls.openat2(self.fd, name, os.O_PATH | os.O_NOFOLLOW, _BENEATH)
+        status = os.fstat(fd)
+        kind, size = stat.filemode(status.st_mode)[0], status.st_size
+        if name != LAID_OUT:
+            os.close(fd)
+            return kind, size, False  # fio itself removes it and makes it again
+        if self._laid_out:
+            os.close(fd)
+            return kind, size, _identity(status) != self._laid_out
+        # It stays open from now on: the server then cannot forget it and number it anew.
+        self._laid_out = _identity(status)
+        return kind, size, False
+
+    def give(self, *owner: int) -> None:
+        """Change its owner to these uid and gid, or back for none. Raises OSError."""
+        os.fchown(self.fd, *(owner or self._maker))
+        self.identity = _identity(os.fstat(self.fd))
+
+    def remove(self) -> list[str]:
+        """Remove it and the files that workloads make; return the names of what was left.
+
+        Links are not followed, and nothing is removed that is not of the kind that fusetune makes.
+        """
+        deadline = time.monotonic() + _RETRY_SECONDS
+        while True:
+            others, disguised = self._empty()
+            if not others and not disguised and self._remove_itself():
+                return []
+            if disguised or time.monotonic() > deadline:
+                return [printable(name)[:40] for name in (*disguised, *others)[:3]]
+            time.sleep(0.05)
+
+    def _empty(self) -> tuple[list[str], list[str]]:
+        """Return the names of others, and those of ours that are no regular files."""
+        with os.scandir(self.fd) as entries:
+            names = [entry.name for entry in islice(entries, _MOST_ENTRIES)]
+        disguised = []
+        for name in filter(is_scratch_file, names):
+            with suppress(FileNotFoundError):
+                status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    os.unlink(name, dir_fd=self.fd)
+                else:
+                    disguised.append(name)
+        return [name for name in names if not is_scratch_file(name)], disguised
+
+    def _remove_itself(self) -> bool:
+        """Return whether it is gone, or is another one now; False: something came into it."""
+        try:
+            if self.is_there():
+                os.rmdir(self.name, dir_fd=self.top)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            return False
+        return True
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode), status.st_uid
+
+
+class Holder:
+    """The process that makes the directory, holds it, answers for it and removes it."""
+
+    def __init__(self, host: Host, mount: Mount, name: str, program: str) -> None:
+        self._host, self._mount, self._name, self._program = host, mount, name, program
+        self._directory: Directory | None = None
+
+    def serve(self, line: socket.socket) -> None:
+        """Make it, then answer until nobody asks; remove it at the end, asked or not."""
+        try:
+            if answer(line, self._begin):
+                while question := line.recv(1 << 16):
+                    verb, *arguments = json.loads(question)
+                    answer(line, partial(self._do, verb, arguments))
+        finally:
+            with suppress(OSError, FusetuneError):
+                self._remove()
+
+    def _begin(self) -> tuple[int | None, bool]:
+        """Return free space in bytes, None if unknown, and whether programs are confined."""
+        confined = sandbox.own_namespaces()
+        top, fd = self._opened()
+        try:
+            if confined:
+                sandbox.confine(fd, self._program)
+            else:
+                os.fchdir(fd)
+        finally:
+            Owner.of(self._mount).become()
+            self._directory = Directory(top, self._name, fd)
+        space = os.fstatvfs(fd)
+        return space.f_bavail * space.f_frsize if space.f_blocks else None, confined
+
+    def _opened(self) -> tuple[int, int]:
+        """Make and open it as the mount's owner, for root may be kept out of the mount.
+
+        Returns descriptors of the mount's root and of the directory.
+        """
+        owner = Owner.of(self._mount)
+        if owner.uid == os.geteuid():
+            return self._make()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            owner.become()
+            made: list[int] = []
+            answer(theirs, lambda: made.extend(self._make()))
+            socket.send_fds(theirs, [b" "], made)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        hear(ours)
+        top, fd = socket.recv_fds(ours, 1, 2)[1]
+        return top, fd
+
+    def _make(self) -> tuple[int, int]:
+        top = _open_top(self._host, self._mount)
+        os.mkdir(self._name, 0o700, dir_fd=top)
+        try:
+            return top, syscalls.openat2(top, self._name, _DIRECTORY, _BENEATH)
+        except OSError:
+            with suppress(OSError):
+                os.rmdir(self._name, dir_fd=top)
+            raise
+
+    def _do(self, verb: str, arguments: Sequence[Any]) -> Any:
+        actions: dict[str, Callable[..., Any]] = {"remove": self._remove}
+        if self._directory:
+            actions |= {"give": self._directory.give, "look": self._directory.look}
+        return actions[verb](*arguments)
+
+    def _remove(self) -> list[str]:
+        """Remove it as the mount's owner; return the names of what was left."""
+        directory, self._directory = self._directory, None
+        return directory.remove() if directory else []

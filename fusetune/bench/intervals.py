@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Student intervals of ratios."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, median, stdev
+
+NORMAL = NormalDist()
+
+
+HICCUP = 4.0  # standard deviations beyond which a difference is no noise
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio (1 = no change) and its 95 % interval, `low` <= `ratio` <= `high`."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+def t_probability(t: float, freedom: int) -> float:
+    """Return P(|T| <= t) for Student's T, t >= 0 (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    angle = math.atan(t / math.sqrt(freedom))
+    square = math.cos(angle) ** 2
+    odd = freedom % 2 == 1
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for k in range(3 if odd else 2, freedom + 1, 2):
+        total += term
+        term *= square * (k - 1) / k
+    total *= math.sin(angle)
+    return 2 / math.pi * (angle + total) if odd else total
+
+
+def t_quantile(error: float, freedom: int) -> float:
+    """Return t with P(|T| > t) = error: 0 < error < 1, freedom >= 1; else ValueError."""
+    if not 0 < error < 1 or freedom < 1:
+        raise ValueError(f"no t quantile for error {error} and {freedom} degrees of freedom")
+    low, high = 0.0, 1.0
+    while t_probability(high, freedom) < 1 - error:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        if t_probability(middle, freedom) < 1 - error:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def ratio_interval(differences: Sequence[float], error: float, noise: float) -> Interval:
+    """Return the interval of the mean ratio that the log differences of pairs show.
+
+    `error` is the two-sided probability of missing it. Fewer than 2 differences are a ValueError.
+    """
+    kept = without_hiccups(differences, noise)
+    if len(kept) < 2:
+        raise ValueError("an interval needs at least two pairs")
+    mean = fmean(kept)
+    half = t_quantile(error, len(kept) - 1) * stdev(kept) / math.sqrt(len(kept))
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def without_hiccups(differences: Sequence[float], noise: float) -> list[float]:
+    """Return the differences without those that only a hiccup of the host explains.
+
+    Such lie further than 4 times the `noise` (standard deviation of one difference, known from
+    elsewhere) from the median. Where more than one in five does, they are no accident: all stay.
+    """
+    middle = median(differences)
+    kept = [d for d in differences if abs(d - middle) <= HICCUP * noise]
+    return kept if len(kept) >= 0.8 * len(differences) else list(differences)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Mounts of our own to compare with: mirrorfs over a tmpfs, and that tmpfs itself."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.mounts.discover import find
+from fusetune.mounts.mount import Mount
+
+_MOUNT_SECONDS = 5.0
+
+
+def mirrorfs_binary() -> str:
+    """Return mirrorfs's path: $FUSETUNE_MIRRORFS, this checkout's, or the installed one.
+
+    Raises FusetuneError where there is none.
+    """
+    built = Path(__file__).resolve().parent.parent / "build" / "mirrorfs"
+    for candidate in (os.environ.get("FUSETUNE_MIRRORFS"), built, shutil.which("mirrorfs")):
+        if candidate and os.access(candidate, os.X_OK):
+            return str(candidate)
+    raise FusetuneError(
+        "mirrorfs is not there: install the package fusetune-mirrorfs, or 'make' in a checkout"
+    )
+
+
+def native(folder: Path) -> Mount:
+    """Return a folder that is on no FUSE mount, as what can be measured."""
+    number = folder.stat().st_dev
+    return Mount(
+        str(folder.resolve()), "tmpfs", "fusetune", f"{os.major(number)}:{os.minor(number)}"
+    )
+
+
+@contextmanager
+def tmpfs(host: Host) -> Iterator[Path]:
+    """Give a fresh tmpfs with a folder ``source`` in it; nothing is left of it afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="calibrate-", dir=host.make_dir(host.run_dir)))
+    try:
+        command(["mount", "-t", "tmpfs", "-o", "mode=0700", "fusetune", str(folder)])
+        try:
+            (folder / "source").mkdir()
+            yield folder
+        finally:
+            command(["umount", "--lazy", str(folder)])
+    finally:
+        folder.rmdir()
+
+
+@contextmanager
+def mirror(host: Host, binary: str, source: Path, point: Path, options: str) -> Iterator[Mount]:
+    """Mount mirrorfs on ``point`` while the context lasts."""
+    point.mkdir()
+    process = subprocess.Popen(
+        [binary, "-f", *(["-o", options] if options else []), str(source), str(point)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield _when_mounted(host, process, point)
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=_MOUNT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            command(["umount", "--lazy", str(point)])
+
+
+def _when_mounted(host: Host, process: subprocess.Popen[bytes], point: Path) -> Mount:
+    deadline = time.monotonic() + _MOUNT_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            return find(host, str(point))
+        except FusetuneError:
+            time.sleep(0.01)
+    said = process.communicate()[1] if process.returncode is not None else b""
+    raise FusetuneError(said.decode("utf-8", "replace").strip() or "mirrorfs did not mount")
+
+
+def command(words: list[str]) -> None:
+    """Run a program. Raises FusetuneError with what it says where it fails."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise FusetuneError(f"{words[0]} failed: {said[0]}")

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The note that names a benchmark's scratch directory while it exists."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fusetune.changes.journal import key_of
+from fusetune.host import Host
+from fusetune.mounts.mount import Mount
+
+
+def scratch_note(host: Host, mount: Mount) -> Path:
+    """Return the file that names a benchmark's scratch folder while there is one.
+
+    It lets the next run remove what a killed one could not.
+    """
+    return host.run_dir / f"{key_of(mount)}.scratch"
+
+
+@contextmanager
+def noted(note: Path, text: str) -> Iterator[None]:
+    """Keep ``text`` in the file ``note`` while the context lasts."""
+    note.write_bytes(os.fsencode(text))
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)

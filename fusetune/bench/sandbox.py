@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where fio runs: a root of its own in which nothing but the scratch directory can be written.
+
+The process that holds the scratch directory makes the namespaces; nsenter(1) and setpriv(1) start
+fio in them.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fusetune import syscalls
+from fusetune.errors import FusetuneError, reason
+
+_PLACE = "scratch"
+
+
+# What a program needs to start. Links such as /lib -> usr/lib are made again.
+_TREES = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+_DEVICES = ("dev/null", "dev/zero", "dev/random", "dev/urandom")
+
+
+_FILES = ("etc/ld.so.cache", *_DEVICES)
+
+
+_SCRATCH_ATTRIBUTES = (
+    syscalls.MOUNT_ATTR_NOSYMFOLLOW
+    | syscalls.MOUNT_ATTR_NOSUID
+    | syscalls.MOUNT_ATTR_NODEV
+    | syscalls.MOUNT_ATTR_NOEXEC
+)
+
+
+_READ_ONLY = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
+
+
+@dataclass(frozen=True)
+class Rights:
+    """Who fio runs as; ``capabilities``: what it keeps, in setpriv's words."""
+
+    uid: int
+    gid: int
+    capabilities: str = "-all"
+
+
+#: Debian's and Fedora's user and group "nobody".
+NOBODY = Rights(65534, 65534)
+
+
+ROOT = Rights(0, 0)
+
+
+#: For a mount whose server shows files as those of others than who made them.
+ROOT_OVER_MODES = Rights(0, 0, "-all,+dac_override")
+
+
+def own_namespaces() -> bool:
+    """Give this process mount, network and IPC namespaces; return whether they can be used.
+
+    A user who is not root gets them in a user namespace; False where this host does not allow that.
+    Raises FusetuneError where root may not.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC
+    try:
+        syscalls.unshare(flags if uid == 0 else flags | syscalls.CLONE_NEWUSER)
+    except OSError as error:
+        if uid:
+            return False
+        raise FusetuneError(
+            f"cannot give fio a mount namespace of its own: {reason(error)}; run it where root has "
+            "CAP_SYS_ADMIN, as on the host itself"
+        ) from error
+    if uid:
+        for name, text in (("setgroups", "deny"), ("uid_map", uid), ("gid_map", gid)):
+            line = text if isinstance(text, str) else f"{text} {text} 1"
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                file.write(line)
+    here = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    _to_the_root_of_all()
+    syscalls.make_private("/")
+    os.fchdir(here)
+    os.chroot(".")
+    os.close(here)
+    return True
+
+
+def confine(scratch: int, program: str) -> None:
+    """Make the root that fio has, of ``scratch`` (a descriptor) and what ``program`` needs.
+
+    It becomes this process's own, which has `own_namespaces`. Raises OSError.
+    """
+    trees = {_PLACE: syscalls.clone_tree(scratch)}
+    syscalls.set_attributes(trees[_PLACE], _SCRATCH_ATTRIBUTES)
+    links = {}
+    where = os.path.dirname(program).strip("/")
+    for path in (*_TREES, *_FILES, *(() if where.startswith("usr/") else (where,))):
+        if os.path.islink(f"/{path}"):
+            links[path] = os.readlink(f"/{path}")
+        elif os.path.exists(f"/{path}"):
+            trees[path] = _read_only(path)
+    _to_the_root_of_all()
+    root = syscalls.new_tmpfs(mode="755", size="256k")
+    syscalls.attach(root, syscalls.AT_FDCWD, "/")
+    for path, target in links.items():
+        os.symlink(target, path, dir_fd=root)
+    for path, tree in trees.items():
+        _make_place(root, path)
+        syscalls.attach(tree, root, path)
+        os.close(tree)
+    syscalls.take_as_root(root)
+    syscalls.set_attributes(root, _READ_ONLY)
+    os.close(root)
+
+
+def _read_only(path: str) -> int:
+    tree = syscalls.clone_tree(syscalls.AT_FDCWD, f"/{path}", recursive=True)
+    attributes = _READ_ONLY | (0 if path in _DEVICES else syscalls.MOUNT_ATTR_NODEV)
+    syscalls.set_attributes(tree, attributes, recursive=True)
+    return tree
+
+
+def _to_the_root_of_all() -> None:
+    """Leave a chroot, for pivot_root(2) takes none."""
+    namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY)
+    syscalls.enter_mount_namespace(namespace)
+    os.close(namespace)
+
+
+def _make_place(root: int, path: str) -> None:
+    parts = path.split("/")
+    for count in range(1, len(parts) + (path not in _FILES)):
+        with suppress(FileExistsError):
+            os.mkdir("/".join(parts[:count]), dir_fd=root)
+    if path in _FILES:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=root))
+
+
+def command(pid: int, confined: bool, rights: Rights | None, words: Sequence[str]) -> list[str]:
+    """Return the command line that runs ``words`` in the scratch directory.
+
+    ``pid``: the process that holds it, ``confined`` in namespaces or with it as working directory.
+    ``rights`` None: those of this process's user. What it starts dies with this process.
+    """
+    limited = ["setpriv", "--pdeathsig=KILL", "--no-new-privs", "--inh-caps=-all"]
+    if not confined:
+        return [*limited, "--", "env", f"--chdir=/proc/{pid}/cwd", "--", *words]
+    entered = ["nsenter", f"--target={pid}", "--mount", "--net", "--ipc"]
+    capabilities = rights.capabilities if rights else "-all"
+    limited += ["--ambient-caps=-all", f"--bounding-set={capabilities}"]
+    if rights:
+        limited += [f"--reuid={rights.uid}", f"--regid={rights.gid}", "--clear-groups"]
+    else:
+        entered += ["--user", "--preserve-credentials"]
+    return [*entered, "--", *limited, "--", "env", f"--chdir=/{_PLACE}", "--", *words]

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Work that touches a mount: in a child process, as the mount's owner, with a time limit."""
+
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, NoReturn, Self
+
+from fusetune.errors import FusetuneError, reason
+from fusetune.mounts.mount import Mount
+from fusetune.untrusted import communicate
+
+_LONGEST_ANSWER = 1 << 16
+
+
+class Unanswered(FusetuneError):
+    """The server did not answer in time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the server did not answer within {seconds:.0f} s; see whether it is stopped or hung"
+        )
+
+
+class Interrupted(FusetuneError):
+    """SIGINT, SIGTERM or SIGHUP came."""
+
+
+@dataclass
+class Interruption:
+    """While entered, SIGINT, SIGTERM and SIGHUP set ``requested`` and end the running command.
+
+    Nothing is raised from the handler, so what puts things back is never cut short.
+    """
+
+    requested: bool = False
+    _running: subprocess.Popen[bytes] | None = None
+    _before: dict[int, Any] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, action in self._before.items():
+            signal.signal(number, action)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        if self._running:
+            self._running.terminate()
+
+    def check(self) -> None:
+        """Raise `Interrupted` if a signal has come."""
+        if self.requested:
+            raise Interrupted("interrupted: everything was put back as it was")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who does the work: the mount's owner, so that a hostile server gains nothing from it.
+
+    Root may be kept out of a user's mount, and where it is not, a server could lead root's writes
+    elsewhere by symbolic links.
+    """
+
+    uid: int
+    gid: int
+
+    @classmethod
+    def of(cls, mount: Mount) -> Self:
+        """Return the owner of ``mount``. Raises FusetuneError where that cannot be told."""
+        if not mount.owner_known:
+            raise FusetuneError(mount.owner_unknown)
+        return cls(mount.owner_uid, mount.owner_gid)
+
+    def check(self) -> None:
+        """Raise FusetuneError unless this process may act as the owner."""
+        if os.geteuid() not in (0, self.uid):
+            raise FusetuneError(f"the mount belongs to uid {self.uid}; run it as root")
+
+    def become(self) -> None:
+        """Turn this process into the owner's."""
+        if os.geteuid() != self.uid:
+            os.setgroups([])
+            os.setresgid(self.gid, self.gid, self.gid)
+            os.setresuid(self.uid, self.uid, self.uid)
+
+
+class Companion:
+    """A forked process that makes the calls which may block, and answers over a socket."""
+
+    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+        """Fork a process that does ``serve`` with its end of the socket, and then ends.
+
+        Of this process's file descriptors it has no other: not the locks, nor the caller's pipes.
+        """
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _in_child(serve, theirs)
+        theirs.close()
+        self._pidfd = os.pidfd_open(self.pid)
+        self._owed = 0  # answers that came too late for `hear`
+
+    def ask(self, seconds: float, question: str, *arguments: Any) -> Any:
+        """Return the answer to a question with arguments of JSON types; errors as `hear`."""
+        with suppress(BrokenPipeError):  # it has ended: `hear` tells
+            self._line.send(json.dumps([question, *arguments]).encode())
+        return self.hear(seconds)
+
+    def hear(self, seconds: float) -> Any:
+        """Return its next answer, of JSON types.
+
+        Raises OSError or FusetuneError as its work did, `Unanswered` after ``seconds``.
+        """
+        self._owed += 1
+        deadline = time.monotonic() + seconds
+        while select.select([self._line], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            self._owed -= 1
+            if not self._owed:
+                return hear(self._line)
+            if not self._line.recv(_LONGEST_ANSWER):
+                self._owed = 1
+        raise Unanswered(seconds)
+
+    def close(self) -> None:
+        """Let it end by itself: it sees that nobody listens any more."""
+        self._line.close()
+        # What waits for a server ends later, and is reaped with this process's end.
+        if select.select([self._pidfd], [], [], 1.0)[0]:
+            os.waitpid(self.pid, 0)
+        os.close(self._pidfd)
+
+
+def answer(line: socket.socket, work: Callable[[], Any]) -> bool:
+    """Send what ``work`` returns or raises; return whether it went well and somebody listens."""
+    try:
+        said = {"value": work()}
+    except OSError as error:
+        said = {"errno": error.errno or errno.EIO}
+    except FusetuneError as error:
+        said = {"error": str(error)}
+    try:
+        line.send(json.dumps(said).encode())
+    except (BrokenPipeError, ConnectionResetError):
+        return False
+    return "value" in said
+
+
+def hear(line: socket.socket) -> Any:
+    """Return the next `answer` that comes, or raise it; EIO where the other end is closed."""
+    said = json.loads(line.recv(_LONGEST_ANSWER) or f'{{"errno": {errno.EIO}}}')
+    if "errno" in said:
+        raise OSError(said["errno"], os.strerror(said["errno"]))
+    if "error" in said:
+        raise FusetuneError(said["error"])
+    return said["value"]
+
+
+def call(work: Callable[[], Any], owner: Owner, seconds: float) -> Any:
+    """Return what ``work`` returns (JSON types), done in a forked child as ``owner``.
+
+    Raises OSError and FusetuneError as ``work`` does, `Unanswered` after ``seconds``. The child is
+    then left to end by itself once the server answers or is gone.
+    """
+
+    def serve(line: socket.socket) -> None:
+        owner.become()
+        answer(line, work)
+
+    companion = Companion(serve)
+    try:
+        return companion.hear(seconds)
+    finally:
+        companion.close()
+
+
+def _in_child(serve: Callable[[socket.socket], None], line: socket.socket) -> NoReturn:
+    try:
+        os.setsid()
+        _close_all_but({line.fileno()})
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        serve(line)
+    finally:
+        os._exit(0)
+
+
+def _close_all_but(keep: Collection[int]) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in keep:
+            with suppress(OSError):  # the folder's own, closed by now
+                os.close(int(name))
+
+
+def run(
+    command: Sequence[str],
+    seconds: float,
+    interruption: Interruption,
+    stdin: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+) -> tuple[int, bytes, bytes]:
+    """Run ``command``; return its exit status, stdout and stderr.
+
+    Raises `Interrupted`; `Unanswered` after ``seconds``; FusetuneError if it cannot be started, or
+    writes more than `bounded.LARGEST` bytes.
+    """
+    interruption.check()
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env={"PATH": _path(), "LC_ALL": "C", **(environment or {})},
+        )
+    except OSError as error:
+        raise FusetuneError(f"cannot run {command[0]} (util-linux): {reason(error)}") from error
+    return _wait(process, seconds, interruption, stdin)
+
+
+def _path() -> str:
+    """Return this process's PATH, and after it what every root has."""
+    return os.pathsep.join(filter(None, [os.environ.get("PATH"), os.defpath]))
+
+
+def _wait(
+    process: subprocess.Popen[bytes], seconds: float, interruption: Interruption, stdin: bytes
+) -> tuple[int, bytes, bytes]:
+    interruption._running = process
+    try:
+        if interruption.requested:
+            process.terminate()
+        stdout, stderr = communicate(process, stdin, seconds)
+    except subprocess.TimeoutExpired as error:
+        _end(process)
+        raise Unanswered(seconds) from error
+    except FusetuneError:
+        _end(process)
+        raise
+    finally:
+        interruption._running = None
+    interruption.check()
+    return process.returncode, stdout, stderr
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill ``process``; its pipes are closed, for a process stuck in the kernel keeps its ends."""
+    process.kill()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream:
+            stream.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(1)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The undo journal of a mount: each value before it is written."""
+
+import json
+import os
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from fusetune.errors import FusetuneError, reason
+from fusetune.files import sync_folder
+from fusetune.host import Host
+from fusetune.mounts.control import still_mounted
+from fusetune.mounts.mount import Mount
+from fusetune.text import printable
+
+
+def key_of(mount: Mount | None) -> str:
+    """Return the file name stem under which a mount's journal and lock stand; None: the host."""
+    return "host" if mount is None else mount.bdi or mount.device
+
+
+def name_of(mount: Mount | None) -> str:
+    return "this host" if mount is None else printable(mount.path)
+
+
+def journal_path(host: Host, mount: Mount | None) -> Path:
+    """Return the file of the undo journal of ``mount``, or of the host for None."""
+    return host.state_dir / "undo" / f"{key_of(mount)}.journal"
+
+
+#: Why a value was written, where it was to keep it (`Record.why`).
+KEEPING = "apply"
+
+
+#: Why a limit of the host was written, where a mount needs it.
+NEEDED = "mount"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One write: ``old`` and ``new`` in the knob's unit, ``time`` in seconds since the epoch."""
+
+    knob: str
+    old: int
+    new: int
+    why: str
+    time: float
+
+
+class Damaged(FusetuneError):
+    """An undo journal is not what was written; it was kept aside."""
+
+
+class Journal:
+    """The undo journal of one mount, or of the host's own knobs.
+
+    A file of lines, each a checksum, a length and a JSON object; the first says which super block
+    of which boot it is about, each other is a `Record`. A line is on disk before its value is
+    written to the kernel, so an unfinished last line speaks of a write that was never made, and is
+    dropped.
+    A journal about a mount or a boot that is gone has nothing left to undo, and is dropped whole.
+    """
+
+    def __init__(self, host: Host, mount: Mount | None) -> None:
+        """Read the journal if there is one. Raises `Damaged`, or FusetuneError if unreadable.
+
+        Whoever is about to change something uses `to_change` instead.
+        """
+        self._host = host
+        self.path = journal_path(host, mount)
+        self._about = {
+            "boot_id": host.boot_id,
+            "instance": mount.instance if mount else None,
+        }
+        self._target = name_of(mount)
+        self.records: list[Record] = []
+        self._size = 0
+        self._load()
+
+    @classmethod
+    def to_change(cls, host: Host, mount: Mount | None) -> Self:
+        """Read the journal under the mount's lock; a damaged one is kept aside, and told once.
+
+        Raises FusetuneError where the mount is gone: its device number may be another's by now,
+        whose journal has the same name.
+        """
+        if mount and not still_mounted(host, mount):
+            raise FusetuneError(f"{printable(mount.path)} is not mounted any more")
+        try:
+            return cls(host, mount)
+        except Damaged as error:
+            path = journal_path(host, mount)
+            kept = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+            os.rename(path, kept)
+            raise Damaged(
+                f"the undo journal of {name_of(mount)} was damaged and is kept as {kept}; the "
+                "values before cannot be told from it: see 'fusetune show' and set them by hand"
+            ) from error
+
+    def _load(self) -> None:
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise FusetuneError(
+                f"cannot read the undo journal {self.path}: {reason(error)}"
+            ) from error
+        whole = text[: text.rfind(b"\n") + 1]
+        try:
+            _check_torn(text[len(whole) :])
+            about, *rest = [unpack(line) for line in whole.splitlines()] or [{}]
+            if "schema" in about:  # there is none in this version's
+                raise ValueError("another version of fusetune wrote it")
+            records = [Record(**fields) for fields in rest]
+        except (ValueError, TypeError) as error:
+            raise Damaged(
+                f"the undo journal of {self._target} is damaged: {self.path}; the values before "
+                "cannot be told from it, 'fusetune reset' keeps it aside"
+            ) from error
+        if about == self._about:
+            self.records, self._size = records, len(whole)
+
+    @property
+    def originals(self) -> dict[str, int]:
+        """Return the value of each changed knob as it was found before the first change."""
+        found: dict[str, int] = {}
+        for record in self.records:
+            found.setdefault(record.knob, record.old)
+        return found
+
+    def wrote(self, knob: str, value: int) -> bool:
+        """Whether ``value``, found now, differs from the original and was written by fusetune."""
+        return value in self._written(knob) and value != self.originals[knob]
+
+    def to_undo(self, knob: str, value: int) -> bool:
+        """Whether ``knob``, which has ``value`` now, is to be put back to its original.
+
+        Not if fusetune put it back already and somebody else changed it since. That the last
+        write is on record does not mean that it was made: one before it may still stand.
+        """
+        written = self._written(knob)
+        if not written or value == self.originals[knob]:
+            return False
+        return written[-1] != self.originals[knob] or value in written
+
+    def last(self, knob: str) -> Record | None:
+        """Return the last write of ``knob``, None if there was none."""
+        return next((record for record in reversed(self.records) if record.knob == knob), None)
+
+    def before(self, knob: str, why: str) -> int | None:
+        """Return what ``knob`` was before the last writes of it, one upon the other, for ``why``.
+
+        None if the last write was for something else, or there was none.
+        """
+        found = None
+        for record in reversed(self.records):
+            if record.knob != knob:
+                continue
+            if record.why != why or found not in (None, record.new):
+                break
+            found = record.old
+        return found
+
+    def _written(self, knob: str) -> list[int]:
+        return [record.new for record in self.records if record.knob == knob]
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Put ``records`` on disk. Raises FusetuneError, having added nothing, if it cannot."""
+        lines = [_pack(asdict(record)) for record in records]
+        if not self._size:
+            lines.insert(0, _pack(self._about))
+            self._host.make_dir(self.path.parent)
+        data = b"".join(lines)
+        fd = -1
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            os.ftruncate(fd, self._size)
+            if os.pwrite(fd, data, self._size) != len(data):
+                os.ftruncate(fd, self._size)
+                raise OSError(28, "No space left on device")
+            os.fsync(fd)
+            if not self._size:
+                sync_folder(self.path.parent)
+        except OSError as error:
+            raise FusetuneError(
+                f"cannot write the undo journal {self.path}: {reason(error)}; nothing was changed"
+            ) from error
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        self._size += len(data)
+        self.records.extend(records)
+
+    def remove(self) -> None:
+        """Forget everything: there is nothing left to undo."""
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+        self.records.clear()
+        self._size = 0
+
+
+def _pack(fields: Mapping[str, Any]) -> bytes:
+    text = json.dumps(fields, sort_keys=True).encode()
+    return b"%08x %d %s\n" % (zlib.crc32(text), len(text), text)
+
+
+def unpack(line: bytes) -> dict[str, Any]:
+    """Return a journal line's object; ValueError if it is not as it was written."""
+    checksum, length, text = line.split(b" ", 2)
+    if int(checksum, 16) != zlib.crc32(text) or int(length) != len(text):
+        raise ValueError("not what was written")
+    fields: dict[str, Any] = json.loads(text)
+    return fields
+
+
+def _check_torn(tail: bytes) -> None:
+    """Raise ValueError unless ``tail``, after the last line's end, is a line cut short."""
+    _, length, text = (*tail.split(b" ", 2), b"", b"")[:3]
+    if length.isdigit() and len(text) > int(length):
+        raise ValueError("the last line has lost its end")

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Removes what was noted about mounts that are gone."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fusetune.changes.journal import key_of, unpack
+from fusetune.changes.lock import clear_lock
+from fusetune.changes.overrides import read_overrides
+from fusetune.host import Host
+
+
+def remove_stale(host: Host, key: str = "*") -> None:
+    """Remove what is remembered of mounts that are gone, for there is nothing left to undo.
+
+    ``key``: of one mount (`key_of`). What is about mounts in other mount namespaces stays: their
+    bdi is there.
+    """
+    for path in (host.state_dir / "undo").glob(f"{key}.journal"):
+        with suppress(ValueError, KeyError, FileNotFoundError):
+            # ValueError: damaged; that is told when its mount is next changed.
+            _remove_unless_alive(host, path, unpack(path.read_bytes().partition(b"\n")[0]))
+    for path in host.run_dir.glob(f"{key}.left"):
+        _remove_unless_alive(host, path, read_overrides(path))
+    for path in host.run_dir.glob(f"{key}.lock"):
+        if path.stem != key_of(None) and not os.path.exists(_bdi_folder(host, path)):
+            clear_lock(host, path)
+
+
+def _bdi_folder(host: Host, path: Path) -> str:
+    """Return the sysfs folder of the bdi that the file ``path`` of ours is named after."""
+    return host.path(f"sys/class/bdi/{path.stem}/")
+
+
+def _remove_unless_alive(host: Host, path: Path, about: Mapping[str, Any]) -> None:
+    instance = about["instance"]
+    try:
+        alive = instance is None or instance == os.stat(_bdi_folder(host, path)).st_ino
+    except FileNotFoundError:
+        alive = False
+    if not alive or about.get("boot_id", host.boot_id) != host.boot_id:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The state of a mount's knobs: values, and who set them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fusetune.changes.journal import Journal
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.knobs import Absent, Knob, knobs_of
+from fusetune.mounts.mount import Mount
+
+
+@dataclass(frozen=True)
+class KnobState:
+    """One knob now: ``value`` in its unit, or None and in ``absent`` why there is none.
+
+    ``set_by``: "stock" where it has the kernel's default, "fusetune" where it has what fusetune
+    wrote last, "other" for anything else; None without a value or where it cannot be told.
+    """
+
+    knob: Knob
+    value: int | None
+    set_by: str | None
+    absent: str | None
+
+
+def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
+    """Return the knobs of the mount (of the host, for None) that can be read, by name."""
+    now = {}
+    for knob in knobs_of(host, mount):
+        try:
+            now[knob.name] = knob.read(host, mount)
+        except (Absent, FusetuneError):
+            continue
+    return now
+
+
+def not_stock(knobs: Sequence[Knob], values: Mapping[str, int]) -> dict[str, int]:
+    """Return those among ``values`` that differ from the kernel's default.
+
+    ``knobs``: those of the mount, for a default may be the mount's own.
+    """
+    return {
+        knob.name: values[knob.name]
+        for knob in knobs
+        if knob.stock is not None and values.get(knob.name, knob.stock) != knob.stock
+    }
+
+
+def is_tuned(host: Host, mount: Mount, values: Mapping[str, int]) -> bool:
+    """Whether any among the mount's ``values`` differs from the kernel's default."""
+    return bool(not_stock(knobs_of(host, mount), values))
+
+
+def knob_states(host: Host, mount: Mount | None, journal: Journal | None) -> list[KnobState]:
+    """Return the state of every knob of the mount, or of the host for None.
+
+    ``journal``: what fusetune wrote; None if that cannot be told.
+    """
+    return [_state(host, mount, journal, knob) for knob in knobs_of(host, mount)]
+
+
+def _state(host: Host, mount: Mount | None, journal: Journal | None, knob: Knob) -> KnobState:
+    try:
+        value = knob.read(host, mount)
+    except (Absent, FusetuneError) as why:
+        return KnobState(knob, None, None, str(why))
+    if journal is None:
+        return KnobState(knob, value, None, None)
+    if journal.wrote(knob.name, value):
+        set_by = "fusetune"
+    elif value == knob.stock or knob.stock is None:
+        set_by = "stock"
+    else:
+        set_by = "other"
+    return KnobState(knob, value, set_by, None)

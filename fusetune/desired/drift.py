@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whether mounts have what they should have, and if not, who changed it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusetune.changes.journal import Journal, Record
+from fusetune.changes.state import KnobState, knob_states
+from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Expected
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.mounts.mount import Mount
+from fusetune.text import printable
+
+
+@dataclass(frozen=True)
+class Check:
+    """A knob that is to be kept: what it is, what it should be, and our last write of it."""
+
+    state: KnobState
+    expected: Expected
+    last: Record | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether it has another value than it should.
+
+        What policy forbids, and what this kernel or mount lacks, is no difference.
+        """
+        return (
+            self.expected.refused is None
+            and self.state.value is not None
+            and self.state.value != self.expected.value
+        )
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A mount's checks; ``left_alone``: why there are none, ``problem``: what hinders them."""
+
+    mount: Mount
+    checks: Sequence[Check] = ()
+    left_alone: str | None = None
+    problem: str | None = None
+
+
+def verify(host: Host, keeper: Keeper, mounts: Sequence[Mount]) -> list[Verified]:
+    """Compare what each mount has with what it should have; changes nothing."""
+    return [_verify(host, keeper, mount) for mount in mounts]
+
+
+def _verify(host: Host, keeper: Keeper, mount: Mount) -> Verified:
+    problem = None
+    try:
+        journal = Journal(host, mount)
+    except FusetuneError as error:
+        journal, problem = None, str(error)
+    try:
+        left_alone, expected = keeper.look(mount)
+    except FusetuneError as error:
+        return Verified(mount, problem=f"{printable(mount.path)}: {error}")
+    checks = [
+        Check(state, expected[state.knob.name], journal.last(state.knob.name) if journal else None)
+        for state in knob_states(host, mount, journal)
+        if state.knob.name in expected
+    ]
+    return Verified(mount, checks, left_alone, problem)

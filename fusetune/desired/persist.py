@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What ``save`` writes and ``forget`` removes: under /var/lib, or in the administrator's files."""
+
+import glob
+import os
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import tomlkit
+from tomlkit.items import AoT, Table
+
+from fusetune.changes.state import not_stock, values_now
+from fusetune.desired.config import load
+from fusetune.desired.results import Unusable, save, saved_at, saved_for, saved_path
+from fusetune.desired.toml_lines import statements
+from fusetune.errors import FusetuneError
+from fusetune.files import write_whole
+from fusetune.host import Host
+from fusetune.knobs import LIVE_BY_NAME, knobs_of
+from fusetune.mounts.discover import find
+from fusetune.mounts.mount import Mount
+from fusetune.text import printable
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What ``file`` keeps, by knob, before and after; None: nothing that is about the mount."""
+
+    file: Path
+    before: dict[str, int] | None
+    after: dict[str, int] | None
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """A configuration file's new text, and the values in it before."""
+
+    file: Path
+    text: str
+    before: dict[str, int] | None
+
+    def make(self, host: Host) -> None:
+        if not self.text.strip():
+            self.file.unlink()
+            return
+        host.make_dir(self.file.parent)
+        write_whole(self.file.resolve(), self.text)  # what it links to is changed, not the link
+
+
+def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembered:
+    """Keep the values that ``mount`` has now, for its later mounts.
+
+    ``admin``: in the administrator's configuration. Raises FusetuneError where it has the kernel's
+    defaults, or it cannot be written; `ConfigError` where the configuration is wrong as it is.
+    """
+    load(host)
+    values = not_stock(knobs_of(host, mount), values_now(host, mount))
+    if not values:
+        raise FusetuneError(
+            f"{printable(mount.path)} has the kernel's default values: there is nothing to keep; "
+            "'fusetune set' or 'auto' changes them, 'fusetune forget' forgets what is kept"
+        )
+    if admin:
+        edit = _section_edit(host, mount, values)
+        if not dry_run:
+            edit.make(host)
+        return Remembered(edit.file, edit.before, (edit.before or {}) | values)
+    before = _saved_values(host, mount)
+    if not dry_run:
+        save(host, mount, values, "save")
+    return Remembered(saved_path(host, mount), before, values)
+
+
+def _saved_values(host: Host, mount: Mount) -> dict[str, int] | None:
+    try:
+        saved = saved_for(host, mount)
+    except Unusable:
+        return None
+    return saved.values if saved else None
+
+
+def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Remembered]:
+    """Remove what is kept for the mount (or, if nothing is mounted there, the path) ``name``.
+
+    ``admin``: also the sections of the administrator's configuration that are about this path
+    alone. Raises FusetuneError where ``name`` means nothing.
+    """
+    try:
+        mount = find(host, name)
+    except FusetuneError:
+        path = os.path.abspath(name)
+        forgotten = [Remembered(file, saved.values, None) for file, saved in saved_at(host, path)]
+        if not forgotten and not admin:
+            raise
+    else:
+        path, file = mount.path, saved_path(host, mount)
+        forgotten = [Remembered(file, _saved_values(host, mount), None)] if file.exists() else []
+    edits = _removal_edits(host, path) if admin else []
+    if not dry_run:
+        for one in forgotten:
+            one.file.unlink(missing_ok=True)
+        for edit in edits:
+            edit.make(host)
+    return forgotten + [Remembered(edit.file, edit.before, None) for edit in edits]
+
+
+def _section_edit(host: Host, mount: Mount, values: Mapping[str, int]) -> _Edit:
+    """Return the edit that gives ``mount`` its section with ``values``.
+
+    The section that is about this path alone, if there is one; else a new one, in a file of
+    mounts.d named after the path.
+    """
+    for file, document in _documents(host):
+        for section in _about(document, mount.path).values():
+            if not all(
+                fnmatchcase(getattr(mount, key), section[key])
+                for key in ("fstype", "source")
+                if key in section
+            ):
+                continue  # about another file system at this path
+            before = _values(section)
+            for name, value in values.items():
+                section[name] = value
+            return _Edit(file, tomlkit.dumps(document), before)
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", mount.path.strip("/").replace("/", "-")) or "root"
+    file = host.admin_dir / "mounts.d" / f"{name}.toml"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    if text and not text.endswith("\n"):
+        text += "\n"
+    text += _new_section(mount, values)
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FusetuneError(f"cannot add a section to {file}: {error}; edit it by hand") from error
+    return _Edit(file, text, None)
+
+
+def _new_section(mount: Mount, values: Mapping[str, int]) -> str:
+    section = tomlkit.table()
+    for key in ("path", "fstype", "source"):
+        word = getattr(mount, key)
+        if any("\udc80" <= char <= "\udcff" for char in word):
+            raise FusetuneError(
+                f"{printable(word)} is not UTF-8, which a configuration file must be; "
+                "'fusetune save' without --admin takes it"
+            )
+        section[key] = glob.escape(word)
+    for name, value in values.items():
+        section[name] = value
+    sections = tomlkit.aot()
+    sections.append(section)
+    document = tomlkit.document()
+    document["mount"] = sections
+    return tomlkit.dumps(document)
+
+
+def _removal_edits(host: Host, path: str) -> list[_Edit]:
+    load(host)  # a wrong file is told, not edited
+    edits = []
+    for file, document in _documents(host):
+        before: dict[str, int] = {}
+        ours = _about(document, path)
+        for section in ours.values():
+            before |= _values(section)
+        if ours:
+            edits.append(_Edit(file, _without(file.read_text(encoding="utf-8"), ours), before))
+    return edits
+
+
+def _without(text: str, numbers: Collection[int]) -> str:
+    """Return ``text`` without the ``[[mount]]`` sections of these numbers.
+
+    Comments before and after them stay, which tomlkit drops or takes elsewhere.
+    """
+    gone: set[int] = set()
+    begin, count = 0, -1
+    for line, chunk, parsed in statements(text):
+        if chunk.lstrip().startswith("["):
+            mount = "mount" in parsed
+            count += mount
+            begin = line if mount and count in numbers else 0
+        if begin:
+            gone.update(range(begin, line + chunk.count("\n")))
+    lines = enumerate(text.split("\n"), 1)
+    return "\n".join(line for number, line in lines if number not in gone)
+
+
+def _documents(host: Host) -> Iterator[tuple[Path, tomlkit.TOMLDocument]]:
+    folder = host.admin_dir
+    for file in (folder / "fusetune.toml", *sorted((folder / "mounts.d").glob("*.toml"))):
+        if file.exists():
+            yield file, tomlkit.parse(file.read_text(encoding="utf-8"))
+
+
+def _about(document: tomlkit.TOMLDocument, path: str) -> dict[int, Table]:
+    """Return the sections that are about ``path`` and no other, by number."""
+    sections = document.get("mount", [])
+    return {
+        number: section
+        for number, section in enumerate(sections if isinstance(sections, AoT) else ())
+        if section.get("path") == glob.escape(path)
+    }
+
+
+def _values(section: Table) -> dict[str, int]:
+    return {
+        name: knob.parse(str(section[name]))
+        for name, knob in LIVE_BY_NAME.items()
+        if name in section
+    }

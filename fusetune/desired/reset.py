@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Puts back what was found, and forgets what was saved."""
+
+from fusetune.changes.apply import Change, enforce, plan, to_undo, was_kept
+from fusetune.changes.journal import Journal, journal_path
+from fusetune.changes.lock import Lock
+from fusetune.changes.overrides import note_overrides, overrides
+from fusetune.changes.stale import remove_stale
+from fusetune.desired.results import forget, forget_all
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.mounts.discover import discover
+from fusetune.mounts.mount import Mount
+
+
+def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Change]:
+    """Put back what was found before the first change and forget what is saved for the mount.
+
+    What was put back is left alone until the next mount, also if configuration says otherwise.
+    """
+    if dry_run:
+        return plan(host, mount, to_undo(host, Journal(host, mount), mount))
+    with Lock(host, mount):
+        journal = Journal.to_change(host, mount)
+        originals = {knob.name: v for knob, v in to_undo(host, journal, mount).items()}
+        changes = enforce(host, mount, originals)
+        kept = was_kept(journal)
+        journal.remove()
+        if mount:
+            forget(host, mount)
+        if mount and kept:
+            back = {change.knob.name: change.new for change in changes}
+            note_overrides(host, mount, overrides(host, mount) | back)
+    return changes
+
+
+def reset_all(host: Host, *, dry_run: bool = False) -> list[Change]:
+    """Reset the host and every mount; raise FusetuneError for the first failure, after all."""
+    changes: list[Change] = []
+    failure: FusetuneError | None = None
+    for mount in (None, *discover(host)):
+        try:
+            if journal_path(host, mount).exists():
+                changes += reset(host, mount, dry_run=dry_run)
+        except FusetuneError as error:
+            failure = failure or error
+    if failure:
+        raise failure
+    if not dry_run:
+        forget_all(host)
+        remove_stale(host)
+    return changes

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Sections of the configuration: which mounts they are about, and which counts most."""
+
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+
+from fusetune.errors import FusetuneError
+from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.mount import Mount
+from fusetune.text import printable
+
+#: What a section can be matched by, what is most specific first.
+MATCHES = ("path", "source", "server", "fstype")
+
+
+class ConfigError(FusetuneError):
+    """A configuration file is wrong; the text begins with file and line."""
+
+
+class Layer(IntEnum):
+    """Rank of where a value comes from."""
+
+    VENDOR = 0
+    SAVED = 1
+    ADMIN = 2
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value comes from; ``line`` counts from 1, None for files that no one edits."""
+
+    file: Path
+    line: int | None = None
+
+    def __str__(self) -> str:
+        path = printable(str(self.file))
+        return path if self.line is None else f"{path}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One ``[[mount]]``: ``matches`` by what of `MATCHES`, ``values`` by knob name.
+
+    ``leave_alone``: whether such mounts are left alone, None where the section does not say.
+    ``options``: those of the tuned libfuse3, which reads them from the file by itself. ``needs``:
+    what of `NEEDS` the server asks for, in bytes.
+    """
+
+    layer: Layer
+    origin: Origin
+    matches: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, int] = field(default_factory=dict)
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    leave_alone: bool | None = None
+    options: str | None = None
+    needs: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> tuple[Layer, list[tuple[int, int]]]:
+        """Of two sections for a mount, the one with the greater rank wins.
+
+        By layer; then by path, source, server, type: an exact one before a pattern, and the
+        pattern with more characters that are not wildcards before the other.
+        """
+        return self.layer, [_specificity(self.matches.get(key)) for key in MATCHES]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is not about single mounts.
+
+    ``allow_users``: names or uids whose mounts may get more dirty memory. ``max_dirty_percent``:
+    what all tuned mounts together may keep dirty, in percent of the host's limit. ``exclude``:
+    patterns of file system types to leave alone. ``max_pipe_size`` (bytes), ``max_pages``: how far
+    the host's limits may be raised for mounts that need it. ``idle_seconds``: after which `watch`
+    ends; 0: never.
+    """
+
+    allow_users: tuple[str, ...] = ()
+    max_dirty_percent: int = 100
+    exclude: tuple[str, ...] = ()
+    idle_seconds: int = 60
+    max_pipe_size: int = 8 << 20
+    max_pages: int = 1024
+
+
+@dataclass(frozen=True)
+class Described:
+    """What is known of a mount, also of one that is yet to come: each thing that it may be."""
+
+    paths: Collection[str]
+    sources: Collection[str]
+    fstypes: Collection[str]
+    servers: Callable[[], Collection[str]]
+
+
+@dataclass(frozen=True)
+class Config:
+    """All files together; ``sections`` in the order of files and lines."""
+
+    sections: tuple[Section, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+
+    def matching(self, mount: Mount, servers: Daemons) -> Iterator[Section]:
+        """Yield the sections that are about ``mount``, in no order of rank."""
+        paths = (mount.path, *mount.also_at)
+        servers_of = partial(servers.of, mount)
+        yield from self.matching_any(Described(paths, [mount.source], [mount.fstype], servers_of))
+
+    def matching_any(self, described: Described) -> Iterator[Section]:
+        """Yield the sections that may be about what is ``described``, in no order of rank."""
+        for section in self.sections:
+            if _about(section.matches, described):
+                yield section
+
+
+def ranked(sections: list[Section]) -> list[Section]:
+    """Return the sections, whose word counts most first; of equals the later one."""
+    order = sorted(range(len(sections)), key=lambda n: (sections[n].rank, n), reverse=True)
+    return [sections[number] for number in order]
+
+
+def _specificity(pattern: str | None) -> tuple[int, int]:
+    if pattern is None:
+        return 0, 0
+    literal = len(re.sub(r"[*?]|\[[^]]*\]", "", pattern))
+    return (2, literal) if literal == len(pattern) else (1, literal)
+
+
+def _path_matches(pattern: str, path: str) -> bool:
+    """``*`` stays within a folder's name; ``**`` is any number of folders."""
+    return _parts_match(pattern.split("/"), path.split("/"))
+
+
+def _parts_match(patterns: Sequence[str], parts: Sequence[str]) -> bool:
+    if not patterns:
+        return not parts
+    if patterns[0] == "**":
+        return any(_parts_match(patterns[1:], parts[n:]) for n in range(len(parts) + 1))
+    return (
+        bool(parts)
+        and fnmatch.fnmatchcase(parts[0], patterns[0])
+        and _parts_match(patterns[1:], parts[1:])
+    )
+
+
+def _about(matches: Mapping[str, str], described: Described) -> bool:
+    for key, pattern in matches.items():
+        if key == "path":
+            found = any(_path_matches(pattern, path) for path in described.paths)
+        elif key == "server":
+            found = any(_is_program(pattern, path) for path in described.servers())
+        else:
+            words = described.sources if key == "source" else described.fstypes
+            found = any(fnmatch.fnmatchcase(word, pattern) for word in words)
+        if not found:
+            return False
+    return True
+
+
+def _is_program(pattern: str, executable: str) -> bool:
+    """A pattern without a slash means the program's name alone."""
+    if "/" not in pattern:
+        return fnmatch.fnmatchcase(os.path.basename(executable), pattern)
+    return _path_matches(pattern, executable)

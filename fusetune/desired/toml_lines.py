@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The line on which each key of a TOML document stands."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+Where = tuple[str | int, ...]
+
+
+def toml_problem(message: str, text: str) -> tuple[str, int]:
+    """Return what tomllib found wrong, and its line."""
+    match = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", message)
+    if not match:
+        return message, 1
+    return match[1], int(match[2]) if match[2] else max(1, len(text.splitlines()))
+
+
+def statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield line, text and meaning of each expression of a valid TOML document.
+
+    Each stands on lines of its own and is a valid document by itself (TOML 1.0, toml.abnf).
+    """
+    begin, chunk = 1, ""
+    for number, line in enumerate(text.split("\n"), 1):
+        chunk += line + "\n"
+        try:
+            parsed = tomllib.loads(chunk)
+        except tomllib.TOMLDecodeError:
+            continue  # a value that goes on in the next line
+        if parsed:
+            yield begin, chunk, parsed
+        begin, chunk = number + 1, ""
+
+
+def _leaves(value: object, where: Where = ()) -> Iterator[Where]:
+    """Yield the place of ``value`` and of everything in it."""
+    if where:
+        yield where
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*where, key))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, (*where, number))
+
+
+def lines_of(text: str) -> dict[Where, int]:
+    """Return the line of every key and table of a valid document."""
+    found: dict[Where, int] = {}
+    counts: dict[Where, int] = {}
+    table: Where = ()
+    for line, chunk, parsed in statements(text):
+        header = chunk.lstrip().startswith("[")
+        places = list(_leaves(parsed))
+        if header:
+            table = places[-1]
+            if isinstance(table[-1], int):  # [[name]]: the next of its list
+                name = table[:-1]
+                counts[name] = counts.get(name, -1) + 1
+                table = (*name, counts[name])
+                found.setdefault(name, line)
+            found.setdefault(table, line)
+        else:
+            for place in places:
+                found.setdefault((*table, *place), line)
+    return found

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The service that udev starts: sets what is kept on mounts as they come, and ends when idle.
+
+The bdi's event comes before the mount is visible, and the server's answer to INIT overwrites
+values set before it (fs/fuse/inode.c, process_init_reply()). So a mount is set once it is in
+mountinfo and no request waits any more.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from fusetune.changes.apply import Change
+from fusetune.changes.journal import Damaged, key_of
+from fusetune.changes.lock import Busy
+from fusetune.changes.stale import remove_stale
+from fusetune.desired.config import load, signature
+from fusetune.desired.events import Events, Signals
+from fusetune.desired.host_limits import raise_limits
+from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Expected
+from fusetune.desired.sections import ConfigError
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.mounts.control import still_mounted, waiting
+from fusetune.mounts.discover import discover
+from fusetune.mounts.mount import Mount
+from fusetune.text import printable
+from systemd import daemon
+
+#: Seconds between two looks at a mount whose INIT is not answered yet.
+_TICK = 0.005
+
+
+#: Seconds that values may wait for INIT; then they are set, and again when it is answered.
+_PATIENCE = 0.5
+
+
+#: Seconds after which a server that has not answered INIT is given up.
+_GIVE_UP = 30.0
+
+
+#: Seconds between two looks at such a mount, and at one that another fusetune is at work on.
+_SLOW_TICK = 0.25
+
+
+#: Seconds between two looks at mountinfo, so that a storm of mounts is one look for many.
+_BREATH = 0.03
+
+
+#: Seconds for which the sum of dirty limits is believed.
+_SUM_BELIEVED = 1.0
+
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class _Due:
+    """A mount that is to be set: ``at`` the earliest time, ``since`` when (monotonic seconds)."""
+
+    mount: Mount
+    since: float
+    at: float
+    early: bool = False  # set already, but before INIT was answered
+
+
+class Watch:
+    """One run of the service."""
+
+    def __init__(self, host: Host, say: Say, idle: float | None) -> None:
+        """``idle``: seconds after which it ends, 0: never, None: as configured.
+
+        Raises `ConfigError` where there is no valid configuration to begin with.
+        """
+        self._host, self._say, self._idle = host, say, idle
+        self._signature = signature(host)
+        self._keeper = Keeper(host, load(host))
+        self._known: dict[tuple[str, int], Mount] = {}
+        self._due: dict[tuple[str, int], _Due] = {}
+        self._leaving: list[Mount] = []
+        self._told: dict[tuple[str, int], str] = {}
+        self._active = time.monotonic()
+        self._looked = self._summed = -_SUM_BELIEVED
+
+    @property
+    def _idle_seconds(self) -> float:
+        configured = self._keeper.config.settings.idle_seconds
+        return (configured if self._idle is None else self._idle) or float("inf")
+
+    def run(self) -> None:
+        """Serve until idle for long enough, or SIGTERM or SIGINT."""
+        with ExitStack() as contexts:
+            signals = contexts.enter_context(Signals())
+            events = Events(self._host, signals)
+            contexts.callback(events.close)
+            remove_stale(self._host)
+            self._look()
+            self._work()
+            daemon.notify("READY=1")
+            while True:
+                if events.wait(self._seconds_to_wait()):
+                    time.sleep(max(0.0, self._looked + _BREATH - time.monotonic()))
+                    self._look()
+                self._work()
+                self._ping()
+                got = signals.take()
+                if got & {signal.SIGTERM, signal.SIGINT}:
+                    daemon.notify("STOPPING=1")
+                    return
+                if signal.SIGHUP in got:
+                    self._reload()
+                if self._is_idle():
+                    # A start that udev asks for from now on comes after this end, not before.
+                    daemon.notify("STOPPING=1")
+                    if events.wait(0):
+                        self._look()
+                    if not self._due:
+                        return
+
+    def _ping(self) -> None:
+        if "WATCHDOG_USEC" in os.environ:
+            daemon.notify("WATCHDOG=1")
+
+    def _is_idle(self) -> bool:
+        return not self._due and time.monotonic() - self._active >= self._idle_seconds
+
+    def _seconds_to_wait(self) -> float:
+        now = time.monotonic()
+        # It is not idle, however long ago it last set something, while a mount is due.
+        ends = [due.at - now for due in self._due.values()]
+        if not ends:
+            ends.append(self._active + self._idle_seconds - now)
+        if limit := os.environ.get("WATCHDOG_USEC"):
+            ends.append(int(limit) / 2e6)
+        return min(*ends, 3600.0)
+
+    def _look(self) -> None:
+        """Find the mounts that came and those that are gone."""
+        self._looked = now = time.monotonic()
+        found = {(m.device, m.instance): m for m in discover(self._host) if m.instance is not None}
+        for key in self._known.keys() - found.keys():
+            gone = self._known[key]
+            self._due.pop(key, None)
+            self._told.pop(key, None)
+            self._keeper.gone(gone)
+            self._leaving.append(gone)
+            self._active = now
+        self._clear_away()
+        if found.keys() - self._known.keys():
+            self._keeper.forget_servers()
+        for key in found.keys() - self._known.keys():
+            self._due[key] = _Due(found[key], now, now)
+            self._active = now
+        self._known = found  # a mount point's folder may have been renamed
+        for key, due in self._due.items():
+            due.mount = found[key]
+
+    def _clear_away(self) -> None:
+        """Remove what is remembered of mounts that left mountinfo.
+
+        Their bdi goes later, with an event of its own: much later if the mount was busy.
+        """
+        leaving, self._leaving = self._leaving, []
+        for mount in leaving:
+            if still_mounted(self._host, mount):
+                self._leaving.append(mount)
+            else:
+                remove_stale(self._host, key_of(mount))
+
+    def _reload(self) -> None:
+        """Take the configuration anew, if it is right; every mount is looked at again."""
+        self._signature = signature(self._host)
+        try:
+            self._keeper = Keeper(self._host, load(self._host))
+        except ConfigError as error:
+            self._say(f"{error}; the configuration before stays in force")
+            return
+        finally:
+            daemon.notify("READY=1")
+        self._look()
+        self._active = now = time.monotonic()
+        self._say("configuration read")
+        for key, mount in self._known.items():
+            self._due.setdefault(key, _Due(mount, now, now))
+
+    def _work(self) -> None:
+        """Set every mount whose time has come."""
+        now = time.monotonic()
+        if not any(due.at <= now for due in self._due.values()):
+            return
+        if signature(self._host) != self._signature:
+            self._reload()
+        if now - self._summed > _SUM_BELIEVED:
+            self._keeper.forget_sum()
+            self._summed = now
+        for key, due in list(self._due.items()):
+            if due.at <= now:
+                self._serve(key, due, now)
+
+    def _serve(self, key: tuple[str, int], due: _Due, now: float) -> None:
+        requests = waiting(self._host, due.mount)
+        waited = now - due.since
+        if requests and waited < _PATIENCE:
+            due.at = now + max(_TICK, waited / 4)
+            return
+        if requests and due.early and waited < _GIVE_UP:
+            due.at = now + _SLOW_TICK
+            return
+        if not self._set(key, due) and waited < _GIVE_UP:
+            due.at = now + _SLOW_TICK  # another fusetune is at work on it
+            return
+        self._active = time.monotonic()
+        if requests and waited < _GIVE_UP:
+            due.early, due.at = True, now + _SLOW_TICK
+            return
+        del self._due[key]
+        if requests:
+            self._tell(key, due.mount, "its server has not answered for 30 s; values may not last")
+
+    def _set(self, key: tuple[str, int], due: _Due) -> bool:
+        """Set what is kept on a mount; return False if it is to be tried again."""
+        mount = due.mount
+        try:
+            kept = self._keeper.keep(mount, since_init=due.early)
+        except Busy:
+            return False
+        except Damaged as error:  # kept aside by now
+            self._tell(key, mount, str(error))
+            return False
+        except FusetuneError as error:
+            # An unmount takes it out of mountinfo first, then the connection, the bdi last.
+            if any((m.device, m.instance) == key for m in discover(self._host)):
+                self._tell(key, mount, str(error))
+            return True
+        if kept.changes:
+            self._say(f"{_name(mount)}: {_words(kept.changes, kept.expected)}")
+        for name, value in kept.left.items():
+            self._say(f"{_name(mount)}: {name}={value} was set since, and is left alone")
+        for why in kept.refused:
+            self._tell(key, mount, why)
+        self._raise_limits(key, mount)
+        return True
+
+    def _raise_limits(self, key: tuple[str, int], mount: Mount) -> None:
+        """Raise the host's limits to what the mount needs when it comes again."""
+        try:
+            needs = self._keeper.needs(mount)
+            raised = raise_limits(self._host, needs, self._keeper.config.settings, patience=0)
+        except FusetuneError as error:
+            self._tell(key, mount, str(error))
+            return
+        for change in raised.changes:
+            words = f"{change.knob.name} {change.old} -> {change.new}"
+            self._say(f"{_name(mount)}: {words}, for its next mount")
+        if raised.left:
+            self._tell(key, mount, "; ".join(raised.left))
+
+    def _tell(self, key: tuple[str, int], mount: Mount, text: str) -> None:
+        """Say something about a mount, but not the same twice in a row."""
+        if self._told.get(key) != text:
+            self._told[key] = text
+            self._say(f"{_name(mount)}: {text}")
+
+
+def _name(mount: Mount) -> str:
+    return f"{printable(mount.path)} ({mount.bdi}, {printable(mount.fstype)})"
+
+
+def _words(changes: list[Change], expected: Mapping[str, Expected]) -> str:
+    return ", ".join(
+        f"{c.knob.name} {c.old} -> {c.new} ({expected[c.knob.name].origin})" for c in changes
+    )

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Building, loading and unloading our modules."""
+
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.kmod.kinds import DKMS, Kind, Runner, Words, run_program
+from fusetune.kmod.signing import read_signing
+from fusetune.kmod.state import (
+    Report,
+    built_for,
+    installed_file,
+    kernels,
+    loaded,
+    ours,
+    skipped,
+    sources_of,
+    status,
+)
+from fusetune.mounts.control import control_mounted
+from fusetune.mounts.daemons import open_devices
+from fusetune.mounts.mount import CONTROLS
+from fusetune.mounts.mountinfo import fstypes, points_of
+from fusetune.text import printable
+
+
+def build(
+    host: Host,
+    kinds: Sequence[Kind],
+    kernel: str | None = None,
+    *,
+    dry_run: bool = False,
+    run: Runner = run_program,
+) -> Report:
+    """Build and install by DKMS, for the running kernel or for ``kernel``.
+
+    Raises FusetuneError where the source is not there, the kernel is skipped, or a build fails.
+    """
+    kernel = kernel or host.read("proc/sys/kernel/osrelease")
+    commands: list[Words] = []
+    for kind in kinds:
+        sources = sources_of(host, kind)
+        if not sources:
+            raise FusetuneError(
+                f"there is no source of {kind.name} in /usr/src: "
+                "'make install-dkms' in fusetune's source puts it there"
+            )
+        if kernel not in kernels(host):
+            raise FusetuneError(f"no kernel {kernel} in /lib/modules")
+        if why := skipped(host, kind, sources[-1], kernel, run):
+            raise FusetuneError(f"{kind.name} is not built for {kernel}: {why}")
+        source = f"{kind.name}/{sources[-1]}"
+        command = ("dkms", "install", source, "-k", kernel)
+        if any(Path(host.path(DKMS), source, kernel).glob("*/module")):
+            # Made again: a newer linux-source may be there by now.
+            commands.append(("dkms", "unbuild", source, "-k", kernel))
+            if not dry_run:
+                run(commands[-1])
+        commands.append(command)
+        if not dry_run:
+            _dkms(host, kind, kernel, run(command), run)
+    return _after(host, kinds, commands, run)
+
+
+def _dkms(
+    host: Host, kind: Kind, kernel: str, done: subprocess.CompletedProcess[str], run: Runner
+) -> None:
+    """Raise FusetuneError where dkms failed."""
+    if done.returncode == 0 and installed_file(host, kind, kernel):
+        return
+    state = built_for(host, kind, sources_of(host, kind), kernel, run)
+    why = state.reason if state.state == "failed" else _last_line(done)
+    log = f"; see {state.log_file}" if state.log_file else ""
+    raise FusetuneError(f"{kind.name} was not built for {kernel}: {why}{log}")
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return lines[-1] if lines else f"status {done.returncode}, without a word"
+
+
+def load(
+    host: Host, kinds: Sequence[Kind], *, dry_run: bool = False, run: Runner = run_program
+) -> Report:
+    """Load modules, and mount their control file systems; what is done already stays.
+
+    Raises FusetuneError where one is not built for the running kernel, or the kernel refuses it.
+    """
+    kernel = host.read("proc/sys/kernel/osrelease")
+    commands: list[Words] = []
+    for kind in kinds:
+        if not ours(host, kind):
+            if kind.replaces and loaded(host, kind.stock):
+                raise FusetuneError(
+                    f"the kernel's own {kind.stock} is loaded: unmount what it serves and "
+                    f"'rmmod {kind.stock}' first"
+                )
+            if not installed_file(host, kind, kernel):
+                why = built_for(host, kind, sources_of(host, kind), kernel, run).reason
+                raise FusetuneError(f"{kind.name} is not there for this kernel, {kernel}: {why}")
+            commands.append(("modprobe", kind.module))
+        if kind.control and not control_mounted(host, kind.control):
+            commands.append(_control_command(host, kind.control, mount=True))
+    for command in () if dry_run else commands:
+        done = run(command)
+        if done.returncode:
+            raise FusetuneError(f"{' '.join(command)}: {_refused(host, _last_line(done))}")
+    return _after(host, kinds, commands, run)
+
+
+def _refused(host: Host, said: str) -> str:
+    """Return the kernel's words with what to do about them."""
+    if "Key was rejected" in said or "Required key" in said or "Operation not perm" in said:
+        enrol = read_signing(host, all_loaded=False).enrol
+        if enrol:
+            return f"{said}; as root: {', then '.join(enrol)}, then restart and confirm the key"
+    if "Exec format" in said or "Invalid module format" in said:
+        return f"{said}; it is of another kernel: fusetune module build"
+    return said if os.geteuid() == 0 else f"{said}; run it as root"
+
+
+def _control_command(host: Host, control: str, *, mount: bool) -> Words:
+    unit = control.replace("/", "-") + ".mount"
+    if os.path.isdir(host.path("run/systemd/system")) and any(
+        os.path.exists(host.path(f"{folder}/systemd/system/{unit}"))
+        for folder in ("usr/lib", "etc")
+    ):
+        return ("systemctl", "start" if mount else "stop", unit)
+    if not mount:
+        return ("umount", host.path(control))
+    return ("mount", "-t", CONTROLS[control], CONTROLS[control], host.path(control))
+
+
+def unload(
+    host: Host, kinds: Sequence[Kind], *, dry_run: bool = False, run: Runner = run_program
+) -> Report:
+    """Take modules out of the kernel; one that is not loaded stays so.
+
+    Raises FusetuneError where one is in use.
+    """
+    commands: list[Words] = []
+    for kind in kinds:
+        if ours(host, kind):
+            _check_unused(host, kind)
+            if kind.control and control_mounted(host, kind.control):
+                commands.append(_control_command(host, kind.control, mount=False))
+            commands.append(("rmmod", kind.module))
+    for command in () if dry_run else commands:
+        done = run(command)
+        if done.returncode:
+            said = _last_line(done)
+            for kind in (kind for kind in kinds if command == ("rmmod", kind.module)):
+                said += _users(host, kind) if "in use" in said else ""
+                if kind.control:
+                    run(_control_command(host, kind.control, mount=True))
+            raise FusetuneError(f"{' '.join(command)}: {said}")
+    return _after(host, kinds, commands, run)
+
+
+def _users(host: Host, kind: Kind) -> str:
+    """Return, as the end of a sentence, which processes keep a module that has no mount here."""
+    users = []
+    for pid in sorted(filter(str.isdigit, os.listdir(host.path("proc"))), key=int):
+        with suppress(OSError, FusetuneError):  # it ended, or it is not ours to look at
+            if _uses(host, kind, pid):
+                users.append(f"{printable(host.read(f'proc/{pid}/comm'))} (PID {pid})")
+    if not users:
+        return ""
+    more = f" and {len(users) - 3} more" if len(users) > 3 else ""
+    return (
+        f"; kept by {', '.join(users[:3])}{more}, by an open device or in a mount namespace of "
+        "their own: end these first"
+    )
+
+
+def _uses(host: Host, kind: Kind, pid: str) -> bool:
+    if kind.module in open_devices(host, pid):
+        return True
+    control = CONTROLS[kind.control] if kind.control else None
+    return any(each == control or kind.types.fullmatch(each) for each in fstypes(host, pid))
+
+
+def _check_unused(host: Host, kind: Kind) -> None:
+    """Raise FusetuneError naming what is mounted by the module."""
+    if points := points_of(host, kind.types):
+        names = ", ".join(printable(point) for point in points)
+        raise FusetuneError(f"{kind.name} serves {names}: unmount first")
+    connections = list(_connections(host, kind))
+    if connections:
+        raise FusetuneError(
+            f"{kind.name} serves {len(connections)} mounts of other mount namespaces (containers), "
+            "or of servers that still run: end these first"
+        )
+
+
+def _connections(host: Host, kind: Kind) -> Iterator[str]:
+    if kind.control:
+        with suppress(OSError):
+            yield from os.listdir(host.path(kind.control))
+
+
+def _after(host: Host, kinds: Sequence[Kind], commands: Sequence[Words], run: Runner) -> Report:
+    now = status(host, kinds, run)
+    return Report(now.kernel, now.signing, now.states, tuple(commands))

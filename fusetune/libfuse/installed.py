@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where the tuned libfuse3 is, how old it is, and how a program is run with it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fusetune.errors import FusetuneError, reason
+from fusetune.host import Host
+from fusetune.libfuse.options import OPTIONS, OPTIONS_VARIABLE, check_options
+from fusetune.source_age import Age, library_age
+
+LIBRARY_DIRECTORIES = ("lib/*", "lib64")
+
+
+def is_ours(word: str) -> bool:
+    """Return whether ``word``, NAME or NAME=VALUE, is an option of the tuned library."""
+    return word.partition("=")[0] in OPTIONS
+
+
+def directories(host: Host) -> list[Path]:
+    """Return the directories that hold a tuned libfuse3, one an architecture.
+
+    Debian has a folder of libraries for each, rpm systems have /usr/lib64.
+    """
+    found = (
+        Path(host.root).glob(f"usr/{lib}/fusetune/libfuse3.so.?") for lib in LIBRARY_DIRECTORIES
+    )
+    return sorted({path.parent for paths in found for path in paths})
+
+
+def ages(host: Host) -> list[Age]:
+    """Return how old each tuned libfuse3 is beside the distribution's, where that is recorded."""
+    found = (library_age(host, folder) for folder in directories(host))
+    return [age for age in found if age]
+
+
+def search_path(host: Host) -> str:
+    found = directories(host)
+    if not found:
+        raise FusetuneError(
+            "there is no tuned libfuse3 under /usr/lib/*/fusetune or /usr/lib64/fusetune; install "
+            "fusetune's, or build it "
+            "with libfuse/import_libfuse.py and libfuse/build.sh"
+        )
+    return ":".join(f"/{path.relative_to(host.root)}" for path in found)
+
+
+def environment(host: Host, options: str, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which a program is served by the tuned library.
+
+    Raises UsageError for wrong ``options``, FusetuneError where the library is not installed.
+    """
+    check_options(options)
+    more = {"LD_LIBRARY_PATH": search_path(host), OPTIONS_VARIABLE: options}
+    for name, separator in (("LD_LIBRARY_PATH", ":"), (OPTIONS_VARIABLE, ",")):
+        # What is ours comes first in the path, and last among options, where the later counts.
+        parts = [more[name], inherited.get(name, "")]
+        more[name] = separator.join(filter(None, parts if separator == ":" else parts[::-1]))
+    return {**inherited, **{name: value for name, value in more.items() if value}}
+
+
+def _lacks_libfuse3(program: str) -> bool:
+    """Return whether ``program`` is a binary that the loader gives no libfuse3; scripts are none.
+
+    What it loads or starts later may have one.
+    """
+    path, ldd = shutil.which(program), shutil.which("ldd")
+    if not path or not ldd:
+        return False
+    try:
+        with open(path, "rb") as file:
+            if file.read(4) != b"\x7fELF":
+                return False
+    except OSError:
+        return False
+    said = subprocess.run([ldd, path], capture_output=True, text=True, check=False)
+    return "libfuse3.so" not in said.stdout
+
+
+def run(
+    host: Host,
+    command: Sequence[str],
+    options: str,
+    note: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Become ``command``, with the tuned library. Raises FusetuneError where it cannot.
+
+    ``note`` is told where the program is not linked with libfuse3.
+    """
+    env = environment(host, options, os.environ)
+    if _lacks_libfuse3(command[0]):
+        note(
+            f"{command[0]} is not linked with libfuse3: it gets the tuned one only for what it "
+            "loads or starts"
+        )
+    try:
+        os.execvpe(command[0], [*command], env)  # noqa: S606
+    except OSError as error:
+        raise FusetuneError(f"cannot run {command[0]}: {reason(error)}") from error

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Making the tuned libfuse3 the one that a service, or the whole host, uses."""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusetune.errors import FusetuneError, UsageError, reason
+from fusetune.files import write_whole
+from fusetune.host import Host
+from fusetune.libfuse.installed import ages, directories, search_path
+from fusetune.libfuse.options import OPTIONS_VARIABLE, check_options
+from fusetune.source_age import OLDER, older_allowed
+
+_PROGRAM = "/usr/bin/fusetune"
+
+
+_DROP_IN = "50-fusetune-libfuse.conf"
+
+
+_SYSTEM_FILE = "etc/ld.so.conf.d/00-fusetune.conf"
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file written or removed; ``before`` and ``after`` are its texts, None where there is none.
+
+    ``remedy``: what is left to do until it counts.
+    """
+
+    path: Path
+    before: str | None
+    after: str | None
+    remedy: str
+
+
+def _unit_change(host: Host, unit: str, text: str | None) -> FileChange:
+    if not re.fullmatch(r"[A-Za-z0-9:_.@\\-]+", unit):
+        raise UsageError(f"{unit!r} is not the name of a unit")
+    if unit.endswith(".mount"):
+        raise UsageError(
+            f"{unit} is mounted by mount(8), which passes on no library path; "
+            "give it the type fusetune.SERVER, as fusetune.sshfs"
+        )
+    name = unit if unit.endswith(".service") else f"{unit}.service"
+    path = Path(host.path(f"etc/systemd/system/{name}.d/{_DROP_IN}"))
+    return FileChange(path, _text(path), text, f"systemctl restart {name}")
+
+
+def _system_change(host: Host, text: str | None) -> FileChange:
+    path = Path(host.path(_SYSTEM_FILE))
+    return FileChange(path, _text(path), text, "mount again what shall use the other library")
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
+    """Return the change that gives a service, or the whole host (None), the tuned library.
+
+    Raises UsageError for what cannot be a service or wrong options, FusetuneError without the
+    library, or where the whole host would get one that is older than the distribution's.
+    """
+    check_options(options)
+    path = search_path(host)
+    lines = [
+        f"# Written by 'fusetune lib enable'; 'fusetune lib disable {unit or '--system'}' undoes."
+    ]
+    if unit is None:
+        if options:
+            raise UsageError("options of the whole host are sections of /etc/fusetune/mounts.d")
+        _check_age(host)
+        return _system_change(host, "\n".join([*lines, *path.split(":"), ""]))
+    lines += ["[Service]", f"Environment=LD_LIBRARY_PATH={path}"]
+    # What the mount needs of the host's limits, by configuration and the options here.
+    lines += [f"ExecStartPre=-+{_PROGRAM} set host --for-unit %n" + _for(options)]
+    lines += [f"Environment={OPTIONS_VARIABLE}={options}"] if options else []
+    return _unit_change(host, unit, "\n".join([*lines, ""]))
+
+
+def _for(options: str) -> str:
+    return f" --for {options}" if options else ""
+
+
+def _check_age(host: Host) -> None:
+    """Raise FusetuneError where the tuned library is older than the one whose place it would take.
+
+    A library whose version is not recorded counts as older.
+    """
+    known = ages(host)
+    older = [one.summary for one in known if one.older]
+    if older_allowed(host, "libfuse") or (len(known) == len(directories(host)) and not older):
+        return
+    what = older[0] if older else "the tuned libfuse3 does not tell its version"
+    raise FusetuneError(
+        f"{what}; it must not take that one's place: update libfuse3-tuned, or put the line "
+        f"'libfuse=yes' into {host.admin_dir / OLDER}"
+    )
+
+
+def disable(host: Host, unit: str | None) -> FileChange:
+    """Return the change that undoes `enable`."""
+    return _system_change(host, None) if unit is None else _unit_change(host, unit, None)
+
+
+def carry_out(host: Host, change: FileChange) -> None:
+    """Write or remove the file, and have it noticed. Raises FusetuneError."""
+    if change.before == change.after:
+        return
+    if change.after is not None:
+        host.make_dir(change.path.parent)
+        write_whole(change.path, change.after)
+    else:
+        try:
+            change.path.unlink()
+        except OSError as error:
+            raise FusetuneError(f"cannot remove {change.path}: {reason(error)}") from error
+        if change.path.name == _DROP_IN and not any(change.path.parent.iterdir()):
+            change.path.parent.rmdir()
+    if not host.real:
+        return
+    if change.path.name != _DROP_IN:
+        _tell(["ldconfig"])
+    elif os.path.exists("/run/systemd/system"):
+        _tell(["systemctl", "daemon-reload"])
+
+
+def _tell(command: list[str]) -> None:
+    path = shutil.which(command[0], path="/usr/sbin:/usr/bin:/sbin:/bin")
+    if not path:
+        raise FusetuneError(f"{command[0]} is not there; run it by hand")
+    done = subprocess.run([path, *command[1:]], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise FusetuneError(f"{' '.join(command)} failed: {done.stderr.strip()}")

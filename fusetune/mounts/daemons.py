@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which program serves a mount."""
+
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+
+from fusetune.deadline import each_in_time
+from fusetune.host import Host
+from fusetune.mounts.mount import Mount
+from fusetune.syscalls import device_number
+
+_DEVICES = ("fuse", "fusetuned")
+
+
+# What the kernel writes of /dev/fuse. Files of other kinds have lines that their owner may word.
+_FDINFO = {"pos", "flags", "mnt_id", "ino", "lock", "fuse_connection"}
+
+
+class Daemons:
+    """The programs that serve mounts, found by one look at every process.
+
+    The kernel names the connection beside each open /dev/fuse (fs/fuse/dev.c,
+    fuse_dev_show_fdinfo(); seen on 6.18, absent on 6.12). Elsewhere a process with /dev/fuse open
+    and the mount point among its arguments is taken for its server, if all its user ids are root's
+    or the mount owner's: a mount's server is not for other users to name.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._looked = False
+        self._by_connection: dict[str, set[str]] = defaultdict(set)
+        self._untold: dict[str, frozenset[int]] = {}
+        self._by_argument: dict[int, Mapping[str, set[str]]] = {}
+
+    def look_again(self) -> None:
+        """Forget what was found: there are new mounts."""
+        self._looked = False
+
+    def of(self, mount: Mount) -> Collection[str]:
+        """Return the programs that have ``mount`` open as its server; none if it cannot be told."""
+        if not self._looked:
+            self._look()
+        major, minor = (int(part) for part in mount.device.split(":"))
+        found = self._by_connection.get(str(major << 20 | minor))
+        return found or self._arguments(mount.owner_uid).get(mount.path) or ()
+
+    def _look(self) -> None:
+        self._by_connection.clear()
+        self._untold.clear()
+        self._by_argument.clear()
+        for pid, connections in fuse_processes(self._host):
+            # It may have ended, or not be ours to look at.
+            with suppress(OSError):
+                program = program_of(self._host, pid)
+                for connection in filter(None, connections):
+                    self._by_connection[connection].add(program)
+                if None in connections:
+                    self._untold[pid] = _uids(self._host, pid)
+        self._looked = True
+
+    def _arguments(self, owner: int) -> Mapping[str, set[str]]:
+        """Return the programs that may serve ``owner``'s mounts, by each path among arguments."""
+        if owner not in self._by_argument:
+            found: dict[str, set[str]] = defaultdict(set)
+            pids = [pid for pid, uids in self._untold.items() if uids <= {0, owner}]
+            for program, paths in each_in_time(self._paths, pids).values():
+                for path in paths:
+                    found[path].add(program)
+            self._by_argument[owner] = found
+        return self._by_argument[owner]
+
+    def _paths(self, pid: str) -> tuple[str, list[str]]:
+        """Return a process's program, and its arguments as paths."""
+        folder = os.readlink(self._host.path(f"proc/{pid}/cwd"))
+        words = self._host.read(f"proc/{pid}/cmdline").split("\0")[1:]
+        paths = [os.path.normpath(os.path.join(folder, word)) for word in words]
+        return program_of(self._host, pid), paths
+
+
+def program_of(host: Host, pid: str) -> str:
+    """Return the path of the program that a process runs. Raises OSError."""
+    return os.readlink(host.path(f"proc/{pid}/exe")).removesuffix(" (deleted)")
+
+
+def _uids(host: Host, pid: str) -> frozenset[int]:
+    """Return a process's real, effective, saved and file system uids. Raises OSError."""
+    for line in host.read(f"proc/{pid}/status").splitlines():
+        if line.startswith("Uid:"):
+            return frozenset(int(word) for word in line.split()[1:])
+    raise FileNotFoundError(f"/proc/{pid}/status names no uid")
+
+
+def fuse_processes(host: Host) -> Iterator[tuple[str, list[str | None]]]:
+    """Yield each process that has /dev/fuse, or fusetuned's, open, and the connections of these.
+
+    None stands for one that the kernel does not tell. By process id; those of others only as root.
+    """
+    numbers = _device_numbers(host)
+    for pid in sorted(filter(str.isdigit, os.listdir(host.path("proc"))), key=int):
+        # It may have ended, or not be ours to look at.
+        with suppress(OSError):
+            found = [_connection(host, pid, fd) for fd, _ in _open_devices(host, pid, numbers)]
+            if found:
+                yield pid, found
+
+
+def _connection(host: Host, pid: str, fd: str) -> str | None:
+    lines = host.read(f"proc/{pid}/fdinfo/{fd}").splitlines()
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    if fields.keys() - _FDINFO:
+        return None  # another file has taken the descriptor's number
+    return fields.get("fuse_connection", "").strip() or None
+
+
+def open_devices(host: Host, pid: str) -> Iterator[str]:
+    """Yield the name, "fuse" or "fusetuned", of each such device that a process has open.
+
+    Raises OSError where the process ended, or is not ours to look at.
+    """
+    for _, name in _open_devices(host, pid, _device_numbers(host)):
+        yield name
+
+
+def _device_numbers(host: Host) -> Mapping[str, str]:
+    """Return the names of the devices there are by number, as "10:229"."""
+    found = {}
+    for name in _DEVICES:
+        with suppress(FileNotFoundError):
+            found[host.read(f"sys/class/misc/{name}/dev")] = name
+    return found
+
+
+def _open_devices(host: Host, pid: str, numbers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for fd in os.listdir(host.path(f"proc/{pid}/fd")):
+        path = host.path(f"proc/{pid}/fd/{fd}")
+        # It may be closed since it was listed, or in a mount that keeps root out.
+        with suppress(OSError):
+            # Sockets and the like have no path. The name proves nothing: any file can be "fuse".
+            if os.readlink(path).startswith("/") and (name := numbers.get(device_number(path))):
+                yield fd, name

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every FUSE mount of this host, found without touching any of them.
+
+A FUSE server may hang, and with it any call on a path in its mount. Everything here comes from
+/proc/self/mountinfo, from the bdi device in sysfs and from the control file system fusectl, none of
+which asks the server.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.mounts.control import mount_control
+from fusetune.mounts.mount import BDI_NAME, FUSE_TYPE, Mount
+from fusetune.mounts.mountinfo import Line, mountinfo
+from fusetune.text import printable
+
+
+def _option_number(options: Sequence[str], name: str) -> int:
+    for option in options:
+        key, _, value = option.partition("=")
+        if key == name and value.isdigit():
+            return int(value)
+    return 0
+
+
+def _with_kernel_objects(host: Host, mount: Mount) -> Mount:
+    """Add bdi, instance and connection; a mount that vanishes meanwhile simply has none."""
+    major, minor = (int(part) for part in mount.device.split(":"))
+    # fuse_bdi_init() (fs/fuse/inode.c) adds the suffix for mounts of a block device.
+    name = mount.device + ("-" + mount.fstype.partition(".")[0] if "blk" in mount.fstype else "")
+    bdi = instance = None
+    try:
+        instance = os.stat(host.path(f"sys/class/bdi/{name}/")).st_ino
+        bdi = name
+    except FileNotFoundError:
+        pass
+    # fuse_ctl_add_conn() (fs/fuse/control.c) prints the kernel's dev_t: 20 bits of minor.
+    number = str(major << 20 | minor)
+    mount = replace(mount, bdi=bdi, instance=instance)
+    try:
+        uid, gid = host.owner(f"{mount.control}/{number}")
+    except FileNotFoundError:
+        return mount
+    return replace(mount, connection=number, owner_uid=uid, owner_gid=gid, owner_known=True)
+
+
+def discover(host: Host) -> list[Mount]:
+    """Return every FUSE super block in this mount namespace, in the order of mounting.
+
+    Bind mounts of one super block are one `Mount`. Mounts the control file systems first that
+    these mounts need, where one is absent and we are root. Raises FusetuneError where /proc cannot
+    be read.
+    """
+    return _super_blocks(host, mountinfo(host))
+
+
+def _super_blocks(host: Host, lines: Iterable[Line]) -> list[Mount]:
+    found: dict[str, Mount] = {}
+    for line in lines:
+        if not FUSE_TYPE.fullmatch(line.fstype):
+            continue
+        if known := found.get(line.device):
+            if line.path not in (known.path, *known.also_at):  # a sandbox may list one twice
+                found[line.device] = replace(known, also_at=(*known.also_at, line.path))
+            continue
+        found[line.device] = Mount(
+            path=line.path,
+            fstype=line.fstype,
+            source=line.source,
+            device=line.device,
+            options=line.options,
+            owner_uid=_option_number(line.options, "user_id"),
+            owner_gid=_option_number(line.options, "group_id"),
+            owner_known=line.fstype == "virtiofs",
+        )
+    if host.real:
+        for control in {mount.control for mount in found.values()}:
+            mount_control(host, control)
+    return [_with_kernel_objects(host, mount) for mount in found.values()]
+
+
+def _lexical(path: str, points: frozenset[str]) -> str:
+    """Resolve symbolic links in ``path`` without looking at or beyond any FUSE mount point."""
+    done = "/"
+    # Not normalised: what ".." means depends on the links before it.
+    todo = os.path.join(os.getcwd(), path).split("/")[::-1]
+    links = 0
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            done = os.path.dirname(done)
+            continue
+        here = os.path.join(done, part)
+        if here in points:
+            return os.path.normpath(os.path.join(here, *todo[::-1]))
+        try:
+            target = os.readlink(here)
+        except OSError:
+            done = here
+            continue
+        links += 1
+        if links > 40:  # as the kernel, MAXSYMLINKS
+            return os.path.abspath(path)
+        if target.startswith("/"):
+            done = "/"
+        todo.extend(target.split("/")[::-1])
+    return done
+
+
+def find(host: Host, name: str) -> Mount:
+    """Return the mount that ``name`` means: a mount point or a bdi name such as ``0:43``.
+
+    Where several are stacked on one point, the topmost (the last mounted). Raises FusetuneError
+    that says what stands there instead.
+    """
+    lines = mountinfo(host)
+    mounts = _super_blocks(host, lines)
+    if BDI_NAME.fullmatch(name):
+        for mount in mounts:
+            if name in (mount.bdi, mount.device):
+                return mount
+        raise FusetuneError(f"no FUSE mount has the bdi {name}; 'fusetune list' shows them")
+    points = frozenset(path for mount in mounts for path in (mount.path, *mount.also_at))
+    path = _lexical(name, points)
+    top = next((line for line in reversed(lines) if line.path == path), None)
+    for mount in mounts:
+        if top and mount.device == top.device:
+            return replace(mount, path=path, also_at=_others(mount, path))
+    if path in points and top:
+        raise FusetuneError(
+            f"the FUSE mount at {printable(path)} is covered by another mount ({top.fstype}); "
+            "name it by its bdi, which 'fusetune list' shows"
+        )
+    for point in sorted(points, key=len, reverse=True):
+        if path.startswith(point + "/"):
+            raise FusetuneError(
+                f"{printable(name)} lies in a FUSE mount but is not its mount point; "
+                f"use {printable(point)}"
+            )
+    if not os.path.lexists(path):
+        raise FusetuneError(
+            f"{printable(name)} does not exist; 'fusetune list' shows the FUSE mounts"
+        )
+    raise FusetuneError(
+        f"{printable(name)} is not a FUSE mount point; 'fusetune list' shows those there are"
+    )
+
+
+def _others(mount: Mount, path: str) -> tuple[str, ...]:
+    return tuple(point for point in (mount.path, *mount.also_at) if point != path)

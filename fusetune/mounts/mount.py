@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A FUSE mount, as the kernel describes it."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusetune.text import printable
+
+# Stock FUSE, and the module with the published improvements that runs beside it.
+FUSE_TYPE = re.compile(r"(fuse|fuseblk|virtiofs|fusetuned|fusetunedblk)(\..*)?", re.DOTALL)
+
+
+BDI_NAME = re.compile(r"\d+:\d+(-[a-z]+)?")
+
+
+FUSECTL = "sys/fs/fuse/connections"
+
+
+FUSETUNEDCTL = "sys/fs/fusetuned/connections"
+
+
+#: The control file systems by their place.
+CONTROLS = {FUSECTL: "fusectl", FUSETUNEDCTL: "fusetunedctl"}
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One FUSE super block and where it is mounted.
+
+    ``path``: the first of its mount points; ``also_at``: the others (bind mounts).
+    ``bdi``: name of its device in /sys/class/bdi, None where the kernel shows none.
+    ``connection``: its folder's name in fusectl (the device number), None where there is none.
+    ``owner_uid``, ``owner_gid``: who mounted it; 0 for virtiofs, which only root mounts.
+    ``owner_known``: whether that is certain. The kernel prints user_id= as the mount's own user
+    namespace has it (fs/fuse/inode.c, fuse_show_options()), where a user's id may be 0; its real
+    owner has the connection's directory in fusectl (fs/fuse/control.c, fuse_ctl_add_dentry()).
+    ``instance``: identity of this super block's bdi in this boot. Device numbers are reused at
+    once, kernfs inode numbers are not (fs/kernfs/dir.c, __kernfs_new_node); None without a bdi.
+    """
+
+    path: str
+    fstype: str
+    source: str
+    device: str
+    bdi: str | None = None
+    connection: str | None = None
+    owner_uid: int = 0
+    owner_gid: int = 0
+    owner_known: bool = True
+    options: tuple[str, ...] = ()
+    also_at: tuple[str, ...] = ()
+    instance: int | None = None
+
+    @cached_property
+    def control(self) -> str:
+        """Folder of this mount's kind in sysfs that holds a folder for each connection."""
+        return FUSETUNEDCTL if self.is_tuned_type else FUSECTL
+
+    @property
+    def is_tuned_type(self) -> bool:
+        """Whether the module fusetuned serves it, and not the kernel's own FUSE."""
+        return self.fstype.startswith("fusetuned")
+
+    @property
+    def owner_unknown(self) -> str:
+        """Why the owner cannot be told, where it cannot."""
+        kind = CONTROLS[self.control]
+        return (
+            f"who mounted {printable(self.path)} cannot be told without its connection in {kind}; "
+            f"mount it: mount -t {kind} {kind} /{self.control}"
+        )
+
+    @property
+    def allows_other(self) -> bool:
+        """Whether users other than the owner, root included, may enter."""
+        return "allow_other" in self.options or self.fstype == "virtiofs"
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the super block or the mount point is read-only."""
+        return "ro" in self.options

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Everything about FUSE on this host, gathered once for `report`."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusetune.changes.journal import Journal
+from fusetune.changes.state import KnobState, knob_states
+from fusetune.desired.config import load
+from fusetune.desired.drift import Check
+from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Expected
+from fusetune.desired.results import Saved, saved_for
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.kmod.state import Loaded, loaded
+from fusetune.mounts.control import waiting
+from fusetune.mounts.discover import discover, find
+from fusetune.mounts.mount import Mount
+from fusetune.report.doctor import Diagnosis, diagnose
+
+_MODULES = ("fuse", "fusetuned")
+
+
+_LIBRARIES = ("lib*/libfuse*.so.*", "lib/*/libfuse*.so.*")
+
+
+@dataclass(frozen=True)
+class InventoriedMount:
+    """A mount: its knobs, what they should be, what is saved, and how many requests wait.
+
+    ``differing``: names of knobs that are not as they should be.
+    """
+
+    mount: Mount
+    states: Sequence[KnobState]
+    expected: dict[str, Expected]
+    left_alone: str | None
+    saved: Saved | None
+    waiting: int
+    differing: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The whole host.
+
+    ``memory_bytes``: of the machine; ``libfuse``: the versions of libfuse that are installed;
+    ``problems``: sentences about configuration and saved results that cannot be used.
+    """
+
+    kernel: str
+    machine: str
+    cores: int
+    memory_bytes: int
+    modules: list[Loaded]
+    libfuse: list[str]
+    mounts: list[InventoriedMount]
+    diagnosis: Diagnosis
+    problems: list[str]
+
+
+def take_inventory(host: Host, name: str | None = None) -> Inventory:
+    """Look at the host and at every mount, or at the one named; touches no path in a mount."""
+    problems: list[str] = []
+    keeper = None
+    try:
+        keeper = Keeper(host, load(host))
+    except FusetuneError as error:
+        problems.append(str(error))
+    mounts = [find(host, name)] if name else discover(host)
+    surveys = [_mount(host, keeper, mount, problems) for mount in mounts]
+    meminfo = re.search(r"^MemTotal: +(\d+) kB", host.read("proc/meminfo"), re.MULTILINE)
+    return Inventory(
+        kernel=host.read("proc/sys/kernel/osrelease"),
+        machine=os.uname().machine,
+        cores=os.cpu_count() or 1,
+        memory_bytes=int(meminfo[1]) * 1024 if meminfo else 0,
+        modules=[one for name in _MODULES if (one := loaded(host, name))],
+        libfuse=_libfuse(host),
+        mounts=surveys,
+        diagnosis=diagnose(host, None if name else [(one.mount, _values(one)) for one in surveys]),
+        problems=problems,
+    )
+
+
+def _values(one: InventoriedMount) -> dict[str, int]:
+    return {state.knob.name: state.value for state in one.states if state.value is not None}
+
+
+def _mount(
+    host: Host, keeper: Keeper | None, mount: Mount, problems: list[str]
+) -> InventoriedMount:
+    journal = saved = left_alone = None
+    expected: dict[str, Expected] = {}
+    try:
+        journal = Journal(host, mount)
+    except FusetuneError as error:
+        problems.append(str(error))
+    try:
+        saved = saved_for(host, mount)
+        if keeper:
+            left_alone, expected = keeper.look(mount)
+    except FusetuneError as error:
+        problems.append(str(error))
+    states = knob_states(host, mount, journal)
+    differing = frozenset(
+        state.knob.name
+        for state in states
+        if state.knob.name in expected and Check(state, expected[state.knob.name]).differs
+    )
+    return InventoriedMount(
+        mount, states, expected, left_alone, saved, waiting(host, mount), differing
+    )
+
+
+def _libfuse(host: Host) -> list[str]:
+    """Return the versions, from the file names: libfuse3.so.3.14.0 is 3.14.0."""
+    names = (path.name for glob in _LIBRARIES for path in Path(host.path("usr")).glob(glob))
+    matches = (re.fullmatch(r"libfuse3?\.so\.(\d+(?:\.\d+)+)", name) for name in names)
+    return sorted({match[1] for match in matches if match})

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Paths as text: unescaped from the kernel, printable, and quoted for a shell."""
+
+import os
+import re
+import shlex
+
+
+def unescape(field: bytes) -> str:
+    """Decode a mountinfo field: octal escapes (fs/seq_file.c, mangle_path), any bytes."""
+    raw = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8) & 0xFF]), field)
+    return os.fsdecode(raw)
+
+
+def printable(path: str) -> str:
+    """Return ``path`` for one line of text: no line break, no control or undecodable byte."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in path)
+
+
+def shell_word(path: str) -> str:
+    """Return ``path`` as a word for a shell line that a user may copy."""
+    if path.isprintable():
+        return shlex.quote(path)
+    return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(path)) + "'"

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Output of programs that another user may control, bounded in size and depth."""
+
+import json
+import math
+import os
+import re
+import selectors
+import subprocess
+import time
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from fusetune.errors import FusetuneError
+
+#: Bytes, of all that a program says, and brackets that may be open at once in JSON. fio says less
+#: than 10 KiB a job, seven deep.
+LARGEST, DEEPEST = 1 << 20, 32
+
+
+_TOKEN = re.compile(rb'\\.|["{}\[\]]', re.DOTALL)
+
+
+_PART = 1 << 16
+
+
+_DIGITS = 20  # of 2^64
+
+
+def parse(text: bytes) -> Any:
+    """Return what the JSON ``text`` means.
+
+    Raises ValueError for what is not JSON, as `json.loads`, but also for numbers that are not
+    finite, and for text that is longer than `LARGEST` or nested deeper than `DEEPEST`.
+    """
+    if len(text) > LARGEST:
+        raise ValueError(f"more than {LARGEST} bytes")
+    _check_depth(text)
+    # As text: of bytes, json would guess an encoding in which the brackets are others.
+    return json.loads(
+        text.decode(), parse_constant=_not_finite, parse_float=_finite, parse_int=_whole
+    )
+
+
+def _check_depth(text: bytes) -> None:
+    depth, in_string = 0, False
+    for token in _TOKEN.finditer(text):
+        char = token[0]
+        if char == b'"':
+            in_string = not in_string
+        elif not in_string and char in b"{[":
+            depth += 1
+            if depth > DEEPEST:
+                raise ValueError(f"nested more than {DEEPEST} deep")
+        elif not in_string and char in b"}]":
+            depth -= 1
+
+
+def _not_finite(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")
+
+
+def _finite(word: str) -> float:
+    value = float(word)
+    if not math.isfinite(value):
+        raise ValueError(f"{word} is too large")
+    return value
+
+
+def _whole(word: str) -> int:
+    if len(word) > _DIGITS:
+        raise ValueError(f"a number of {len(word)} digits")
+    return int(word)
+
+
+def communicate(
+    process: subprocess.Popen[bytes], stdin: bytes, seconds: float
+) -> tuple[bytes, bytes]:
+    """Give ``stdin`` to ``process``, wait for its end, and return its stdout and stderr.
+
+    All three are pipes, and ``stdin`` is less than a pipe holds (64 KiB). Raises FusetuneError as
+    soon as it has written more than `LARGEST`, and `subprocess.TimeoutExpired` after ``seconds``;
+    the process then goes on.
+    """
+    deadline = time.monotonic() + seconds
+    given, *outputs = filter(None, (process.stdin, process.stdout, process.stderr))
+    with suppress(BrokenPipeError), given:
+        given.write(stdin)
+    said: dict[Any, bytearray] = {stream: bytearray() for stream in outputs}
+    with selectors.DefaultSelector() as selector:
+        for stream in said:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise subprocess.TimeoutExpired(process.args, seconds)
+            for key, _ in ready:
+                part = os.read(key.fd, _PART)
+                said[key.fileobj] += part
+                if not part:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()  # type: ignore[union-attr]
+            if sum(map(len, said.values())) > LARGEST:
+                raise FusetuneError(f"{_name(process)} wrote more than {LARGEST} bytes")
+    process.wait(max(0.0, deadline - time.monotonic()))
+    stdout, stderr = (bytes(said[stream]) for stream in outputs)
+    return stdout, stderr
+
+
+def _name(process: subprocess.Popen[bytes]) -> str:
+    words = process.args
+    return str(words[0] if isinstance(words, list | tuple) else words)

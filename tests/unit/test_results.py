@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is kept for later mounts is found again, and never lost to damage or another version."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fusetune.desired.results import (
+    SCHEMA,
+    Saved,
+    Unusable,
+    forget,
+    forget_all,
+    save,
+    saved_at,
+    saved_for,
+    saved_path,
+    unusable,
+)
+from fusetune.errors import FusetuneError
+from fusetune.mounts.mount import Mount
+from tests.unit.conftest import Tree
+
+ODD_PATHS = ["/mnt/a b", "/mnt/new\nline", "/mnt/\udcff\udc80", "/mnt/größe 日本", '/mnt/"quoted\\']
+#: What version 1 wrote for `mounted`.
+VERSION_1 = {
+    "path": "/mnt/one",
+    "fstype": "fuse.mirrorfs",
+    "source": "source",
+    "values": {"max_ratio": 20},
+    "gain": 1.5,
+    "time": 1700000000.0,
+}
+
+
+def files(tree: Tree) -> list[Path]:
+    return sorted((tree.host.state_dir / "saved").iterdir())
+
+
+def replaced(tree: Tree, mount: Mount, text: str) -> Path:
+    """Put ``text`` in the place of what is saved for ``mount``."""
+    path = saved_path(tree.host, mount)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", ODD_PATHS)
+def test_it_is_found_again(tree: Tree, mounted: Mount, path: str) -> None:
+    mount = replace(mounted, path=path, source=path)
+    assert saved_for(tree.host, mount) is None
+    forget(tree.host, mount)
+    save(tree.host, mount, {"max_ratio": 20}, "auto", 1.5, (1.2, 1.9))
+    saved = saved_for(tree.host, mount)
+    assert isinstance(saved, Saved)
+    assert (saved.path, saved.fstype, saved.source) == (path, mount.fstype, path)
+    assert (saved.values, saved.by) == ({"max_ratio": 20}, "auto")
+    assert (saved.gain, saved.ci95) == (1.5, (1.2, 1.9))
+    assert list(saved_at(tree.host, path)) == [(saved_path(tree.host, mount), saved)]
+    assert list(saved_at(tree.host, path + "2")) == []
+    save(tree.host, mount, {"max_ratio": 30}, "save")
+    again = saved_for(tree.host, mount)
+    assert again
+    assert (again.values, again.by) == ({"max_ratio": 30}, "save")
+    assert (again.gain, again.ci95) == (None, None)
+    forget(tree.host, mount)
+    assert saved_for(tree.host, mount) is None
+    assert files(tree) == []
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.text(), st.text(), st.text()), unique=True, min_size=2, max_size=2))
+def test_another_path_type_or_source_is_another_result(
+    tmp_path_factory: pytest.TempPathFactory, names: list[tuple[str, str, str]]
+) -> None:
+    # None of the three can hold a NUL byte in mountinfo.
+    names = [tuple(text.replace("\0", "") for text in three) for three in names]  # type: ignore[misc]
+    if names[0] == names[1]:
+        return
+    tree = Tree(tmp_path_factory.mktemp("tree"))
+    one, two = (Mount(path, fstype, source, "0:40") for path, fstype, source in names)
+    save(tree.host, one, {"max_ratio": 20}, "auto")
+    assert saved_for(tree.host, two) is None
+
+
+def test_what_version_1_wrote_is_read(tree: Tree, mounted: Mount) -> None:
+    replaced(tree, mounted, json.dumps(VERSION_1))
+    assert saved_for(tree.host, mounted) == Saved(**VERSION_1, by="auto")  # type: ignore[arg-type]
+    assert list(unusable(tree.host)) == []
+
+
+def test_what_is_written_says_its_version(tree: Tree, mounted: Mount) -> None:
+    save(tree.host, mounted, {"max_ratio": 20}, "save")
+    assert json.loads(files(tree)[0].read_text())["schema"] == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "is damaged"),
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ("1", "is damaged"),
+        ("{}", "is damaged"),
+        ('{"path": "/"}', "is damaged"),
+        ("\x00", "is damaged"),
+        (json.dumps(VERSION_1 | {"values": {"no_such_knob": 1}}), "is damaged"),
+        (json.dumps(VERSION_1 | {"values": {"max_ratio": 101}}), "is damaged"),
+        (json.dumps(VERSION_1 | {"values": {"max_ratio": "20"}}), "is damaged"),
+        (json.dumps(VERSION_1 | {"values": 20}), "is damaged"),
+        (json.dumps(VERSION_1 | {"more": 1}), "is damaged"),
+        (json.dumps(VERSION_1 | {"gain": "much"}), "is damaged"),
+        (json.dumps(VERSION_1 | {"time": None}), "is damaged"),
+        (json.dumps(VERSION_1 | {"ci95": [1.0]}), "is damaged"),
+        (json.dumps(VERSION_1 | {"ci95": [1.0, "2"]}), "is damaged"),
+        (json.dumps(VERSION_1 | {"schema": SCHEMA + 1}), f"is of schema {SCHEMA + 1}"),
+        (json.dumps({"schema": SCHEMA + 1}), f"is of schema {SCHEMA + 1}"),
+        (json.dumps(VERSION_1 | {"schema": None}), "is of schema None"),
+    ],
+)
+def test_what_cannot_be_used_is_told_and_set_aside(
+    tree: Tree, mounted: Mount, text: str, what: str
+) -> None:
+    path = replaced(tree, mounted, text)
+    with pytest.raises(Unusable, match=f"the saved result {path} {what}"):
+        saved_for(tree.host, mounted)
+    assert list(saved_at(tree.host, "/mnt/one")) == []
+    (told,) = unusable(tree.host)
+    assert what in told
+    assert path.read_text() == text
+    save(tree.host, mounted, {"max_ratio": 30}, "save")
+    saved = saved_for(tree.host, mounted)
+    assert saved
+    assert saved.values == {"max_ratio": 30}
+    (aside,) = path.parent.glob("*.set-aside-*")
+    assert aside.read_text() == text
+    (told,) = unusable(tree.host)
+    assert str(aside) in told
+    forget_all(tree.host)
+    assert files(tree) == [aside]
+
+
+def test_bytes_that_are_no_text(tree: Tree, mounted: Mount) -> None:
+    path = replaced(tree, mounted, "")
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(Unusable, match="cannot read the saved result"):
+        saved_for(tree.host, mounted)
+
+
+def test_a_failed_save_leaves_the_old_one(tree: Tree, mounted: Mount) -> None:
+    save(tree.host, mounted, {"max_ratio": 20}, "auto", 1.5)
+    with (
+        mock.patch("os.fsync", side_effect=OSError(28, "No space left on device")),
+        pytest.raises(FusetuneError, match=r"cannot write .*: No space left on device"),
+    ):
+        save(tree.host, mounted, {"max_ratio": 30}, "auto", 1.5)
+    saved = saved_for(tree.host, mounted)
+    assert saved is not None
+    assert saved.values == {"max_ratio": 20}
+    assert len(files(tree)) == 1
+
+
+def test_forget_all(tree: Tree, mounted: Mount) -> None:
+    forget_all(tree.host)
+    for path in ODD_PATHS:
+        save(tree.host, replace(mounted, path=path), {"max_ratio": 20}, "auto", 1.5)
+    assert len(files(tree)) == len(ODD_PATHS)
+    forget_all(tree.host)
+    assert files(tree) == []
