@@ -104,9 +104,9 @@ def _target(link: int, owner: int, links: int) -> Path:
     return Path(os.readlink("", dir_fd=link))
 
 
-def sync_folder(folder: Path) -> None:
-    """Put on disk what was created, renamed or removed in ``folder``. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_directory(directory: Path) -> None:
+    """Put on disk what was created, renamed or removed in ``directory``. Raises OSError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -16,9 +16,9 @@ VENDOR_DIR = Path("/usr/lib/fusetune")
 
 @dataclass(frozen=True)
 class Host:
-    """The roots of /proc and /sys, and fusetune's own folders.
+    """The roots of /proc and /sys, and fusetune's own directories.
 
-    ``root`` is "/" but in unit tests, where it is a folder tree laid out like it.
+    ``root`` is "/" but in unit tests, where it is a directory tree laid out like it.
     """
 
     root: str = "/"
@@ -33,7 +33,7 @@ class Host:
 
     @property
     def real(self) -> bool:
-        """Whether this is the running system and not a folder tree."""
+        """Whether this is the running system and not a directory tree."""
         return self.root == "/"
 
     def path(self, relative: str) -> str:
@@ -71,12 +71,12 @@ class Host:
         finally:
             os.close(fd)
 
-    def make_dir(self, folder: Path) -> Path:
-        """Create one of fusetune's own folders (0755) and return it."""
+    def make_dir(self, directory: Path) -> Path:
+        """Create one of fusetune's own directories (0755) and return it."""
         try:
-            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         except OSError as error:
             raise FusetuneError(
-                f"cannot create {folder}: {reason(error)}; run it as root"
+                f"cannot create {directory}: {reason(error)}; run it as root"
             ) from error
-        return folder
+        return directory

@@ -129,13 +129,13 @@ def loaded_source(host: Host, module: str) -> Source | None:
     return None
 
 
-def library_age(host: Host, folder: Path) -> Age | None:
-    """Return the age of the tuned libfuse3 in ``folder``, None where no version is recorded."""
+def library_age(host: Host, directory: Path) -> Age | None:
+    """Return the age of the tuned libfuse3 in ``directory``, None where no version is recorded."""
     try:
-        source = parse((folder / "libfuse3.source").read_text())
+        source = parse((directory / "libfuse3.source").read_text())
     except OSError:
         return None
-    return Age("libfuse3-tuned", source, _distributions(host, folder)) if source else None
+    return Age("libfuse3-tuned", source, _distributions(host, directory)) if source else None
 
 
 def older_allowed(host: Host, name: str) -> bool:
@@ -145,14 +145,14 @@ def older_allowed(host: Host, name: str) -> bool:
     return False
 
 
-def _distributions(host: Host, folder: Path) -> Source | None:
-    """Return the distribution's libfuse3 of the same soname as ours in ``folder``.
+def _distributions(host: Host, directory: Path) -> Source | None:
+    """Return the distribution's libfuse3 of the same soname as ours in ``directory``.
 
     Its version is in its file's name: libfuse3.so.4 is a link to libfuse3.so.3.17.2.
     """
-    for ours in folder.glob("libfuse3.so.?"):
+    for ours in directory.glob("libfuse3.so.?"):
         with suppress(OSError):
-            link = os.readlink(folder.parent / ours.name)
+            link = os.readlink(directory.parent / ours.name)
             if found := re.fullmatch(r"libfuse3\.so\.(\d+\.\d+\.\d+)", os.path.basename(link)):
                 return Source(found[1], *_packaged(host, found[1]))
     return None

@@ -22,9 +22,9 @@ def say(command: str) -> None:
     print(f"\n$ {command}", flush=True)
 
 
-def fusetune(folder: Path, *words: str) -> int:
+def fusetune(directory: Path, *words: str) -> int:
     say(" ".join(("fusetune", *words)))
-    own = ("--state-dir", str(folder / "state"), "--run-dir", str(folder / "run"))
+    own = ("--state-dir", str(directory / "state"), "--run-dir", str(directory / "run"))
     return subprocess.run([sys.executable, "-m", "fusetune", *own, *words], check=False).returncode
 
 
@@ -35,15 +35,15 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="fusetune-demo-") as name,
         tmpfs(Path(name), "size=1G"),
     ):
-        folder = Path(name)
-        source, point = folder / "source", folder / "mnt"
+        directory = Path(name)
+        source, point = directory / "source", directory / "mnt"
         source.mkdir()
         point.mkdir()
         say(f"mirrorfs -o {OPTIONS} {source} {point}")
         with Mirror(source, point, OPTIONS):
-            if fusetune(folder, "doctor"):
+            if fusetune(directory, "doctor"):
                 sys.exit(ExitCode.FAILED)
-            code = fusetune(folder, "auto", str(point), "-w", "seq-read", "-w", "small-write")
+            code = fusetune(directory, "auto", str(point), "-w", "seq-read", "-w", "small-write")
     # That nothing better was found is a result, too.
     sys.exit(ExitCode.DONE if code == ExitCode.NOTHING_BETTER else code)
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import jsonschema
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
+DIRECTORY = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 
 
 def schema(command: str) -> dict[str, Any]:
     """The schema of a command's object, such as ``"list"`` or ``"auto-preview"``."""
-    document: dict[str, Any] = json.loads((FOLDER / f"{command}.json").read_text(encoding="utf-8"))
+    document: dict[str, Any] = json.loads(
+        (DIRECTORY / f"{command}.json").read_text(encoding="utf-8")
+    )
     return document
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 @contextmanager
-def tmpfs(folder: Path, options: str) -> Iterator[Path]:
-    """Mount a tmpfs on ``folder`` and unmount it afterwards, also after a failure."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "fusetune-test", folder], check=True)
+def tmpfs(directory: Path, options: str) -> Iterator[Path]:
+    """Mount a tmpfs on ``directory`` and unmount it afterwards, also after a failure."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "fusetune-test", directory], check=True)
     try:
-        yield folder
+        yield directory
     finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
+        subprocess.run(["umount", "--lazy", directory], check=True)

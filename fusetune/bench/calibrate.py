@@ -52,18 +52,18 @@ def calibrate(
     binary = mirrorfs_binary()
     absent: dict[str, str] = {}
     with ExitStack() as contexts:
-        folder = contexts.enter_context(tmpfs(host))
+        directory = contexts.enter_context(tmpfs(host))
         mounts = {mount.path: mount} if mount else {}
         for number, (label, (options, values)) in enumerate(_SERIES.items()):
-            point = folder / f"mount{number}"
+            point = directory / f"mount{number}"
             try:
                 mounts[label] = contexts.enter_context(
-                    mirror(host, binary, folder / "source", point, options)
+                    mirror(host, binary, directory / "source", point, options)
                 )
             except FusetuneError as error:
                 absent[label] = str(error)
                 continue
             enforce(host, mounts[label], values)
-        mounts[NATIVE] = native(folder / "source")
+        mounts[NATIVE] = native(directory / "source")
         measured = measure(host, mounts, workloads, budget, size=size, progress=progress)
     return measured + [Measurement(label, None, [], absent=why) for label, why in absent.items()]

@@ -32,27 +32,27 @@ def mirrorfs_binary() -> str:
     )
 
 
-def native(folder: Path) -> Mount:
-    """Return a folder that is on no FUSE mount, as what can be measured."""
-    number = folder.stat().st_dev
+def native(directory: Path) -> Mount:
+    """Return a directory that is on no FUSE mount, as what can be measured."""
+    number = directory.stat().st_dev
     return Mount(
-        str(folder.resolve()), "tmpfs", "fusetune", f"{os.major(number)}:{os.minor(number)}"
+        str(directory.resolve()), "tmpfs", "fusetune", f"{os.major(number)}:{os.minor(number)}"
     )
 
 
 @contextmanager
 def tmpfs(host: Host) -> Iterator[Path]:
-    """Give a fresh tmpfs with a folder ``source`` in it; nothing is left of it afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="calibrate-", dir=host.make_dir(host.run_dir)))
+    """Give a fresh tmpfs with a directory ``source`` in it; nothing is left of it afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="calibrate-", dir=host.make_dir(host.run_dir)))
     try:
-        command(["mount", "-t", "tmpfs", "-o", "mode=0700", "fusetune", str(folder)])
+        command(["mount", "-t", "tmpfs", "-o", "mode=0700", "fusetune", str(directory)])
         try:
-            (folder / "source").mkdir()
-            yield folder
+            (directory / "source").mkdir()
+            yield directory
         finally:
-            command(["umount", "--lazy", str(folder)])
+            command(["umount", "--lazy", str(directory)])
     finally:
-        folder.rmdir()
+        directory.rmdir()
 
 
 @contextmanager

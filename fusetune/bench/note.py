@@ -12,7 +12,7 @@ from fusetune.mounts.mount import Mount
 
 
 def scratch_note(host: Host, mount: Mount) -> Path:
-    """Return the file that names a benchmark's scratch folder while there is one.
+    """Return the file that names a benchmark's scratch directory while there is one.
 
     It lets the next run remove what a killed one could not.
     """

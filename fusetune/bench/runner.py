@@ -64,9 +64,9 @@ class BudgetSpent(Unanswered):
 
 
 class Bench:
-    """A scratch folder on a mount and fio runs in it, within a budget.
+    """A scratch directory on a mount and fio runs in it, within a budget.
 
-    A context manager: on exit the folder is gone, or, where the server does not answer, a child
+    A context manager: on exit the directory is gone, or, where the server does not answer, a child
     process waits to remove it as soon as it does.
     """
 

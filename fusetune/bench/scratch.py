@@ -56,12 +56,12 @@ _REMEDIES = {
     errno.ENOSPC: "no space is left in it; free some, or use a smaller --size",
     errno.EDQUOT: "its quota is used up; free some, or use a smaller --size",
     errno.EROFS: "it is read-only; nothing can be measured without a scratch file",
-    errno.EACCES: "permission denied; its owner must be able to write in its top folder",
-    errno.EPERM: "not permitted; its owner must be able to write in its top folder",
+    errno.EACCES: "permission denied; its owner must be able to write in its top directory",
+    errno.EPERM: "not permitted; its owner must be able to write in its top directory",
     errno.ENOTCONN: "its server has died; mount it again",
     errno.ECONNABORTED: "its server has died; mount it again",
     errno.ENODEV: "it was unmounted meanwhile",
-    errno.ENOENT: "it was unmounted, or its folder removed, meanwhile",
+    errno.ENOENT: "it was unmounted, or its directory removed, meanwhile",
     errno.ELOOP: "its server shows a symbolic link by a name that fusetune has made",
 }
 
@@ -108,7 +108,7 @@ class Scratch:
             self.free, self._confined = self._companion.hear(seconds)
         except OSError as error:
             number = error.errno or errno.EIO
-            raise failure(self._mount, number, "create a scratch folder") from error
+            raise failure(self._mount, number, "create a scratch directory") from error
         if os.geteuid() == 0:
             self._rights = self._least_rights(deadline, interruption)
 

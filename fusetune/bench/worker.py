@@ -203,7 +203,7 @@ def _close_all_but(keep: Collection[int]) -> None:
         os.dup2(null, standard)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) not in keep:
-            with suppress(OSError):  # the folder's own, closed by now
+            with suppress(OSError):  # the directory's own, closed by now
                 os.close(int(name))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fusetune.errors import FusetuneError, reason
-from fusetune.files import sync_folder
+from fusetune.files import sync_directory
 from fusetune.host import Host
 from fusetune.mounts.control import still_mounted
 from fusetune.mounts.mount import Mount
@@ -186,7 +186,7 @@ class Journal:
                 raise OSError(28, "No space left on device")
             os.fsync(fd)
             if not self._size:
-                sync_folder(self.path.parent)
+                sync_directory(self.path.parent)
         except OSError as error:
             raise FusetuneError(
                 f"cannot write the undo journal {self.path}: {reason(error)}; nothing was changed"

@@ -32,8 +32,8 @@ def clear_lock(host: Host, path: Path) -> None:
 class Lock:
     """Sole right to change or measure one mount (or the host's knobs); freed also by a crash.
 
-    A file under the run folder locked with flock(2), removed on release. ``left_behind``: whether
-    who had it before was killed, and may have left its work unfinished.
+    A file in the run directory, locked with flock(2) and removed on release. ``left_behind``:
+    whether the previous holder was killed, and may have left its work unfinished.
     """
 
     def __init__(self, host: Host, mount: Mount | None, key: str | None = None) -> None:

@@ -26,19 +26,19 @@ def remove_stale(host: Host, key: str = "*") -> None:
     for path in host.run_dir.glob(f"{key}.left"):
         _remove_unless_alive(host, path, read_overrides(path))
     for path in host.run_dir.glob(f"{key}.lock"):
-        if path.stem != key_of(None) and not os.path.exists(_bdi_folder(host, path)):
+        if path.stem != key_of(None) and not os.path.exists(_bdi_directory(host, path)):
             clear_lock(host, path)
 
 
-def _bdi_folder(host: Host, path: Path) -> str:
-    """Return the sysfs folder of the bdi that the file ``path`` of ours is named after."""
+def _bdi_directory(host: Host, path: Path) -> str:
+    """Return the sysfs directory of the bdi that the file ``path`` of ours is named after."""
     return host.path(f"sys/class/bdi/{path.stem}/")
 
 
 def _remove_unless_alive(host: Host, path: Path, about: Mapping[str, Any]) -> None:
     instance = about["instance"]
     try:
-        alive = instance is None or instance == os.stat(_bdi_folder(host, path)).st_ino
+        alive = instance is None or instance == os.stat(_bdi_directory(host, path)).st_ino
     except FileNotFoundError:
         alive = False
     if not alive or about.get("boot_id", host.boot_id) != host.boot_id:

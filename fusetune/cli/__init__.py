@@ -61,7 +61,7 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _folder(name: str, default: Path, text: str) -> Callable[[Callable[..., None]], Any]:
+def _directory(name: str, default: Path, text: str) -> Callable[[Callable[..., None]], Any]:
     return click.option(
         f"--{name}-dir",
         type=click.Path(path_type=Path),
@@ -74,9 +74,9 @@ def _folder(name: str, default: Path, text: str) -> Callable[[Callable[..., None
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fusetune", message="%(prog)s %(version)s")
-@_folder("state", STATE_DIR, "Where the undo journal and saved results are kept.")
-@_folder("run", RUN_DIR, "Where locks are kept.")
-@_folder("config", ADMIN_DIR, "The administrator's configuration.")
+@_directory("state", STATE_DIR, "Where the undo journal and saved results are kept.")
+@_directory("run", RUN_DIR, "Where locks are kept.")
+@_directory("config", ADMIN_DIR, "The administrator's configuration.")
 @click.pass_context
 def cli(context: click.Context, state_dir: Path, run_dir: Path, config_dir: Path) -> None:
     """Measure, choose, apply and undo the tuning of FUSE mounts.

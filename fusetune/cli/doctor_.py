@@ -18,8 +18,8 @@ from fusetune.report.documents import doctor_object
 @click.option(
     "--backing",
     type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Also look at where the files lie that a server keeps in this folder, by FIEMAP.",
+    metavar="DIRECTORY",
+    help="Also look at where the files lie that a server keeps in this directory, by FIEMAP.",
 )
 @json_option
 @pass_host

@@ -35,10 +35,10 @@ _LEAST_PIPE, _MOST_PIPE, _MOST_PAGES = 1 << 20, 1 << 31, 65535
 def _files(host: Host) -> Iterator[tuple[Layer, Path]]:
     """Yield the files that count, the main one first."""
     found: dict[str, tuple[Layer, Path]] = {}
-    for layer, folder in ((Layer.VENDOR, host.vendor_dir), (Layer.ADMIN, host.admin_dir)):
-        for path in (folder / MAIN_FILE, *sorted((folder / "mounts.d").glob("*.toml"))):
+    for layer, directory in ((Layer.VENDOR, host.vendor_dir), (Layer.ADMIN, host.admin_dir)):
+        for path in (directory / MAIN_FILE, *sorted((directory / "mounts.d").glob("*.toml"))):
             if path.exists():
-                found[str(path.relative_to(folder))] = layer, path
+                found[str(path.relative_to(directory))] = layer, path
     yield from (found[name] for name in sorted(found))
 
 

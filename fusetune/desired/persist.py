@@ -190,8 +190,8 @@ def _without(text: str, numbers: Collection[int]) -> str:
 
 
 def _documents(host: Host) -> Iterator[tuple[Path, tomlkit.TOMLDocument]]:
-    folder = host.admin_dir
-    for file in (folder / "fusetune.toml", *sorted((folder / "mounts.d").glob("*.toml"))):
+    directory = host.admin_dir
+    for file in (directory / "fusetune.toml", *sorted((directory / "mounts.d").glob("*.toml"))):
         if file.exists():
             yield file, tomlkit.parse(file.read_text(encoding="utf-8"))
 

@@ -134,7 +134,7 @@ def _specificity(pattern: str | None) -> tuple[int, int]:
 
 
 def _path_matches(pattern: str, path: str) -> bool:
-    """``*`` stays within a folder's name; ``**`` is any number of folders."""
+    """``*`` stays within a directory's name; ``**`` is any number of directories."""
     return _parts_match(pattern.split("/"), path.split("/"))
 
 

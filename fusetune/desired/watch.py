@@ -155,7 +155,7 @@ class Watch:
         for key in found.keys() - self._known.keys():
             self._due[key] = _Due(found[key], now, now)
             self._active = now
-        self._known = found  # a mount point's folder may have been renamed
+        self._known = found  # a mount point's directory may have been renamed
         for key, due in self._due.items():
             due.mount = found[key]
 

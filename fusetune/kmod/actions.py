@@ -127,8 +127,8 @@ def _refused(host: Host, said: str) -> str:
 def _control_command(host: Host, control: str, *, mount: bool) -> Words:
     unit = control.replace("/", "-") + ".mount"
     if os.path.isdir(host.path("run/systemd/system")) and any(
-        os.path.exists(host.path(f"{folder}/systemd/system/{unit}"))
-        for folder in ("usr/lib", "etc")
+        os.path.exists(host.path(f"{directory}/systemd/system/{unit}"))
+        for directory in ("usr/lib", "etc")
     ):
         return ("systemctl", "start" if mount else "stop", unit)
     if not mount:

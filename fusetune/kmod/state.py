@@ -103,15 +103,15 @@ class Report:
 
 def loaded(host: Host, name: str) -> Loaded | None:
     """Return the module of that name if the kernel has it, loaded or built in."""
-    folder = f"sys/module/{name}"
-    if not os.path.isdir(host.path(folder)):
+    directory = f"sys/module/{name}"
+    if not os.path.isdir(host.path(directory)):
         return None
     facts: dict[str, str | None] = {"version": None, "srcversion": None}
     for fact in facts:
         with suppress(OSError):
-            facts[fact] = host.read(f"{folder}/{fact}")
+            facts[fact] = host.read(f"{directory}/{fact}")
     # Only a loaded module has a state (kernel/module/sysfs.c).
-    built_in = not os.path.exists(host.path(f"{folder}/initstate"))
+    built_in = not os.path.exists(host.path(f"{directory}/initstate"))
     return Loaded(name, built_in, facts["version"], facts["srcversion"])
 
 
@@ -200,10 +200,10 @@ def _with_source(host: Host, kind: Kind, built: Built, run: Runner) -> Built:
 
 def kernels(host: Host) -> list[str]:
     """Return the releases of the kernels that are installed."""
-    folder = Path(host.path(_MODULES))
-    if not folder.is_dir():
+    directory = Path(host.path(_MODULES))
+    if not directory.is_dir():
         return []
-    found = [path.name for path in folder.iterdir() if path.is_dir()]
+    found = [path.name for path in directory.iterdir() if path.is_dir()]
     return sorted(found, key=by_number)
 
 
@@ -221,8 +221,8 @@ def sources_of(host: Host, kind: Kind) -> list[str]:
 
 
 def installed_file(host: Host, kind: Kind, kernel: str) -> Path | None:
-    for folder in _INSTALLED:
-        for path in Path(host.path(_MODULES), kernel, folder).glob(f"{kind.module}.ko*"):
+    for directory in _INSTALLED:
+        for path in Path(host.path(_MODULES), kernel, directory).glob(f"{kind.module}.ko*"):
             return path
     return None
 

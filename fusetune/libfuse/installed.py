@@ -23,7 +23,7 @@ def is_ours(word: str) -> bool:
 def directories(host: Host) -> list[Path]:
     """Return the directories that hold a tuned libfuse3, one an architecture.
 
-    Debian has a folder of libraries for each, rpm systems have /usr/lib64.
+    Debian has a directory of libraries for each, rpm systems have /usr/lib64.
     """
     found = (
         Path(host.root).glob(f"usr/{lib}/fusetune/libfuse3.so.?") for lib in LIBRARY_DIRECTORIES
@@ -33,7 +33,7 @@ def directories(host: Host) -> list[Path]:
 
 def ages(host: Host) -> list[Age]:
     """Return how old each tuned libfuse3 is beside the distribution's, where that is recorded."""
-    found = (library_age(host, folder) for folder in directories(host))
+    found = (library_age(host, directory) for directory in directories(host))
     return [age for age in found if age]
 
 

@@ -73,9 +73,9 @@ class Daemons:
 
     def _paths(self, pid: str) -> tuple[str, list[str]]:
         """Return a process's program, and its arguments as paths."""
-        folder = os.readlink(self._host.path(f"proc/{pid}/cwd"))
+        directory = os.readlink(self._host.path(f"proc/{pid}/cwd"))
         words = self._host.read(f"proc/{pid}/cmdline").split("\0")[1:]
-        paths = [os.path.normpath(os.path.join(folder, word)) for word in words]
+        paths = [os.path.normpath(os.path.join(directory, word)) for word in words]
         return program_of(self._host, pid), paths
 
 

@@ -30,7 +30,7 @@ class Mount:
 
     ``path``: the first of its mount points; ``also_at``: the others (bind mounts).
     ``bdi``: name of its device in /sys/class/bdi, None where the kernel shows none.
-    ``connection``: its folder's name in fusectl (the device number), None where there is none.
+    ``connection``: its directory's name in fusectl (the device number), None where there is none.
     ``owner_uid``, ``owner_gid``: who mounted it; 0 for virtiofs, which only root mounts.
     ``owner_known``: whether that is certain. The kernel prints user_id= as the mount's own user
     namespace has it (fs/fuse/inode.c, fuse_show_options()), where a user's id may be 0; its real
@@ -54,7 +54,7 @@ class Mount:
 
     @cached_property
     def control(self) -> str:
-        """Folder of this mount's kind in sysfs that holds a folder for each connection."""
+        """Directory of this mount's kind in sysfs that holds a directory for each connection."""
         return FUSETUNEDCTL if self.is_tuned_type else FUSECTL
 
     @property

@@ -137,27 +137,27 @@ def _age_remedy(one: Age) -> str:
     )
 
 
-def _on_backing(mounts: Sequence[Mount], folder: Path) -> Iterator[Finding]:
-    above = {str(path) for path in (folder, *folder.parents)}
+def _on_backing(mounts: Sequence[Mount], directory: Path) -> Iterator[Finding]:
+    above = {str(path) for path in (directory, *directory.parents)}
     for mount in mounts:
         if mount.path in above:
             raise UsageError(
-                f"{printable(str(folder))} is in the FUSE mount {printable(mount.path)}; give the "
-                "folder that its server keeps its files in"
+                f"{printable(str(directory))} is in the FUSE mount {printable(mount.path)}; give "
+                "the directory that its server keeps its files in"
             )
     try:
         points = {point for mount in mounts for point in (mount.path, *mount.also_at)}
-        files = interleaved(folder, besides=points)
+        files = interleaved(directory, besides=points)
     except OSError as error:
         why = "its file system does not tell" if error.errno == EOPNOTSUPP else error.strerror
         raise FusetuneError(
-            f"cannot see where the files of {printable(str(folder))} lie: {why}"
+            f"cannot see where the files of {printable(str(directory))} lie: {why}"
         ) from error
     if files:
         worst = files[0]
         yield Finding(
             "interleaved-files",
-            f"{len(files)} files in {printable(str(folder))} have other files' blocks between "
+            f"{len(files)} files in {printable(str(directory))} have other files' blocks between "
             f"theirs, {printable(str(worst.path))} at {worst.torn} places of its "
             f"{worst.pieces} extents: they were written at once",
             "let the server allocate ahead or one write at a time, as mirrorfs does with "

@@ -453,11 +453,11 @@ def module_object(report: Report, dry_run: bool = False) -> Object:
 
 
 def lib_status_object(
-    folders: Sequence[Path], servers: Sequence[Server], ages: Sequence[Age] = ()
+    directories: Sequence[Path], servers: Sequence[Server], ages: Sequence[Age] = ()
 ) -> Object:
     """Return ``lib status``'s object; ``ages``: how old the tuned libfuse3 is."""
     return _schema("lib-status") | {
-        "folders": [str(folder) for folder in folders],
+        "folders": [str(directory) for directory in directories],
         "sources": [_age(age) for age in ages],
         "servers": [
             {

@@ -113,20 +113,20 @@ class Interleaved:
 
 
 def interleaved(
-    folder: Path,
+    directory: Path,
     least_bytes: int = 4 << 20,
     most: int = 10_000,
     besides: Collection[str] = (),
 ) -> list[Interleaved]:
-    """Return the files below ``folder`` whose neighbouring extents have other files' between them.
+    """Return the files below ``directory`` with other files' blocks between their extents.
 
-    So writers leave them that were given blocks in turn. Looks at ``most`` files of at least
+    Concurrent writers leave this pattern. Looks at ``most`` files of at least
     ``least_bytes``, on that file system alone; follows no link, whatever the files' owners do
     meanwhile, and enters none of the paths ``besides``. The most torn come first. Raises OSError
     where the directory cannot be read, or its file system does not tell.
     """
     sizes, found = {}, {}
-    for path, fd in _large_files(folder, least_bytes, most, besides):
+    for path, fd in _large_files(directory, least_bytes, most, besides):
         sizes[path] = os.fstat(fd).st_size
         found[path] = list(_joined(_parts(fd, _SYNC)))
     places = sorted(
@@ -148,13 +148,13 @@ def interleaved(
 
 
 def _large_files(
-    folder: Path, least_bytes: int, most: int, besides: Collection[str]
+    directory: Path, least_bytes: int, most: int, besides: Collection[str]
 ) -> Iterator[tuple[Path, int]]:
     """Yield each file with a descriptor that is open until the next one."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         device = os.fstat(fd).st_dev
-        yield from islice(_below(fd, folder, (device, least_bytes), besides), most)
+        yield from islice(_below(fd, directory, (device, least_bytes), besides), most)
     finally:
         os.close(fd)
 

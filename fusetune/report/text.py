@@ -378,8 +378,12 @@ _USES = {
 
 def print_lib_status(document: Object) -> None:
     """Print ``lib status``'s object."""
-    folders = document["folders"]
-    _say(f"the tuned libfuse3 is in {', '.join(folders)}" if folders else "no tuned libfuse3 here")
+    directories = document["folders"]
+    _say(
+        f"the tuned libfuse3 is in {', '.join(directories)}"
+        if directories
+        else "no tuned libfuse3 here"
+    )
     for one in document["sources"]:
         _say(one["summary"])
     _say()

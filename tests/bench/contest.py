@@ -89,13 +89,13 @@ def mounted(server: Server) -> Iterator[tuple[Host, Mount]]:
         tempfile.TemporaryDirectory(prefix="fusetune-bench-") as name,
         tmpfs(Path(name), "size=2G"),
     ):
-        folder = Path(name)
-        (folder / "source").mkdir()
+        directory = Path(name)
+        (directory / "source").mkdir()
         Mirror.lifetime = 3600
-        with Mirror(folder / "source", folder / "mnt", *server.options):
-            host = Host(state_dir=folder / "state", run_dir=folder / "run")
+        with Mirror(directory / "source", directory / "mnt", *server.options):
+            host = Host(state_dir=directory / "state", run_dir=directory / "run")
             host.make_dir(host.run_dir)
-            yield host, find(host, str(folder / "mnt"))
+            yield host, find(host, str(directory / "mnt"))
 
 
 def compare(

@@ -28,21 +28,21 @@ def leave_out_hooks(dkms: Path) -> None:
     rules.write_text(tomlkit.dumps(document))
 
 
-def imported(dkms: Path, folder: Path) -> Path:
-    """Make the module's source by a copy of dkms/, and return its folder, in ``folder``.
+def imported(dkms: Path, directory: Path) -> Path:
+    """Make the module's source by a copy of dkms/, and return its directory, in ``directory``.
 
     Raises RuntimeError with what import_kernel.py said.
     """
-    done = import_module(_MODULE, folder / "module", USERLAND.source(), dkms=dkms)
+    done = import_module(_MODULE, directory / "module", USERLAND.source(), dkms=dkms)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return folder / "module"
+    return directory / "module"
 
 
-def _made(dkms: Path, folder: Path) -> Path:
+def _made(dkms: Path, directory: Path) -> Path:
     """Build the module from a copy of dkms/, and return what a machine needs of it."""
-    build(USERLAND, (imported(dkms, folder),), folder / "built")
-    return folder / "built"
+    build(USERLAND, (imported(dkms, directory),), directory / "built")
+    return directory / "built"
 
 
 def instructions() -> Samples:

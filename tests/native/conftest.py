@@ -59,13 +59,13 @@ def sysfs_files(bdi: str) -> dict[str, Path]:
     """Return the file of each live knob of the mount with this bdi (``0:43``), by knob."""
     major, minor = (int(part) for part in bdi.partition("-")[0].split(":"))
     connection = CONNECTIONS / str(major << 20 | minor)
-    folder = Path("/sys/class/bdi") / bdi
+    directory = Path("/sys/class/bdi") / bdi
     return {
-        "read_ahead_kb": folder / "read_ahead_kb",
+        "read_ahead_kb": directory / "read_ahead_kb",
         "max_background": connection / "max_background",
         "congestion_threshold": connection / "congestion_threshold",
-        "max_ratio": folder / "max_ratio",
-        "strict_limit": folder / "strict_limit",
+        "max_ratio": directory / "max_ratio",
+        "strict_limit": directory / "strict_limit",
     }
 
 
@@ -91,12 +91,12 @@ def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
 
 
 class Fusetune:
-    """The command line, run as users run it, with its own folders for all that it keeps."""
+    """The command line, run as users run it, with its own directories for all that it keeps."""
 
-    def __init__(self, folder: Path) -> None:
-        self.state = folder / "state"
-        self.run = folder / "run"
-        self.config = folder / "config"
+    def __init__(self, directory: Path) -> None:
+        self.state = directory / "state"
+        self.run = directory / "run"
+        self.config = directory / "config"
         self._started: list[subprocess.Popen[str]] = []
 
     def command(self, *words: Word) -> list[Word]:
@@ -236,9 +236,9 @@ def _host_values() -> dict[Path, str]:
 def _own_files() -> set[Path]:
     return {
         file
-        for folder in (RUN_DIR, STATE_DIR, ADMIN_DIR)
-        if folder.exists()
-        for file in (folder, *folder.rglob("*"))
+        for directory in (RUN_DIR, STATE_DIR, ADMIN_DIR)
+        if directory.exists()
+        for file in (directory, *directory.rglob("*"))
     }
 
 
@@ -260,9 +260,9 @@ def own_namespace() -> None:
         fields, _, tail = line.partition(" - ")
         if tail.startswith("fuse") and not tail.startswith("fusectl"):
             _run("umount", "--lazy", unescape(fields.split(" ")[4]))
-    for folder in (RUN_DIR, STATE_DIR, ADMIN_DIR):
-        if folder.exists():
-            _run("mount", "-t", "tmpfs", "fusetune-test", folder)
+    for directory in (RUN_DIR, STATE_DIR, ADMIN_DIR):
+        if directory.exists():
+            _run("mount", "-t", "tmpfs", "fusetune-test", directory)
     _open_device_to_all()
     if not any(tail.startswith("fusectl ") for tail in _types()):
         _run("mount", "-t", "fusectl", "fusectl", CONNECTIONS)
@@ -325,7 +325,7 @@ def _end(pid: int) -> None:
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A folder that every user may enter and write to, unlike pytest's."""
+    """A directory that every user may enter and write to, unlike pytest's."""
     with tempfile.TemporaryDirectory(prefix="fusetune-test-") as name:
         os.chmod(name, 0o777)  # noqa: S103
         yield Path(name)
@@ -341,10 +341,10 @@ def fusetune(tmp_path: Path) -> Iterator[Fusetune]:
 
 @pytest.fixture
 def tmpfs_dir(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs with a folder ``source`` in it, for what servers serve."""
-    folder = tmp_path / "tmpfs"
-    folder.mkdir()
-    with tmpfs(folder, "size=1G,mode=0755") as mounted:
+    """A tmpfs with a directory ``source`` in it, for what servers serve."""
+    directory = tmp_path / "tmpfs"
+    directory.mkdir()
+    with tmpfs(directory, "size=1G,mode=0755") as mounted:
         (mounted / "source").mkdir()
         yield mounted
 
@@ -370,9 +370,9 @@ def user_mirror(open_path: Path) -> Iterator[Mirror]:
     program = open_path / "mirrorfs"
     program.write_text(_AS_NOBODY)
     program.chmod(0o755)
-    for folder in (open_path / "source", open_path / "mnt"):
-        folder.mkdir()
-        os.chown(folder, NOBODY, NOBODY)
+    for directory in (open_path / "source", open_path / "mnt"):
+        directory.mkdir()
+        os.chown(directory, NOBODY, NOBODY)
     with Mirror(open_path / "source", open_path / "mnt", binary=program) as mounted:
         yield mounted
 

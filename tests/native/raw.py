@@ -30,16 +30,16 @@ _PATIENCE = 60.0
 
 
 class RawMounts:
-    """``count`` mounts of type fuse.raw at ``folder``/0, /1 and so on, while the context lasts.
+    """``count`` mounts of type fuse.raw at ``directory``/0, /1 and so on, while the context lasts.
 
     ``points`` are the mount points, in the order of mounting. Any access to them hangs.
     ``before`` is put before the program that mounts, whose process is ``pid``.
     """
 
-    def __init__(self, count: int, folder: Path, before: Sequence[str] = ()) -> None:
+    def __init__(self, count: int, directory: Path, before: Sequence[str] = ()) -> None:
         self._before = before
-        self.points = [folder.resolve() / str(number) for number in range(count)]
-        self._folder = folder.resolve()
+        self.points = [directory.resolve() / str(number) for number in range(count)]
+        self._directory = directory.resolve()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> RawMounts:
@@ -50,7 +50,7 @@ class RawMounts:
                 "-m",
                 __spec__.name,
                 str(len(self.points)),
-                self._folder,
+                self._directory,
             ],
             cwd=_CHECKOUT,
             stdin=subprocess.PIPE,
@@ -145,13 +145,13 @@ class RawServer:
         self.unmount()
 
 
-def _serve(count: int, folder: Path) -> None:
+def _serve(count: int, directory: Path) -> None:
     hard = max(resource.getrlimit(resource.RLIMIT_NOFILE)[1], count + 64)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     points = []
     try:
         for number in range(count):
-            point = folder / str(number)
+            point = directory / str(number)
             point.mkdir()
             mount(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC), point)
             points.append(point)

@@ -21,9 +21,9 @@ _MAKE = {"ext4": ("-q", "-F", "-b", "4096"), "xfs": ("-q", "-f"), "btrfs": ("-q"
 
 
 @contextmanager
-def disk(fstype: str, folder: Path) -> Iterator[Path]:
+def disk(fstype: str, directory: Path) -> Iterator[Path]:
     """Give the root of a new file system of 400 MiB while the context lasts."""
-    image, point = folder / "image", folder / "disk"
+    image, point = directory / "image", directory / "disk"
     with image.open("wb") as file:
         file.truncate(400 * MIB)
     subprocess.run([f"mkfs.{fstype}", *_MAKE[fstype], image], check=True, timeout=60)

@@ -130,20 +130,20 @@ def test_doctor(fusetune: Fusetune, mirror: Mirror) -> None:
 
 
 def test_a_reports_file_is_not_led_elsewhere(fusetune: Fusetune, tmp_path: Path) -> None:
-    secret, folder = tmp_path / "secret", tmp_path / "metrics"
+    secret, directory = tmp_path / "secret", tmp_path / "metrics"
     secret.write_text("root's alone")
-    folder.mkdir()
-    os.chown(folder, 65534, 65534)
-    for planted in (folder / ".fusetune.prom.new", tmp_path / "way"):
-        planted.symlink_to(secret if planted.parent == folder else folder)
+    directory.mkdir()
+    os.chown(directory, 65534, 65534)
+    for planted in (directory / ".fusetune.prom.new", tmp_path / "way"):
+        planted.symlink_to(secret if planted.parent == directory else directory)
         os.lchown(planted, 65534, 65534)
-    wrote = fusetune("report", "--format", "prometheus", "--output", folder / "fusetune.prom")
+    wrote = fusetune("report", "--format", "prometheus", "--output", directory / "fusetune.prom")
     assert (wrote.returncode, wrote.stderr) == (0, "")
     assert secret.read_text() == "root's alone"
-    assert (folder / "fusetune.prom").read_text().startswith("# HELP")
+    assert (directory / "fusetune.prom").read_text().startswith("# HELP")
     refused = fusetune.fails("report", "--output", tmp_path / "way" / "report")
     assert "a symbolic link on the way belongs to uid 65534" in refused
-    assert sorted(os.listdir(folder)) == [".fusetune.prom.new", "fusetune.prom"]
+    assert sorted(os.listdir(directory)) == [".fusetune.prom.new", "fusetune.prom"]
 
 
 # set and reset
@@ -453,11 +453,11 @@ def test_covered_by_another_type(fusetune: Fusetune, mirror: Mirror) -> None:
 
 
 def test_names_that_are_no_mount(fusetune: Fusetune, mirror: Mirror, tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "directory").mkdir()
     for command in (["show"], ["set"], ["reset"]):
         rest = ["max_ratio=20"] if command == ["set"] else []
         for name, said in (
-            (tmp_path / "folder", "is not a FUSE mount point"),
+            (tmp_path / "directory", "is not a FUSE mount point"),
             (tmp_path, "is not a FUSE mount point"),
             (tmp_path / "absent", "does not exist"),
             (mirror.mountpoint / "inside", "lies in a FUSE mount but is not its mount point"),
@@ -515,7 +515,7 @@ def as_nobody(open_path: Path) -> Fusetune:
 def test_an_ordinary_user_may_look_but_not_set(
     mirror: Mirror, fusetune: Fusetune, open_path: Path
 ) -> None:
-    """The connection's folder is 0500 of its owner (fs/fuse/control.c): not all can be read."""
+    """The connection's directory is 0500 of its owner (fs/fuse/control.c): not all can be read."""
     found = sysfs_values(mirror.bdi)
     nobody = as_nobody(open_path)
     for words in (["list"], ["show", mirror.bdi], ["show", mirror.mountpoint], ["doctor"]):
@@ -756,7 +756,7 @@ def test_no_path_of_a_mount_is_touched(fusetune: Fusetune, mirror: Mirror, tmp_p
         assert re.search(r"openat\(.*mountinfo", trace.read_text(errors="replace"))
 
 
-def test_it_runs_from_any_folder(fusetune: Fusetune, mirror: Mirror, tmp_path: Path) -> None:
+def test_it_runs_from_any_directory(fusetune: Fusetune, mirror: Mirror, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
-    for folder in (Path("/"), tmp_path, CHECKOUT):
-        assert len(fusetune.json("list", cwd=folder)["mounts"]) == 1
+    for directory in (Path("/"), tmp_path, CHECKOUT):
+        assert len(fusetune.json("list", cwd=directory)["mounts"]) == 1

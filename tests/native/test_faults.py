@@ -32,13 +32,13 @@ def fill(stream: IO[bytes]) -> None:
         pass
 
 
-def scratch_folders(source: Path) -> list[Path]:
+def scratch_directories(source: Path) -> list[Path]:
     return list(source.glob(".fusetune-*"))
 
 
 def is_measuring(source: Path) -> bool:
-    """Whether a run has got so far that its scratch folder holds a file."""
-    return any(any(folder.iterdir()) for folder in scratch_folders(source))
+    """Whether a run has got so far that its scratch directory holds a file."""
+    return any(any(directory.iterdir()) for directory in scratch_directories(source))
 
 
 def start(fusetune: Fusetune, mountpoint: Path, *words: str) -> subprocess.Popen[str]:
@@ -97,7 +97,7 @@ def test_a_signal_puts_everything_back(
         process.send_signal(number)
         assert_one_line(process, words)
     assert sysfs_values(mirror.bdi) == before
-    assert not scratch_folders(mirror.source)
+    assert not scratch_directories(mirror.source)
 
 
 def test_kill_9_is_undone_by_reset(fusetune: Fusetune, mirror: Mirror) -> None:
@@ -108,7 +108,7 @@ def test_kill_9_is_undone_by_reset(fusetune: Fusetune, mirror: Mirror) -> None:
         process.wait(10)
     fusetune.json("reset", mirror.mountpoint)
     assert sysfs_values(mirror.bdi) == before
-    wait_for(lambda: not scratch_folders(mirror.source), "the removal of the scratch folder")
+    wait_for(lambda: not scratch_directories(mirror.source), "the removal of the scratch directory")
 
 
 def test_a_second_auto_says_so(fusetune: Fusetune, mirror: Mirror) -> None:
@@ -125,9 +125,9 @@ def test_a_server_stopped_before(fusetune: Fusetune, mirror: Mirror) -> None:
         assert_one_line(start(fusetune, mirror.mountpoint), "did not answer")
     finally:
         mirror.process.send_signal(signal.SIGCONT)
-    # What comes late to make the folder removes it, too, and ends: see the leak check.
-    wait_for(lambda: mirror.counters()["ops"]["RMDIR"]["count"] == 1, "the folder's removal")
-    wait_for(lambda: not scratch_folders(mirror.source), "the end of it")
+    # What comes late to make the directory removes it, too, and ends: see the leak check.
+    wait_for(lambda: mirror.counters()["ops"]["RMDIR"]["count"] == 1, "the directory's removal")
+    wait_for(lambda: not scratch_directories(mirror.source), "the end of it")
 
 
 def test_a_server_stopped_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
@@ -141,7 +141,7 @@ def test_a_server_stopped_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
             assert sysfs_values(mirror.bdi) == before
         finally:
             mirror.process.send_signal(signal.SIGCONT)
-    wait_for(lambda: not scratch_folders(mirror.source), "the removal of the scratch folder")
+    wait_for(lambda: not scratch_directories(mirror.source), "the removal of the scratch directory")
 
 
 def test_a_server_killed_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
@@ -169,20 +169,20 @@ def test_the_file_system_fills_up_meanwhile(fusetune: Fusetune, tmp_path: Path) 
             process = start(fusetune, mirror.mountpoint, "-w", "seq-write")
             wait_for(lambda: is_measuring(source), "the benchmark to begin")
             # The file that is rewritten has its blocks already; the next one finds none.
-            for folder in scratch_folders(source):
-                (folder / "write-data").unlink(missing_ok=True)
+            for directory in scratch_directories(source):
+                (directory / "write-data").unlink(missing_ok=True)
             with (
                 (small / "filler").open("wb", buffering=0) as filler,
                 pytest.raises(OSError, match="No space left"),
             ):
                 fill(filler)
             assert_one_line(process, "no space is left")
-            assert not scratch_folders(source)
+            assert not scratch_directories(source)
 
 
 def test_less_free_space_than_asked(fusetune: Fusetune, mirror: Mirror) -> None:
     assert "free" in fusetune.fails("auto", mirror.mountpoint, "--size", "100G")
-    assert not scratch_folders(mirror.source)
+    assert not scratch_directories(mirror.source)
 
 
 @pytest.mark.parametrize("command", ["auto", "bench"])
@@ -204,16 +204,16 @@ def test_a_budget_too_small_to_be_kept(
     assert "at least" in fusetune.fails("auto", mirror.mountpoint, *words, code=2)
 
 
-def path_with(folder: Path, fio: str | None) -> dict[str, str]:
+def path_with(directory: Path, fio: str | None) -> dict[str, str]:
     """Return a PATH of all that the run needs, and of this script as fio, or of no fio."""
-    folder.mkdir()
+    directory.mkdir()
     for name in ("env", "setpriv", "mount"):
         found = subprocess.run(["which", name], capture_output=True, text=True, check=True)
-        (folder / name).symlink_to(found.stdout.strip())
+        (directory / name).symlink_to(found.stdout.strip())
     if fio is not None:
-        (folder / "fio").write_text("#!/bin/sh\n" + fio)
-        (folder / "fio").chmod(0o755)
-    return {"PATH": str(folder)}
+        (directory / "fio").write_text("#!/bin/sh\n" + fio)
+        (directory / "fio").chmod(0o755)
+    return {"PATH": str(directory)}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_fio_missing_or_broken(
     environment = path_with(tmp_path / "bin", fio)
     assert said in fusetune.fails("auto", mirror.mountpoint, environment=environment)
     assert sysfs_values(mirror.bdi) == before
-    assert not scratch_folders(mirror.source)
+    assert not scratch_directories(mirror.source)
 
 
 def test_no_room_for_the_journal(fusetune: Fusetune, mirror: Mirror) -> None:
@@ -255,9 +255,9 @@ def test_no_room_for_the_journal(fusetune: Fusetune, mirror: Mirror) -> None:
 def user_mount(open_path: Path) -> Iterator[tuple[Path, Path, str]]:
     """Another user's mount that root may not enter: its source, mount point and bdi."""
     source, point = open_path / "source", open_path / "mnt"
-    for folder in (source, point):
-        folder.mkdir()
-        os.chown(folder, NOBODY, NOBODY)
+    for directory in (source, point):
+        directory.mkdir()
+        os.chown(directory, NOBODY, NOBODY)
     with serve("mirrorfs", source, point, uid=NOBODY) as bdi:
         yield source, point, bdi
 
@@ -270,11 +270,11 @@ def test_another_users_mount_is_measured_as_that_user(
     owners: set[int] = set()
 
     def seen() -> bool:
-        owners.update(folder.stat().st_uid for folder in scratch_folders(source))
+        owners.update(directory.stat().st_uid for directory in scratch_directories(source))
         return bool(owners)
 
     process = start(fusetune, point)
-    wait_for(seen, "the scratch folder")
+    wait_for(seen, "the scratch directory")
     _, stderr = process.communicate(timeout=30)
     assert process.returncode in (0, 4), stderr
     assert owners == {NOBODY}
@@ -284,7 +284,7 @@ def test_another_users_mount_is_measured_as_that_user(
     fusetune.json("reset", point)
 
 
-def test_no_permission_in_the_top_folder(
+def test_no_permission_in_the_top_directory(
     fusetune: Fusetune, user_mount: tuple[Path, Path, str]
 ) -> None:
     source, point, _ = user_mount

@@ -60,8 +60,8 @@ def home(path: Path, source: Path) -> Iterator[Home]:
     point = path / "d" / "mnt"
     point.mkdir(parents=True)
     source.mkdir()
-    for folder in (path, path / "d", point):
-        os.chown(folder, NOBODY, NOBODY)
+    for directory in (path, path / "d", point):
+        os.chown(directory, NOBODY, NOBODY)
     try:
         with Mirror(source, point, "delay=1ms", "served=8", "allow_other") as mirror:
             yield Home(path, mirror)
@@ -107,8 +107,8 @@ def assert_told(here: Home, code: int, stderr: str, before: dict[str, int]) -> N
     )
     assert sysfs_values(here.mirror.bdi) == before
     wait_for(lambda: not here.scratch, "the removal of the scratch directory", 10)
-    (folder,) = (here.path / "d" / "mnt").iterdir()
-    assert {file.name for file in folder.iterdir() if file.is_symlink()} == set(NAMES)
+    (directory,) = (here.path / "d" / "mnt").iterdir()
+    assert {file.name for file in directory.iterdir() if file.is_symlink()} == set(NAMES)
 
 
 def attack_one(
@@ -128,7 +128,7 @@ def attack_one(
 
 
 def attack_many(
-    fusetune: Fusetune, folder: Path, source: Path, secret: Path, command: str, count: int
+    fusetune: Fusetune, directory: Path, source: Path, secret: Path, command: str, count: int
 ) -> None:
     """Attack ``count`` runs, each at a random moment, ``AT_ONCE`` of them at a time."""
     seed = secrets.randbits(32)
@@ -141,7 +141,7 @@ def attack_many(
             assert turn <= 4 * count // AT_ONCE, f"seed {seed}: only {told} runs were attacked"
             delays = [dice.uniform(0, 3) for _ in range(min(AT_ONCE, count - told))]
             results = [
-                threads.submit(attack_one, fusetune, folder / name, source / name, secret, *what)
+                threads.submit(attack_one, fusetune, directory / name, source / name, secret, *what)
                 for number, delay in enumerate(delays)
                 for name, what in [(f"{turn}-{number}", (command, delay))]
             ]
@@ -212,7 +212,7 @@ def test_a_server_lies(
         began = time.monotonic()
         line = fusetune.fails(command, server.point, *words)
         print(line)
-        cannot = ("fusetune: cannot measure in ", "fusetune: cannot create a scratch folder in ")
+        cannot = ("fusetune: cannot measure in ", "fusetune: cannot create a scratch directory in ")
         assert line.startswith(cannot) or f"{server.point}/.fusetune-" in line
         assert time.monotonic() - began < BUDGET + 5
         assert sysfs_values(server.device) == before
@@ -224,8 +224,8 @@ def test_a_server_lies(
 # In place of fio: what it could do, as the last line of what it says.
 INSIDE = """#!/bin/sh
 cd /
-writable=$(for folder in / /usr /dev /bin/. /tmp /scratch; do
-    (echo x >"$folder/escape") 2>/dev/null && echo "$folder"
+writable=$(for directory in / /usr /dev /bin/. /tmp /scratch; do
+    (echo x >"$directory/escape") 2>/dev/null && echo "$directory"
 done)
 ln -s /usr/bin/env /scratch/link && (cat /scratch/link) >/dev/null 2>&1 && echo followed
 interfaces=$(cat /proc/net/dev 2>/dev/null)
@@ -286,15 +286,15 @@ def test_what_others_put_there_is_left_and_told(
     with Mirror(tmpfs_dir / "source", tmp_path / "mnt") as mirror:
         run = fusetune.start("bench", mirror.mountpoint, "-w", "seq-write", "--budget", "5")
         wait_for(lambda: any(mirror.source.glob(".fusetune-*/write-data")), "the first sample")
-        (folder,) = mirror.source.iterdir()
-        (folder / "letter").write_text("dear\n")
+        (directory,) = mirror.source.iterdir()
+        (directory / "letter").write_text("dear\n")
         stderr = run.communicate(timeout=30)[1]
         assert run.returncode == 1
         assert stderr.splitlines()[-1] == (
-            f"fusetune: {mirror.mountpoint / folder.name} was left, because it holds what fusetune "
-            "did not make: letter"
+            f"fusetune: {mirror.mountpoint / directory.name} was left, because it holds what "
+            "fusetune did not make: letter"
         )
-        assert [file.name for file in folder.iterdir()] == ["letter"]
+        assert [file.name for file in directory.iterdir()] == ["letter"]
 
 
 def test_what_a_killed_run_left_is_removed_through_no_link(
@@ -302,15 +302,15 @@ def test_what_a_killed_run_left_is_removed_through_no_link(
 ) -> None:
     """By the next run; in place of one file there is a link, which stays."""
     mount = fusetune.find(mirror.mountpoint)
-    folder = mirror.source / ".fusetune-0123456789abcdef"
-    folder.mkdir()
-    (folder / "read-data").write_bytes(b"x")
-    (folder / "write-data").symlink_to(secret)
+    directory = mirror.source / ".fusetune-0123456789abcdef"
+    directory.mkdir()
+    (directory / "read-data").write_bytes(b"x")
+    (directory / "write-data").symlink_to(secret)
     fusetune.run.mkdir()
-    scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{folder.name}"]')
+    scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{directory.name}"]')
     assert "was left, because" in fusetune.fails("bench", mirror.mountpoint)
-    assert [file.name for file in folder.iterdir()] == ["write-data"]
-    (folder / "write-data").unlink()
-    scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{folder.name}"]')
+    assert [file.name for file in directory.iterdir()] == ["write-data"]
+    (directory / "write-data").unlink()
+    scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{directory.name}"]')
     assert fusetune("reset", mirror.mountpoint).returncode == 0
-    wait_for(lambda: not folder.exists(), "the removal, which reset does not wait for")
+    wait_for(lambda: not directory.exists(), "the removal, which reset does not wait for")

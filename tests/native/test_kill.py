@@ -90,8 +90,8 @@ def killed(
 def as_found(fusetune: Fusetune, bdi: str) -> None:
     """The mount as it is found: values of an administrator, nothing remembered."""
     write_sysfs(bdi, **FOUND)
-    for folder in (fusetune.state, fusetune.run):
-        shutil.rmtree(folder, ignore_errors=True)
+    for directory in (fusetune.state, fusetune.run):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def brought_back(fusetune: Fusetune, bdi: str, where: str) -> None:

@@ -11,7 +11,7 @@ from tests.native.servers import missing, serve
 
 #: bindfs is built on libfuse 2 in Debian 12.
 _USES = {"mirrorfs": "stock", "sshfs": "stock", "passthrough_ll": "stock", "bindfs": "libfuse2"}
-_FOLDERS = list(Path("/usr/lib").glob("*/fusetune/libfuse3.so.?"))
+_DIRECTORIES = list(Path("/usr/lib").glob("*/fusetune/libfuse3.so.?"))
 
 
 def words_of(pid: int) -> str:
@@ -39,7 +39,7 @@ def test_status(server: str, fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
     assert "libfuse" in ours["library"]
 
 
-@pytest.mark.skipif(bool(_FOLDERS), reason="the tuned libfuse3 is installed here")
+@pytest.mark.skipif(bool(_DIRECTORIES), reason="the tuned libfuse3 is installed here")
 @pytest.mark.parametrize(
     "words", [("run", "true"), ("lib", "enable", "x.service"), ("lib", "enable", "--system")]
 )

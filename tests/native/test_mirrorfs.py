@@ -41,17 +41,17 @@ Mount = Callable[..., Mirror]
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    folder = tmp_path / "source"
-    folder.mkdir()
-    return folder
+    directory = tmp_path / "source"
+    directory.mkdir()
+    return directory
 
 
 @pytest.fixture
 def mountpoint(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "mnt"
-    folder.mkdir()
-    yield folder
-    unmount(folder)
+    directory = tmp_path / "mnt"
+    directory.mkdir()
+    yield directory
+    unmount(directory)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def in_parallel(count: int, work: Callable[[int], object]) -> None:
             future.result(timeout=60)
 
 
-# What a POSIX program expects of a folder. Each gets an empty folder on the mount.
+# What a POSIX program expects of a directory. Each gets an empty directory on the mount.
 
 
 def check_rename_over_open_file(root: Path) -> None:
@@ -258,12 +258,12 @@ def check_many_names(root: Path) -> None:
         (root / name).touch()
     assert set(os.listdir(root)) == names
     assert {entry.name for entry in os.scandir(root) if entry.stat().st_size == 0} == names
-    folder = os.open(root, os.O_RDONLY)
+    directory = os.open(root, os.O_RDONLY)
     try:
-        assert len(os.listdir(folder)) == len(os.listdir(folder)) == 1000
-        os.fsync(folder)
+        assert len(os.listdir(directory)) == len(os.listdir(directory)) == 1000
+        os.fsync(directory)
     finally:
-        os.close(folder)
+        os.close(directory)
     for name in names:
         (root / name).unlink()
     assert os.listdir(root) == []
@@ -321,15 +321,15 @@ def check_special_files(root: Path) -> None:
     assert stat.S_ISFIFO((root / "fifo").stat().st_mode)
     os.mknod(root / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     assert (root / "null").stat().st_rdev == os.makedev(1, 3)
-    (root / "folder").mkdir(0o1770)
-    assert stat.S_IMODE((root / "folder").stat().st_mode) == 0o1750
-    (root / "folder" / "full").touch()
+    (root / "directory").mkdir(0o1770)
+    assert stat.S_IMODE((root / "directory").stat().st_mode) == 0o1750
+    (root / "directory" / "full").touch()
     with pytest.raises(OSError, match="not empty"):
-        (root / "folder").rmdir()
-    (root / "folder" / "full").unlink()
-    (root / "folder").rmdir()
+        (root / "directory").rmdir()
+    (root / "directory" / "full").unlink()
+    (root / "directory").rmdir()
     with pytest.raises(FileNotFoundError):
-        (root / "folder").stat()
+        (root / "directory").stat()
 
 
 def check_exclusive_create(root: Path) -> None:
@@ -342,7 +342,7 @@ POSIX_CHECKS = [value for name, value in list(globals().items()) if name.startsw
 
 
 def do_all(mirror: Mirror) -> None:
-    """Every check, each in its own folder of the mount, and a look at the source after it."""
+    """Every check, each in its own directory of the mount, and a look at the source after it."""
     mirror.source.chmod(0o755)
     for check in POSIX_CHECKS:
         root = mirror.mountpoint / check.__name__
@@ -354,9 +354,9 @@ def do_all(mirror: Mirror) -> None:
 
 @pytest.fixture
 def reachable(tmp_path: Path) -> None:
-    """Lets other users reach the mount: pytest keeps its folders to itself."""
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
+    """Lets other users reach the mount: pytest keeps its directories to itself."""
+    for directory in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        directory.chmod(0o755)
 
 
 @pytest.mark.usefixtures("reachable")
@@ -485,9 +485,9 @@ def test_requests_are_counted(mount: Mount) -> None:
     assert counted["write_files"] == {
         "file": {"count": 2, "bytes": MIB + 5000, "largest_bytes": MIB, "most_in_flight": 1}
     }
-    (mirror.mountpoint / "folder").mkdir()
-    os.rename(mirror.mountpoint / "file", mirror.mountpoint / "folder" / "moved")
-    (mirror.mountpoint / "folder" / "moved").unlink()
+    (mirror.mountpoint / "directory").mkdir()
+    os.rename(mirror.mountpoint / "file", mirror.mountpoint / "directory" / "moved")
+    (mirror.mountpoint / "directory" / "moved").unlink()
     ops = mirror.counters()["ops"]
     for op in ("MKDIR", "RENAME", "UNLINK"):
         assert (ops[op]["count"], ops[op]["errors"]) == (1, 0), op
@@ -555,8 +555,8 @@ def test_reset_sets_all_to_zero(mount: Mount) -> None:
 
 def test_files_are_counted_by_path(mount: Mount) -> None:
     mirror = mount()
-    (mirror.mountpoint / "folder").mkdir()
-    strange = os.fsdecode(b'folder/\xff\xc3\xa4"\\\n\xed\xa0\x80')
+    (mirror.mountpoint / "directory").mkdir()
+    strange = os.fsdecode(b'directory/\xff\xc3\xa4"\\\n\xed\xa0\x80')
     write_all(mirror.mountpoint / strange, b"123")
     write_all(mirror.mountpoint / "before", b"12")
     (mirror.mountpoint / "before").rename(mirror.mountpoint / "after")
@@ -849,15 +849,15 @@ def test_what_a_caller_makes_is_the_callers(mount: Mount, source: Path) -> None:
     mirror = mount("allow_other")
     root = mirror.mountpoint
     made = as_nobody(
-        f"cd '{root}' && umask 022 && echo x > file && mkdir folder && ln -s file link &&"
-        " mkfifo fifo && touch shared/file && mkdir shared/folder"
+        f"cd '{root}' && umask 022 && echo x > file && mkdir directory && ln -s file link &&"
+        " mkfifo fifo && touch shared/file && mkdir shared/directory"
     )
     assert made.returncode == 0, made.stderr
-    for name in ("file", "folder", "link", "fifo"):
+    for name in ("file", "directory", "link", "fifo"):
         found = (source / name).lstat()
         assert (found.st_uid, found.st_gid) == (NOBODY, NOBODY), name
-    # A set-group-id folder gives its own group.
-    for name in ("shared/file", "shared/folder"):
+    # A set-group-id directory gives its own group.
+    for name in ("shared/file", "shared/directory"):
         found = (source / name).stat()
         assert (found.st_uid, found.st_gid) == (NOBODY, 77), name
     # An existing file stays its owner's, also by O_CREAT.

@@ -21,18 +21,18 @@ _FLAGS = (
 _OF_BOTH = {"types.h", "fuse.h"}
 
 
-def _run(name: str, folder: Path, tuned: Path = _TUNED) -> subprocess.CompletedProcess[str]:
+def _run(name: str, directory: Path, tuned: Path = _TUNED) -> subprocess.CompletedProcess[str]:
     """Build a program of pure/ with our files in ``tuned``, and return its end.
 
     All that the kernel's headers would give is in fuse_i.h; under their own names they are empty.
     """
-    (folder / "linux").mkdir(parents=True)
+    (directory / "linux").mkdir(parents=True)
     for file in tuned.glob("*.[ch]"):
         for header in re.findall(r"#include <linux/(\w+\.h)>", file.read_text()):
             if header not in _OF_BOTH:
-                (folder / "linux" / header).touch()
-    program = folder / name
-    include = (f"-I{folder}", f"-I{_PURE}", f"-I{tuned}")
+                (directory / "linux" / header).touch()
+    program = directory / name
+    include = (f"-I{directory}", f"-I{_PURE}", f"-I{tuned}")
     command: list[str | Path] = ["gcc", *_FLAGS, *include, _PURE / f"{name}.c", "-o", program]
     subprocess.run(command, check=True, timeout=120)
     return subprocess.run([program], capture_output=True, text=True, timeout=120, check=False)

@@ -46,16 +46,16 @@ class Watching:
 
     def __init__(self, fusetune: Fusetune, idle: float = 600.0) -> None:
         self._stack = ExitStack()
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="watch-")))
-        self._log = folder / "stderr"
+        directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="watch-")))
+        self._log = directory / "stderr"
         self._socket = self._stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-        self._socket.bind(str(folder / "notify"))
+        self._socket.bind(str(directory / "notify"))
         self.notified: list[str] = []
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 fusetune.command("watch", "--idle", f"{idle}"),
                 cwd=CHECKOUT,
-                env={**os.environ, "NOTIFY_SOCKET": str(folder / "notify")},
+                env={**os.environ, "NOTIFY_SOCKET": str(directory / "notify")},
                 stdin=subprocess.DEVNULL,
                 stderr=log,
             )
@@ -122,8 +122,8 @@ def has(bdi: str, **values: int) -> None:
 
 
 def _left(fusetune: Fusetune) -> list[Path]:
-    folders = (fusetune.run, fusetune.state / "undo")
-    return [file for folder in folders if folder.exists() for file in folder.iterdir()]
+    directories = (fusetune.run, fusetune.state / "undo")
+    return [file for directory in directories if directory.exists() for file in directory.iterdir()]
 
 
 def nothing_left(fusetune: Fusetune) -> None:
@@ -296,7 +296,7 @@ def test_two_file_systems_on_one_mount_point(fusetune: Fusetune, tmp_path: Path)
         has(above.device, max_ratio=20, max_background=33)
 
 
-def test_the_folder_of_the_mount_point_is_renamed(fusetune: Fusetune, tmp_path: Path) -> None:
+def test_the_directory_of_the_mount_point_is_renamed(fusetune: Fusetune, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     fusetune.configure(
         f"[[mount]]\npath = '{tmp_path}/old/mnt'\nmax_ratio = 20\n"
@@ -351,7 +351,7 @@ def test_garbage_in_the_configuration_while_it_runs(fusetune: Fusetune, tmp_path
         watching.end(signal.SIGTERM)
 
 
-def test_a_state_folder_that_is_read_only(
+def test_a_state_directory_that_is_read_only(
     fusetune: Fusetune, mirror: Mirror, tmp_path: Path
 ) -> None:
     fusetune.configure(SECTION)
@@ -386,8 +386,8 @@ def killed(fusetune: Fusetune, bdi: str, call: str) -> Iterator[int]:
     strace += [word for path in paths for word in ("-P", str(path))]
     for number in range(1, 100):
         write_sysfs(bdi, **STOCK)
-        for folder in (fusetune.state, fusetune.run):
-            shutil.rmtree(folder, ignore_errors=True)
+        for directory in (fusetune.state, fusetune.run):
+            shutil.rmtree(directory, ignore_errors=True)
         inject = ["-e", f"inject={call}:signal=KILL:when={number}", "--"]
         done = fusetune("watch", "--idle", "0.05", before=[*strace, *inject])
         if done.returncode == 0:

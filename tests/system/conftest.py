@@ -32,8 +32,8 @@ def quiet(stopped: Container) -> Iterator[Container]:
 
     Afterwards nothing is remembered of mounts that are gone, and the service did not fail.
     """
-    for folder in ("/var/lib/fusetune/saved", "/etc/fusetune"):
-        stopped.run("rm", "-rf", folder)
+    for directory in ("/var/lib/fusetune/saved", "/etc/fusetune"):
+        stopped.run("rm", "-rf", directory)
     yield stopped
     if stopped.run("systemctl", "is-active", SERVICE, check=False).stdout.strip() == "active":
         stopped.wait(lambda: not left(stopped), "the end of what is remembered of mounts")

@@ -23,7 +23,7 @@ _VALUES = ("fs/file-max", "fs/nr_open", "fs/pipe-max-size", "fs/fuse/max_pages_l
 def _traces() -> list[str]:
     """Return what containers leave if they are not cleaned up, and the values they change."""
     # Not by rglob: it fails where a group goes meanwhile.
-    groups = (Path(folder) for folder, _, _ in os.walk("/sys/fs/cgroup"))
+    groups = (Path(directory) for directory, _, _ in os.walk("/sys/fs/cgroup"))
     found = sorted(group for group in groups if group.name.startswith("fusetune-rig."))
     found += sorted(Path(tempfile.gettempdir()).glob("fusetune-*"))
     files = [file for file in map(Path("/proc/sys").joinpath, _VALUES) if file.exists()]

@@ -154,23 +154,23 @@ def test_the_report_unit_writes_what_prometheus_takes(quiet: Container, server: 
 
 
 @contextmanager
-def _read_only(container: Container, folder: str) -> Iterator[None]:
-    """Make ``folder`` read-only for whatever starts from now on."""
-    container.run("mount", "--bind", folder, folder)
-    container.run("mount", "-o", "remount,bind,ro", folder)
+def _read_only(container: Container, directory: str) -> Iterator[None]:
+    """Make ``directory`` read-only for whatever starts from now on."""
+    container.run("mount", "--bind", directory, directory)
+    container.run("mount", "-o", "remount,bind,ro", directory)
     try:
         yield
     finally:
-        container.run("umount", folder)
+        container.run("umount", directory)
 
 
-@pytest.mark.parametrize("folder", ["/var", "/var/lib/fusetune"])
+@pytest.mark.parametrize("directory", ["/var", "/var/lib/fusetune"])
 def test_nothing_is_changed_that_could_not_be_undone(
-    quiet: Container, server: Answering, folder: str
+    quiet: Container, server: Answering, directory: str
 ) -> None:
     keep(quiet, "/mnt/readonly", KEPT)
     before = len(quiet.journal(SERVICE))
-    with _read_only(quiet, folder):
+    with _read_only(quiet, directory):
         (bdi,) = server.mount("/mnt/readonly")
         quiet.wait(lambda: "Read-only" in "\n".join(quiet.journal(SERVICE)[before:]), "a word")
         assert has(quiet, bdi, {})

@@ -52,9 +52,9 @@ def test_presets(container: Container) -> None:
     assert enabled.stdout.split() == ["enabled", "disabled"]
 
 
-def test_own_folders(container: Container) -> None:
-    for folder in ("/run/fusetune", "/var/lib/fusetune"):
-        said = container.run("stat", "--format=%a %u %g", folder).stdout
+def test_own_directories(container: Container) -> None:
+    for directory in ("/run/fusetune", "/var/lib/fusetune"):
+        said = container.run("stat", "--format=%a %u %g", directory).stdout
         assert said == "755 0 0\n"
 
 
@@ -65,8 +65,8 @@ def test_command_line_writes_no_bytecode(container: Container) -> None:
 
 def test_installation_sets_no_limit_of_the_host(container: Container) -> None:
     """Every file that sets a sysctl is removed from the tree before fusetune is installed."""
-    for folder in ("/usr/lib/sysctl.d", "/etc/sysctl.d", "/usr/lib/modprobe.d"):
-        said = container.run("find", folder, "-name", "*fuse*", check=False).stdout
+    for directory in ("/usr/lib/sysctl.d", "/etc/sysctl.d", "/usr/lib/modprobe.d"):
+        said = container.run("find", directory, "-name", "*fuse*", check=False).stdout
         assert said == ""
 
 

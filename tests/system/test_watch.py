@@ -302,12 +302,12 @@ def test_garbage_in_the_configuration_changes_nothing(quiet: Container, server: 
 @pytest.fixture
 def clock(quiet: Container) -> Iterator[Path]:
     """A file that holds the seconds to add to the service's wall clock."""
-    folder = quiet.path("/opt/tests")
-    folder.mkdir(parents=True, exist_ok=True)
-    offset = folder / "offset"
+    directory = quiet.path("/opt/tests")
+    directory.mkdir(parents=True, exist_ok=True)
+    offset = directory / "offset"
     offset.write_text("0")
     build = ("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o")
-    subprocess.run([*build, folder / "clock.so", _CLOCK], check=True, timeout=60)
+    subprocess.run([*build, directory / "clock.so", _CLOCK], check=True, timeout=60)
     drop_in = quiet.path("/run/systemd/system/fusetune.service.d/clock.conf")
     drop_in.parent.mkdir(parents=True)
     drop_in.write_text(

@@ -48,50 +48,50 @@ def archive(label: str = "Debian") -> str:
 
 
 def cache(kind: str) -> Path:
-    """Return the folder, outside the checkout, for what tests make once."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache")) / "fusetune" / kind
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """Return the directory, outside the checkout, for what tests make once."""
+    directory = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache")) / "fusetune" / kind
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep others, of this process or not, from making what is kept at ``folder`` meanwhile."""
-    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+def locked(directory: Path) -> Iterator[None]:
+    """Keep others, of this process or not, from making what is kept at ``directory`` meanwhile."""
+    with directory.with_name(f"{directory.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def made(suite: str, kind: str, options: Sequence[str], *sources: str) -> Path:
-    """Return the folder of a Debian ``suite``, made first (minutes) if it is not there.
+    """Return the directory of a Debian ``suite``, made first (minutes) if it is not there.
 
     ``options`` and ``sources`` (addresses or lines for apt) are mmdebstrap's; ``kind`` tells in the
-    folder's name what it is for. Options that changed make another folder.
+    directory's name what it is for. Options that changed make another directory.
     """
     kept = cache("trees")
     made_from = hashlib.sha256("\n".join(options).encode()).hexdigest()[:12]
-    folder = kept / f"{suite}-{kind}-{made_from}"
-    new = kept / f"{folder.name}.new"
-    with locked(folder):
-        if not folder.exists():
+    directory = kept / f"{suite}-{kind}-{made_from}"
+    new = kept / f"{directory.name}.new"
+    with locked(directory):
+        if not directory.exists():
             shutil.rmtree(new, ignore_errors=True)
             command = ["mmdebstrap", "--quiet", *options, suite, str(new), *sources]
             subprocess.run(command, check=True, timeout=1800)
-            new.rename(folder)
-    return folder
+            new.rename(directory)
+    return directory
 
 
 def tree(suite: str) -> Path:
-    """Return the folder that containers boot, made first (half a minute) if it is not there."""
+    """Return the directory that containers boot, made first (half a minute) if it is not there."""
     return made(suite, "system", _OPTIONS, archive())
 
 
-def install(folder: Path) -> None:
-    """Put into ``folder`` what `make install` makes of the checkout, and the test server."""
+def install(directory: Path) -> None:
+    """Put into ``directory`` what `make install` makes of the checkout, and the test server."""
     for target in (CHECKOUT, CHECKOUT / "mirrorfs"):
         subprocess.run(
-            ["make", "--silent", "-C", target, "install", f"DESTDIR={folder}", "PREFIX=/usr"],
+            ["make", "--silent", "-C", target, "install", f"DESTDIR={directory}", "PREFIX=/usr"],
             check=True,
             timeout=120,
         )
-    folder.chmod(0o755)  # it becomes / of the container
+    directory.chmod(0o755)  # it becomes / of the container

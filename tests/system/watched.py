@@ -54,7 +54,7 @@ class Answering:
         init: Mapping[str, Any] = ANSWERED,
     ) -> list[str]:
         """Mount each of ``points``, made for it; give their bdis, as `Server.mount` does."""
-        make_folders(self._container, points)
+        make_directories(self._container, points)
         words = {"fstype": fstype, "source": source, "owner": owner, "init": dict(init)}
         self._order("mount", points=points, **words)
         mounted = devices(self._container)
@@ -66,7 +66,7 @@ class Answering:
 
     def cycle(self, point: str, pauses: Sequence[float]) -> None:
         """Mount and unmount ``point`` once for each of ``pauses``, mounted for so many seconds."""
-        make_folders(self._container, [point])
+        make_directories(self._container, [point])
         self._order("cycle", point=point, pauses=pauses, fstype=FSTYPE, source=SOURCE)
 
     def stop(self) -> None:
@@ -84,12 +84,12 @@ def serving(container: Container) -> Iterator[Answering]:
         server.stop()
 
 
-def make_folders(container: Container, points: Iterable[str]) -> None:
-    """Make folders to mount on, without looking at those that are there: they may hang."""
+def make_directories(container: Container, points: Iterable[str]) -> None:
+    """Make directories to mount on, without looking at those that are there: they may hang."""
     for point in points:
-        folder = container.path(os.path.dirname(point))
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.path.basename(point) not in os.listdir(folder):
+        directory = container.path(os.path.dirname(point))
+        directory.mkdir(parents=True, exist_ok=True)
+        if os.path.basename(point) not in os.listdir(directory):
             container.path(point).mkdir()
 
 
@@ -105,13 +105,13 @@ def devices(container: Container) -> dict[str, list[str]]:
 
 def files(container: Container, bdi: str) -> dict[str, Path]:
     """Return the file of each live knob of the mount with this bdi."""
-    folder = container.path(f"/sys/class/bdi/{bdi}")
+    directory = container.path(f"/sys/class/bdi/{bdi}")
     connection = container.path(f"/sys/fs/fuse/connections/{bdi.partition(':')[2]}")
     return {
-        "read_ahead_kb": folder / "read_ahead_kb",
+        "read_ahead_kb": directory / "read_ahead_kb",
         "max_background": connection / "max_background",
         "congestion_threshold": connection / "congestion_threshold",
-        "max_ratio": folder / "max_ratio",
+        "max_ratio": directory / "max_ratio",
     }
 
 
@@ -170,8 +170,10 @@ def settle(container: Container, server: Answering) -> None:
 
 def left(container: Container) -> list[str]:
     """Return what is remembered of mounts."""
-    folders = map(container.path, ("/run/fusetune", "/var/lib/fusetune/undo"))
-    return [f"{folder.name}/{file.name}" for folder in folders for file in folder.glob("*")]
+    directories = map(container.path, ("/run/fusetune", "/var/lib/fusetune/undo"))
+    return [
+        f"{directory.name}/{file.name}" for directory in directories for file in directory.glob("*")
+    ]
 
 
 def peak_memory(container: Container, pid: str) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A folder tree laid out like /proc and /sys, with mounts in it."""
+"""A directory tree laid out like /proc and /sys, with mounts in it."""
 
 import os
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def mangle(text: str | bytes, special: bytes = b" \t\n\\") -> bytes:
 
 @dataclass(frozen=True)
 class TreeHost(Host):
-    """A folder tree; ``owners``: of files that belong to others, for who is not root gives none."""
+    """A directory tree. ``owners``: of files that belong to others; only root can give files away."""
 
     owners: dict[str, int] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class Tree:
         )
 
     def write(self, relative: str, text: str) -> Path:
-        """Write a file, making its folders."""
+        """Write a file, making its directories."""
         path = self.root / relative
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

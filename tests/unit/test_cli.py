@@ -55,12 +55,12 @@ def test_shells_complete_commands(here: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert here().stdout.split() == ["plain,reset", "plain,report"]
 
 
-def own_folders(folder: Path) -> list[str]:
-    """Return options that keep a run off the folders of an installed fusetune."""
+def own_directories(directory: Path) -> list[str]:
+    """Return options that keep a run off the directories of an installed fusetune."""
     return [
         word
         for name in ("state", "run", "config")
-        for word in (f"--{name}-dir", f"{folder}/{name}")
+        for word in (f"--{name}-dir", f"{directory}/{name}")
     ]
 
 
@@ -155,7 +155,7 @@ def test_version(here: Run) -> None:
     ],
 )
 def test_wrong_use_is_told_in_one_line(words: str, message: str, tmp_path: Path, here: Run) -> None:
-    done = here(*own_folders(tmp_path), *words.split())
+    done = here(*own_directories(tmp_path), *words.split())
     assert done.returncode == 2, done.stderr
     line = one_line(done)
     assert message in line
@@ -206,7 +206,7 @@ def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path, 
     }.get(command, [command, f"{tmp_path}/absent"])
     if words is None:
         return
-    done = here(*own_folders(tmp_path), *words)
+    done = here(*own_directories(tmp_path), *words)
     assert done.returncode == 1
     assert "does not exist; 'fusetune list' shows the FUSE mounts" in one_line(done)
     assert list(tmp_path.iterdir()) == []

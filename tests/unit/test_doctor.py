@@ -97,7 +97,7 @@ def test_a_journal_kept_aside(tree: Tree) -> None:
 
 
 def test_a_knob_that_cannot_be_read_does_not_stop_it(tree: Tree, mounted: Mount) -> None:
-    """As max_background for a user who may not enter the connection's folder (0500)."""
+    """As max_background for a user who may not enter the connection's directory (0500)."""
     tree.write("sys/class/bdi/0:40/max_ratio", "garbage\n")
     features = {feature.knob.name: feature for feature in diagnose(tree.host).features}
     assert features["max_ratio"].value is None

@@ -49,24 +49,24 @@ def test_nobody_else_may_write_it(tmp_path: Path, mask: int, mode: int) -> None:
 def test_a_link_at_a_name_that_one_can_guess_is_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("root's alone")
-    folder = tmp_path / "folder"
-    folder.mkdir()
+    directory = tmp_path / "directory"
+    directory.mkdir()
     for name in (".report.new", "report.new", ".report", ".fusetune"):
-        (folder / name).symlink_to(secret)
-    write_whole(folder / "report", "text")
+        (directory / name).symlink_to(secret)
+    write_whole(directory / "report", "text")
     assert secret.read_text() == "root's alone"
-    assert (folder / "report").read_text() == "text"
-    assert not (folder / "report").is_symlink()
+    assert (directory / "report").read_text() == "text"
+    assert not (directory / "report").is_symlink()
 
 
 def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "folder").mkdir()
-    for name in ("link", "fifo", "folder"):
+    (tmp_path / "directory").mkdir()
+    for name in ("link", "fifo", "directory"):
         with pytest.raises(FusetuneError, match="not a regular file"):
             write_whole(tmp_path / name, "text")
-    assert sorted(os.listdir(tmp_path)) == ["fifo", "folder", "link"]
+    assert sorted(os.listdir(tmp_path)) == ["directory", "fifo", "link"]
     assert (tmp_path / "link").is_symlink()
 
 

@@ -152,6 +152,6 @@ def test_doctor_names_the_control_file_system_that_is_missing(tree: Tree, by_mod
 
 
 def test_connections_of_either_kind_elsewhere_are_counted(tree: Tree, by_module: Mount) -> None:
-    for folder in ("fusetuned/connections/50", "fuse/connections/41", "fuse/connections/60"):
-        tree.write(f"sys/fs/{folder}/waiting", "0\n")
+    for directory in ("fusetuned/connections/50", "fuse/connections/41", "fuse/connections/60"):
+        tree.write(f"sys/fs/{directory}/waiting", "0\n")
     assert diagnose(tree.host).elsewhere == 3

@@ -108,7 +108,7 @@ def test_it_is_on_disk_before_append_returns(tree: Tree, mounted: Mount) -> None
     journal = Journal(tree.host, mounted)
     with mock.patch("os.fsync", wraps=os.fsync) as fsync:
         journal.append(RECORDS[:1])
-        assert fsync.call_count == 2  # the new file, and the folder that names it
+        assert fsync.call_count == 2  # the new file, and the directory that names it
         journal.append(RECORDS[1:])
         assert fsync.call_count == 3
 
@@ -298,7 +298,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tree: Tree, mounted: Mount) ->
     assert journal.records == RECORDS[:1]
 
 
-def test_a_state_folder_that_cannot_be_made(tree: Tree, mounted: Mount) -> None:
+def test_a_state_directory_that_cannot_be_made(tree: Tree, mounted: Mount) -> None:
     tree.write("var/lib", "a file in its place")
     with pytest.raises(FusetuneError, match=r"(cannot (create|write|read)) "):
         Journal(tree.host, mounted).append(RECORDS)
@@ -410,7 +410,7 @@ def test_a_file_removed_between_open_and_lock_is_not_taken(tree: Tree) -> None:
         assert path.read_text() == str(os.getpid())
 
 
-def test_a_run_folder_that_cannot_be_made(tree: Tree) -> None:
+def test_a_run_directory_that_cannot_be_made(tree: Tree) -> None:
     tree.write("run", "a file in its place")
     with pytest.raises(FusetuneError, match=r"cannot create .*/run: File exists"):
         Lock(tree.host, None)
@@ -466,8 +466,8 @@ def remembered(tree: Tree, mount: Mount) -> set[str]:
 def files(tree: Tree) -> set[str]:
     return {
         path.name
-        for folder in (tree.host.state_dir / "undo", tree.host.run_dir)
-        for path in folder.iterdir()
+        for directory in (tree.host.state_dir / "undo", tree.host.run_dir)
+        for path in directory.iterdir()
     }
 
 
@@ -533,7 +533,7 @@ def test_a_damaged_journal_of_a_gone_mount_is_not_lost(tree: Tree, mounted: Moun
     assert path.read_bytes() == b"garbage\n"
 
 
-# The note of a scratch folder
+# The note of a scratch directory
 
 
 def test_a_scratch_note_lasts_as_long_as_its_context(tree: Tree, mounted: Mount) -> None:

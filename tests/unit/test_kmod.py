@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The state of the tuned module, and what is run to change it, on folder trees.
+"""The state of the tuned module, and what is run to change it, on directory trees.
 
 tests/kernel runs the same with real modules, kernels and DKMS.
 """
@@ -264,11 +264,11 @@ VERSION_H = """\
 @pytest.fixture
 def f2fs(host_tree: Tree) -> Tree:
     """A host whose kernels are 6.12.94 and 6.12.9, and f2fs-tuned made from 6.12.90."""
-    folder = "usr/src/f2fs-tuned-0.1.0"
+    directory = "usr/src/f2fs-tuned-0.1.0"
     for file in ("f2fs/dkms.conf", "source.sh"):
         text = (CHECKOUT / "dkms" / file).read_text().replace("#MODULE_VERSION#", "0.1.0")
-        host_tree.write(f"{folder}/{Path(file).name}", text)
-    host_tree.write(f"{folder}/6.12.source", "6.12.90 linux-source-6.12 6.12.90-1\n")
+        host_tree.write(f"{directory}/{Path(file).name}", text)
+    host_tree.write(f"{directory}/6.12.source", "6.12.90 linux-source-6.12 6.12.90-1\n")
     for kernel, sublevel in ((RUNNING, 94), (OLDER, 9)):
         header = f"usr/lib/modules/{kernel}/build/include/generated/uapi/linux/version.h"
         host_tree.write(header, VERSION_H.format(sublevel))
@@ -362,30 +362,30 @@ def test_what_cannot_be_built_is_not_tried(host_tree: Tree) -> None:
 
 @pytest.fixture
 def ready(host_tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """It is installed. A folder tree has no mounts: loaded, the control file system is there."""
+    """It is installed. A directory tree has no mounts: loaded, the control file system is there."""
     installed(host_tree)
-    folder = host_tree.root / "sys/fs/fusetuned/connections"
+    directory = host_tree.root / "sys/fs/fusetuned/connections"
     for user in (state, actions):
-        monkeypatch.setattr(user, "control_mounted", lambda host, control: folder.is_dir())
+        monkeypatch.setattr(user, "control_mounted", lambda host, control: directory.is_dir())
     return host_tree
 
 
 def test_load_and_unload(ready: Tree) -> None:
-    run, folder = Programs(), ready.host.path("sys/fs/fusetuned/connections")
+    run, directory = Programs(), ready.host.path("sys/fs/fusetuned/connections")
     run.then = {
         "modprobe": lambda: in_kernel(ready),
-        "mount": lambda: Path(folder).mkdir(0o755, True),
+        "mount": lambda: Path(directory).mkdir(0o755, True),
     }
-    Path(folder).parent.mkdir(parents=True)
+    Path(directory).parent.mkdir(parents=True)
     actions.load(ready.host, FUSETUNED, run=run)
-    mount = ("mount", "-t", "fusetunedctl", "fusetunedctl", folder)
+    mount = ("mount", "-t", "fusetunedctl", "fusetunedctl", directory)
     assert run.ran[:2] == [("modprobe", "fusetuned"), mount]
     run.ran.clear()
     actions.load(ready.host, FUSETUNED, run=run)
     assert not [words for words in run.ran if words[0] != "modinfo"]
     actions.unload(ready.host, FUSETUNED, run=run)
     changed = [words for words in run.ran if words[0] != "modinfo"]
-    assert changed == [("umount", folder), ("rmmod", "fusetuned")]
+    assert changed == [("umount", directory), ("rmmod", "fusetuned")]
 
 
 def test_with_systemd_the_unit_mounts(ready: Tree) -> None:

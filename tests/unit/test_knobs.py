@@ -271,9 +271,9 @@ def test_an_absent_knob_says_why(tree: Tree, mounted: Mount, knob: Knob) -> None
 
 def test_a_connection_that_goes_after_its_file_was_opened(tree: Tree, mounted: Mount) -> None:
     """The kernel then gives no text at all."""
-    folder = f"{mounted.control}/{mounted.connection}"
+    directory = f"{mounted.control}/{mounted.connection}"
     for name in ("max_background", "waiting"):
-        tree.write(f"{folder}/{name}", "")
+        tree.write(f"{directory}/{name}", "")
     with pytest.raises(Absent, match="it was unmounted"):
         next(k for k in LIVE if k.name == "max_background").read(tree.host, mounted)
     assert waiting(tree.host, mounted) == 0
@@ -348,7 +348,7 @@ def test_a_value_that_is_refused(tree: Tree, mounted: Mount) -> None:
         MAX_RATIO.write(tree.host, mounted, 5)
 
 
-def test_a_file_that_is_a_folder(tree: Tree, mounted: Mount) -> None:
+def test_a_file_that_is_a_directory(tree: Tree, mounted: Mount) -> None:
     file = tree.root / MAX_RATIO.location(mounted)
     file.unlink()
     file.mkdir()
@@ -360,7 +360,7 @@ def test_permission_is_told_with_the_remedy(
     tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if os.geteuid() == 0:
-        # Root is refused nothing in a folder tree; the native tests run as another user.
+        # Root is refused nothing in a directory tree; the native tests run as another user.
         def refused(*_: object) -> None:
             raise PermissionError(13, "Permission denied")
 

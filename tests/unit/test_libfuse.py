@@ -19,14 +19,14 @@ from fusetune.report.documents import lib_change_object, lib_status_object
 from tests import schemas
 from tests.unit.conftest import CHECKOUT, DEVICES, Tree
 
-_FOLDER = "/usr/lib/x86_64-linux-gnu/fusetune"
+_DIRECTORY = "/usr/lib/x86_64-linux-gnu/fusetune"
 
 
 @pytest.fixture
 def installed(tree: Tree) -> Tree:
     """A tree with the tuned library in it."""
-    tree.write(f"{_FOLDER[1:]}/libfuse3.so.3", "")
-    tree.write(f"{_FOLDER[1:]}/libfuse3.source", "3.14.0 fuse3 3.14.0-4\n")
+    tree.write(f"{_DIRECTORY[1:]}/libfuse3.so.3", "")
+    tree.write(f"{_DIRECTORY[1:]}/libfuse3.source", "3.14.0 fuse3 3.14.0-4\n")
     return tree
 
 
@@ -63,10 +63,10 @@ def test_environment(installed: Tree) -> None:
     inherited = {"HOME": "/root", "LD_LIBRARY_PATH": "/other", OPTIONS_VARIABLE: "max_pages=32"}
     assert environment(installed.host, "max_pages=64,direct_io", inherited) == {
         "HOME": "/root",
-        "LD_LIBRARY_PATH": f"{_FOLDER}:/other",
+        "LD_LIBRARY_PATH": f"{_DIRECTORY}:/other",
         OPTIONS_VARIABLE: "max_pages=32,max_pages=64,direct_io",
     }
-    assert environment(installed.host, "", {}) == {"LD_LIBRARY_PATH": _FOLDER}
+    assert environment(installed.host, "", {}) == {"LD_LIBRARY_PATH": _DIRECTORY}
 
 
 def test_environment_on_rpm_systems(tree: Tree) -> None:
@@ -90,7 +90,7 @@ def test_a_service_and_back(installed: Tree) -> None:
     assert installed.read("etc/systemd/system/rclone@x.service.d/50-fusetune-libfuse.conf") == (
         "# Written by 'fusetune lib enable'; 'fusetune lib disable rclone@x' undoes.\n"
         "[Service]\n"
-        f"Environment=LD_LIBRARY_PATH={_FOLDER}\n"
+        f"Environment=LD_LIBRARY_PATH={_DIRECTORY}\n"
         "ExecStartPre=-+/usr/bin/fusetune set host --for-unit %n --for max_pages=1024\n"
         f"Environment={OPTIONS_VARIABLE}=max_pages=1024\n"
     )
@@ -116,9 +116,9 @@ def test_an_older_library_is_not_given_to_the_whole_host(
     installed: Tree, record: str, theirs: str, why: str
 ) -> None:
     """But for the administrator's word; a service may have it."""
-    installed.write(f"{_FOLDER[1:]}/libfuse3.source", record)
-    folder = Path(installed.root, _FOLDER[1:]).parent
-    (folder / "libfuse3.so.3").symlink_to(f"libfuse3.so.{theirs}")
+    installed.write(f"{_DIRECTORY[1:]}/libfuse3.source", record)
+    directory = Path(installed.root, _DIRECTORY[1:]).parent
+    (directory / "libfuse3.so.3").symlink_to(f"libfuse3.so.{theirs}")
     with pytest.raises(FusetuneError, match=re.escape(why)) as raised:
         enable(installed.host, None)
     conf = installed.host.admin_dir / "older.conf"
@@ -142,7 +142,7 @@ def test_other_drop_ins_stay(installed: Tree) -> None:
 def test_the_whole_host_and_back(installed: Tree) -> None:
     carry_out(installed.host, enable(installed.host, None))
     file = "etc/ld.so.conf.d/00-fusetune.conf"
-    assert installed.read(file).splitlines()[1:] == [_FOLDER]
+    assert installed.read(file).splitlines()[1:] == [_DIRECTORY]
     carry_out(installed.host, disable(installed.host, None))
     assert not (installed.root / file).exists()
 
@@ -162,20 +162,20 @@ def test_what_cannot_be_enabled(unit: str | None, options: str, what: str, insta
 
 
 def _process(tree: Tree, pid: int, program: str, device: str, maps: str) -> None:
-    folder = tree.root / "proc" / str(pid)
+    directory = tree.root / "proc" / str(pid)
     for name in ("fd", "fdinfo"):
-        (folder / name).mkdir(parents=True)
-    (folder / "exe").symlink_to(program)
-    (folder / "fd" / "3").symlink_to(device)
-    (folder / "fdinfo" / "3").write_text("pos:\t0\n")
-    (folder / "maps").write_text(maps)
+        (directory / name).mkdir(parents=True)
+    (directory / "exe").symlink_to(program)
+    (directory / "fd" / "3").symlink_to(device)
+    (directory / "fdinfo" / "3").write_text("pos:\t0\n")
+    (directory / "maps").write_text(maps)
 
 
 def test_who_uses_what(installed: Tree) -> None:
     stock = "/usr/lib/x86_64-linux-gnu/libfuse3.so.3.14.0"
     mapped = "7f00-7f01 r-xp 00000000 08:01 42    {}\n7f02-7f03 rw-p 00000000 00:00 0 \n"
     libraries = {
-        2: (f"{_FOLDER}/libfuse3.so.3", "tuned"),
+        2: (f"{_DIRECTORY}/libfuse3.so.3", "tuned"),
         3: (stock, "stock"),
         4: (f"{stock} (deleted)", "stock"),
         5: ("/lib/x86_64-linux-gnu/libfuse.so.2.9.9", "libfuse2"),
@@ -194,7 +194,7 @@ def test_who_uses_what(installed: Tree) -> None:
     assert [(one.pid, one.uses) for one in found] == [
         (pid, uses) for pid, (_, uses) in libraries.items()
     ]
-    schemas.check(lib_status_object([Path(_FOLDER)], found))
+    schemas.check(lib_status_object([Path(_DIRECTORY)], found))
 
 
 # Sections

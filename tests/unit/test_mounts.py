@@ -126,7 +126,7 @@ def test_a_minor_number_beyond_8_bits(tree: Tree) -> None:
     assert tree.only().connection == "1048575"
 
 
-def test_the_tuned_module_has_its_own_types_and_control_folder(tree: Tree) -> None:
+def test_the_tuned_module_has_its_own_types_and_control_directory(tree: Tree) -> None:
     tree.mount("/mnt/t", fstype="fusetuned.mirrorfs")
     tree.mount("/mnt/b", device="8:2", fstype="fusetunedblk")
     tree.live(control="sys/fs/fusetuned/connections")
@@ -235,7 +235,7 @@ def test_symbolic_links_lead_to_a_mount(tree: Tree, tmp_path: Path) -> None:
 
 
 def test_dot_dot_after_a_symbolic_link_is_the_links_target(tree: Tree, tmp_path: Path) -> None:
-    """As open(2) takes it (path_resolution(7)): not the folder that holds the link."""
+    """As open(2) takes it (path_resolution(7)): not the directory that holds the link."""
     (tmp_path / "elsewhere" / "sub").mkdir(parents=True)
     (tmp_path / "link").symlink_to("elsewhere/sub")
     tree.mount(str(tmp_path / "elsewhere"))
@@ -283,8 +283,8 @@ def test_nothing_at_or_beyond_a_mount_point_is_looked_at(
 
 def test_a_mount_that_came_back_is_another_one(tree: Tree, mounted: Mount) -> None:
     assert still_mounted(tree.host, mounted)
-    folder = tree.root / "sys/class/bdi/0:40"
-    folder.rename(folder.with_name("was"))
+    directory = tree.root / "sys/class/bdi/0:40"
+    directory.rename(directory.with_name("was"))
     assert not still_mounted(tree.host, mounted)
     tree.live()
     assert not still_mounted(tree.host, mounted)

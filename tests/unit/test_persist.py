@@ -44,11 +44,11 @@ def tuned(tree: Tree, mounted: Mount) -> Mount:
     return mounted
 
 
-def text_of(folder: Path) -> dict[str, str]:
+def text_of(directory: Path) -> dict[str, str]:
     """Every file below, by its name."""
     return {
-        str(path.relative_to(folder)): path.read_text()
-        for path in folder.rglob("*")
+        str(path.relative_to(directory)): path.read_text()
+        for path in directory.rglob("*")
         if path.is_file()
     }
 

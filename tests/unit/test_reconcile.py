@@ -256,7 +256,7 @@ def test_a_users_mount_gets_no_more_dirty_memory(tree: Tree) -> None:
 
 
 def test_a_mount_of_a_user_namespace_is_not_roots(tree: Tree) -> None:
-    """There user_id=0 is the user's own; the connection's folder has the real owner."""
+    """There user_id=0 is the user's own; the connection's directory has the real owner."""
     tree.mount("/mnt/one", options="rw,user_id=0,group_id=0")
     tree.live(owner=1000)
     kept = keeper(tree, BOTH).keep(tree.only())
@@ -389,13 +389,13 @@ def process(
     uids: str = "0 0 0 0",
 ) -> None:
     """Add a process to /proc; ``fds``: the connection that fdinfo names beside ``device``."""
-    folder = Path(tree.write(f"proc/{pid}/cmdline", "\0".join(words) + "\0")).parent
-    os.symlink(f"/usr/bin/{words[0]}", folder / "exe")
-    os.symlink(cwd, folder / "cwd")
+    directory = Path(tree.write(f"proc/{pid}/cmdline", "\0".join(words) + "\0")).parent
+    os.symlink(f"/usr/bin/{words[0]}", directory / "exe")
+    os.symlink(cwd, directory / "cwd")
     tree.write(f"proc/{pid}/status", f"Name:\t{words[0]}\nUid:\t{uids}\nGid:\t0\t0\t0\t0\n")
-    (folder / "fd").mkdir()
+    (directory / "fd").mkdir()
     for fd, connection in fds.items():
-        os.symlink(device, folder / "fd" / str(fd))
+        os.symlink(device, directory / "fd" / str(fd))
         line = f"fuse_connection:\t{connection}\n" if connection else ""
         tree.write(f"proc/{pid}/fdinfo/{fd}", f"pos:\t0\nflags:\t0100002\n{line}")
 

@@ -192,12 +192,12 @@ def saved_by(mount: Mount, by: str) -> Saved:
 
 def expected(mount: Mount, refused: str | None = None) -> dict[str, Expected]:
     """Values from a line of a file of the mount's name, and from a saved result."""
-    folder = Path(f"/etc{mount.path}")
+    directory = Path(f"/etc{mount.path}")
     return {
-        "max_ratio": Expected(7, Origin(folder / "fusetune.toml", 3), refused),
-        "read_ahead_kb": Expected(1, Origin(folder / "saved.json")),
-        "strict_limit": Expected(0, Origin(folder / "saved.json")),
-        "congestion_threshold": Expected(8, Origin(folder / "saved.json")),
+        "max_ratio": Expected(7, Origin(directory / "fusetune.toml", 3), refused),
+        "read_ahead_kb": Expected(1, Origin(directory / "saved.json")),
+        "strict_limit": Expected(0, Origin(directory / "saved.json")),
+        "congestion_threshold": Expected(8, Origin(directory / "saved.json")),
     }
 
 
@@ -307,7 +307,7 @@ def test_objects_are_as_their_schemas_say(path: str) -> None:
 
 
 def test_there_is_a_schema_for_every_object() -> None:
-    assert sorted(file.stem for file in schemas.FOLDER.glob("*.json")) == COMMANDS
+    assert sorted(file.stem for file in schemas.DIRECTORY.glob("*.json")) == COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -121,10 +121,10 @@ def test_direct_jobs_are_those_that_say_so(workload: Workload) -> None:
 
 
 def test_every_job_file_has_an_entry() -> None:
-    (folder,) = workloads.__path__
+    (directory,) = workloads.__path__
     from pathlib import Path
 
-    assert {file.stem for file in Path(folder).glob("*.fio")} == set(WORKLOADS)
+    assert {file.stem for file in Path(directory).glob("*.fio")} == set(WORKLOADS)
 
 
 def test_some_workload_needs_each_searched_knob() -> None:

@@ -109,11 +109,11 @@ def _on_own(
     """Measure on mounts of our own, those that this host can show."""
     absent: dict[str, str] = {}
     with ExitStack() as contexts:
-        folder = contexts.enter_context(tmpfs(host))
+        directory = contexts.enter_context(tmpfs(host))
         mounts = {}
         for number, (label, series) in enumerate(work.series.items()):
             try:
-                mounts[label] = contexts.enter_context(_mounted(host, series, folder, number))
+                mounts[label] = contexts.enter_context(_mounted(host, series, directory, number))
             except FusetuneError as error:
                 absent[label] = str(error)
         both = [r for r in work.ratios if {r.over[0], r.under[0]} <= mounts.keys()]
@@ -125,13 +125,13 @@ def _on_own(
 
 
 @contextmanager
-def _mounted(host: Host, series: Series, folder: Path, number: int) -> Iterator[Mount]:
+def _mounted(host: Host, series: Series, directory: Path, number: int) -> Iterator[Mount]:
     """Mount one series. Raises FusetuneError where this host cannot."""
     if series.f2fs_threshold is not None:
-        with _f2fs(folder / f"f2fs{number}", series.f2fs_threshold) as mount:
+        with _f2fs(directory / f"f2fs{number}", series.f2fs_threshold) as mount:
             yield mount
         return
-    source = folder / "source"
+    source = directory / "source"
     if series.options is None:
         yield native(source)
         return
@@ -142,7 +142,7 @@ def _mounted(host: Host, series: Series, folder: Path, number: int) -> Iterator[
         raise FusetuneError("the module fusetuned is not loaded: see 'fusetune module status'")
     elif series.otherwise:
         options += f",{series.otherwise}"
-    with mirror(host, mirrorfs_binary(), source, folder / f"mount{number}", options) as mount:
+    with mirror(host, mirrorfs_binary(), source, directory / f"mount{number}", options) as mount:
         yield mount
 
 
