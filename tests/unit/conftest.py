@@ -36,7 +36,7 @@ def mangle(text: str | bytes, special: bytes = b" \t\n\\") -> bytes:
 
 @dataclass(frozen=True)
 class TreeHost(Host):
-    """A directory tree. ``owners``: of files that belong to others; only root can give files away."""
+    """A directory tree. ``owners``: of files that belong to others; only root can make such."""
 
     owners: dict[str, int] = field(default_factory=dict)
 
