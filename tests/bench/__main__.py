@@ -22,11 +22,11 @@ from pathlib import Path
 from fusetune.bench.calibrate import NATIVE
 from fusetune.bench.intervals import Interval
 from fusetune.bench.papers.catalogue import PAPERS
-from tests.bench.contest import SERVERS, contest, paired
+from tests.bench.contest import BLOCKS, SERVERS, contest, paired
 from tests.bench.cost import instructions
 from tests.bench.papers import STOCK, measured_works
 from tests.bench.shared import shared_files
-from tests.bench.storm import storms
+from tests.bench.storm import ALONE, storms
 from tests.kernel.guest.papers import ROUNDS as SIDE_ROUNDS
 from tests.kernel.guest.shared import ROUNDS
 from tests.kernel.machine import made_and_run
@@ -39,8 +39,10 @@ HEAD = """\
 <!-- SPDX-License-Identifier: GPL-2.0-or-later -->
 # Benchmarks
 
-Made by `make bench`, as root. Every figure is a ratio of what was measured in the same run, with
-its 95 % interval; servers are mirrorfs over tmpfs.
+`make bench`, run as root, makes this page. Each section names the command that makes it alone, and
+the machine. A speed or a time is always a ratio of two figures measured in the same run. Each
+section says what stands in brackets: a 95 % interval of the mean ratio, or the least and the most
+of the ratios. Unless a section says otherwise, the server is mirrorfs over tmpfs.
 """
 
 
@@ -79,8 +81,9 @@ def contests() -> str:
     names = list(results[0].ratios)
     return "\n\n".join(
         (
-            "Speed with auto's choice, as a ratio to the speed with the contender's values. The "
-            "grid is every combination of the values that auto may choose from.",
+            "Speed with auto's choice, as a ratio to the speed with the contender's values; in "
+            f"brackets the 95 % interval over {BLOCKS} blocks, in each of which every contender is "
+            "measured once. The grid is every combination of the values that auto may choose from.",
             table(
                 ("server", "workload", *names),
                 [
@@ -113,7 +116,7 @@ def seconds(command: Sequence[str]) -> float:
 
 
 def median_ratio(ours: Sequence[str], theirs: Sequence[str]) -> Interval:
-    """Return the median ratio of two commands' times, run in turn, with the middle 95 %."""
+    """Return the median ratio of two commands' times, run in turn, with the least and the most."""
     ratios = sorted(seconds(ours) / seconds(theirs) for _ in range(RUNS))
     return Interval(statistics.median(ratios), ratios[0], ratios[-1])
 
@@ -133,7 +136,7 @@ def speed_of_list() -> str:
     return "\n\n".join(
         (
             "Time of `fusetune list --json` as a ratio to `findmnt -J` and one `cat` of the same "
-            f"files, run in turn {RUNS} times; median, least and most.",
+            f"files, run in turn {RUNS} times: the median, in brackets the least and the most.",
             table(("FUSE mounts", "ratio"), rows),
         )
     )
@@ -146,7 +149,7 @@ def speed_of_start() -> str:
     )
     return (
         "Time of `fusetune --help` as a ratio to `python3 -c 'import click'`, run in turn "
-        f"{RUNS} times; median, least and most: {ratio(found)}."
+        f"{RUNS} times. The median, in brackets the least and the most: {ratio(found)}."
     )
 
 
@@ -169,7 +172,8 @@ def calibration() -> str:
     absent = [f"{one['label']}: {one['absent_reason']}" for one in series if one["absent_reason"]]
     return "\n\n".join(
         (
-            f"`fusetune {' '.join(command)} --json`: speed as a ratio to {NATIVE}, by rounds.",
+            f"`fusetune {' '.join(command)} --json`: speed as a ratio to {NATIVE}, in brackets the "
+            "95 % interval over the rounds.",
             table(("workload", *shown), rows),
             *absent,
         )
@@ -187,10 +191,12 @@ def storm() -> str:
         rows.append((str(one.count), ratio(spread), memory, str(one.starts)))
     return "\n\n".join(
         (
-            "Mounts made at once and unmounted again in a container with its own systemd and udev: "
-            "CPU time of fusetune.service for each mount, its start included, as a ratio to that "
-            "of one `fusetune apply M` (median, least and most of 15).",
-            table(("mounts", "CPU a mount", "peak memory", "starts of the service"), rows),
+            "Mounts are made at once and unmounted again, in a container with its own systemd and "
+            "udev. CPU time of fusetune.service per mount, its start included, is a ratio to that "
+            f"of one `fusetune apply M`, which ran {ALONE} times: to the median, in brackets to "
+            "the most and the least. Starts are the first one and those that systemd made because "
+            "the service had failed.",
+            table(("mounts", "CPU per mount", "peak memory", "starts"), rows),
         )
     )
 
@@ -203,11 +209,12 @@ def shared_file() -> str:
     ]
     return "\n\n".join(
         (
-            "Writers that extend one shared file by direct writes of 4 KiB, each in a part of its "
-            "own: speed as a ratio to that with a file each, and the most WRITEs in flight on the "
-            f"shared file. Linux {USERLAND.series} in an emulated virtual machine of two cores, "
-            "server mirrorfs with `write_delay=1ms`, fio with a thread a writer, in turn "
-            f"{ROUNDS} times; median, least and most.",
+            "Writers extend one shared file by direct writes of 4 KiB, each in a part of its own: "
+            "speed as a ratio to that with a file each, and the most WRITEs in flight on the "
+            f"shared file. Linux {USERLAND.series} runs in an emulated virtual machine with two "
+            "cores; the server is mirrorfs with `write_delay=1ms`; fio has a thread for each "
+            f"writer. Both are measured in turn {ROUNDS} times: the median, in brackets the least "
+            "and the most.",
             table(("mount", "writers", "shared file to a file each", "in flight"), rows),
         )
     )
@@ -224,13 +231,14 @@ def cost() -> str:
         rows.append((opcode, of, f"{more:.0f}"))
     return "\n\n".join(
         (
-            "Instructions of a request from call to return, those of the calling program, the "
-            "kernel and mirrorfs together, in the tuned module as a ratio to the same module "
-            "without the hooks of statistics. fstat(2) with no attributes cached, and pread(2) of "
-            "512 bytes with direct I/O, 1000 each a round, 10 rounds, the modules in turn. "
-            "Counted, not timed: QEMU's `-icount shift=0`, one processor, Debian's Linux 6.12; "
-            "an instruction that reads a clock counts as one.",
-            table(("request", "ratio", "median of the instructions more"), rows),
+            "Instructions of a request from call to return, in the calling program, the kernel and "
+            "mirrorfs together: those of the tuned module as a ratio to those of the same module "
+            "without the hooks of statistics. The calls are fstat(2) with no cached attributes and "
+            "pread(2) of 512 bytes with direct I/O, 1000 of each per round, in 10 rounds with the "
+            "modules in turn; in brackets the 95 % interval over the rounds. Instructions are "
+            "counted, not timed, by QEMU's `-icount shift=0` with one processor and Debian's Linux "
+            "6.12; an instruction that reads a clock counts as one.",
+            table(("request", "ratio", "median of the additional instructions"), rows),
         )
     )
 
@@ -246,21 +254,23 @@ def f2fs() -> str:
         rows += [(suite.series, *map(str, counts)) for counts in entry["value"]]
     return "\n\n".join(
         (
-            "Direct writes of 2 MiB by writers at once (16 MiB each, 64 MiB for 16 writers) to a "
-            "new f2fs in an emulated virtual machine with Debian's kernel: at how many places the "
-            "blocks of one write part other than at the end of a segment (FIEMAP).",
+            "Several writers make direct writes of 2 MiB at once, 16 MiB each (16 writers: 64 MiB "
+            "each), to a new f2fs in an emulated virtual machine with Debian's kernel. The table "
+            "counts, by FIEMAP, at how many places the blocks of one write are apart, except at "
+            "the end of a segment. Each count is of one run; a run of the kernel's f2fs is "
+            "repeated up to 5 times while it tore no write.",
             table(("Linux", "writers", "the kernel's f2fs", "f2fs-tuned"), rows),
         )
     )
 
 
 def published() -> str:
-    """Five published works on this host."""
+    """Five published papers on this host."""
     command = ["bench", "--suite", "published"]
     printed = subprocess.run(
         [sys.executable, "-m", "fusetune", *command, "--json"], capture_output=True, check=True
     )
-    parts = [f"`fusetune {' '.join(command)} --json`, ratios by rounds."]
+    parts = [f"`fusetune {' '.join(command)} --json`; in brackets the 95 % interval over rounds."]
     for work in json.loads(printed.stdout)["works"]:
         parts += [f"### {work['title']}", work["stands_for"]]
         shown = [row for row in work["rows"] if row["ratio"]]
@@ -281,37 +291,40 @@ def published() -> str:
     return "\n\n".join(parts)
 
 
-#: By work: what its sizes are, and why stock has what it has.
+#: By paper: what its sizes are, and why stock has what it has.
 _SIDES = {
     "szeredi": (
         "bytes of the largest WRITE",
-        "direct_io and big_writes are in every kernel and libfuse since: there the tuned column "
-        "is to be stock's, and the library gives them to servers that do not ask. What is tuned is "
-        "the writeback cache: with max_ratio 100 and strict_limit 0 it takes the whole burst.",
+        "Every later kernel and libfuse has direct_io and big_writes, so there the tuned column "
+        "should equal the stock one; the library gives them to servers that do not ask for them. "
+        "The writeback cache is what is tuned: with max_ratio 100 and strict_limit 0 it takes the "
+        "whole burst.",
     ),
     "hayasaka": (
         "bytes of the largest request",
-        "Linux takes up to 256 pages a request since 4.20, and libfuse asks for them: stock has "
-        "that part of the gain, and only more than 256 is the tuned column's. The requests of one "
-        "direct read or write are sent at once since 3.10 (async_dio in fs/fuse/file.c): waits "
-        "between them, which larger requests saved in 2012, are gone at 32 pages already.",
+        "Linux has taken up to 256 pages per request since 4.20, and libfuse asks for them. So "
+        "stock has that part of the gain, and only requests of more than 256 pages are the tuned "
+        "column's. Since 3.10 the requests of one direct read or write are sent at once (async_dio "
+        "in fs/fuse/file.c). The waits between them, which larger requests saved in 2012, are gone "
+        "with 32 pages already.",
     ),
     "singh-atomic": (
         "requests a file",
-        "No kernel has it: LOOKUP and OPEN, or LOOKUP and CREATE, are one request. "
-        "Opens by mirrorfs's own atomic_open=on.",
+        "LOOKUP and OPEN, or LOOKUP and CREATE, are one request, which no kernel has by itself. "
+        "mirrorfs serves it by its own atomic_open=on.",
     ),
 }
 
 
 def tuned_vs_stock() -> str:
-    """Published works by module and library, beside stock."""
+    """Published papers by module and library, beside stock."""
     parts = [
-        "Speed as a ratio to that of the mount that was stock for the work, on the kernel's own "
-        "FUSE and the distribution's libfuse in the same run: as published, by other stock mounts, "
-        "and by the tuned module with the tuned library. dd for dd and iozone, opens for bonnie++; "
-        f"Linux {USERLAND.series} in an emulated virtual machine of two cores, by {SIDE_ROUNDS} "
-        "rounds. Sizes: stock, tuned."
+        "Speed as a ratio to that of the mount that was stock in the paper, on the kernel's own "
+        "FUSE and the distribution's libfuse in the same run: as published, of other stock mounts, "
+        "and of the tuned module with the tuned library. In brackets is the 95 % interval over "
+        f"{SIDE_ROUNDS} rounds. dd stands for dd and iozone, opens stand for bonnie++. Linux "
+        f"{USERLAND.series} runs in an emulated virtual machine with two cores. The last column "
+        "has sizes with stock, then with tuned."
     ]
     for name, found in measured_works().items():
         what, why = _SIDES[name]
@@ -340,8 +353,8 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "shared-file": ("One shared file", shared_file),
     "cost": ("What statistics of the tuned module cost", cost),
     "f2fs": ("Writers at once on f2fs", f2fs),
-    "published": ("Five published works", published),
-    "tuned_vs_stock": ("Published works with module and library, beside stock", tuned_vs_stock),
+    "published": ("Five published papers", published),
+    "tuned_vs_stock": ("Published papers with module and library, beside stock", tuned_vs_stock),
     "calibration": ("What FUSE can do on this host", calibration),
 }
 

@@ -9,7 +9,7 @@ from tests.system.container import Container
 from tests.system.watched import SERVICE, Answering, has, keep, left, peak_memory, serving, show
 
 COUNTS = (50, 200, 500)
-_ALONE = 15
+ALONE = 15
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _alone(container: Container, server: Answering) -> list[float]:
     point = "/mnt/storm/0"
     server.mount(point)
     spent = []
-    for _ in range(_ALONE):
+    for _ in range(ALONE):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         container.run("fusetune", "apply", point)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
