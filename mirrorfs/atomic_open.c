@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * TUNED_OPEN, which the module fusetuned sends and libfuse does not know: what
- * comes from the device and goes to it passes through here. INIT's answer gets a
- * bit more, TUNED_HELLO is answered, and TUNED_OPEN goes on as CREATE, which is
- * laid out like it. A request is taken, served and answered by one thread.
+ * TUNED_OPEN, which the module fusetuned sends and libfuse does not know. All
+ * requests and replies pass through here: the reply to INIT gets one more bit,
+ * TUNED_HELLO is replied to, and TUNED_OPEN is passed on as CREATE, which has the
+ * same layout. One thread reads, serves and replies to a request.
  */
 #include "mirrorfs.h"
 
@@ -22,7 +22,7 @@ static _Thread_local struct {
 	uint64_t unique;
 	bool offers;		/* INIT, with TUNED_INIT_OPEN */
 	bool opens;		/* TUNED_OPEN */
-	uint32_t result;	/* of it: TUNED_FOPEN_ bits */
+	uint32_t result;	/* TUNED_FOPEN_ bits of its reply */
 } request;
 
 static const uint32_t offer = TUNED_INIT_OPEN >> 32;
@@ -50,7 +50,7 @@ static bool is_offered(const struct fuse_in_header *in)
 	       init->flags & FUSE_INIT_EXT && init->flags2 & offer;
 }
 
-static void answer_hello(int fd, const struct fuse_in_header *in)
+static void reply_hello(int fd, const struct fuse_in_header *in)
 {
 	const struct tuned_hello *asked = (const void *)(in + 1);
 	struct tuned_hello hello = { .magic = TUNED_MAGIC, .version = TUNED_VERSION };
@@ -62,7 +62,7 @@ static void answer_hello(int fd, const struct fuse_in_header *in)
 		out.error = -ENOSYS;
 	}
 	counters_end(OP_TUNED_HELLO, out.error != 0);
-	/* It fails only where nobody waits for it. */
+	/* Fails only if nobody waits for the reply. */
 	if (writev(fd, iov, out.error ? 1 : 2) == -1)
 		return;
 }
@@ -87,11 +87,11 @@ static ssize_t take(int fd, void *buf, size_t size, void *userdata)
 		case TUNED_HELLO:
 			counters_begin(OP_TUNED_HELLO, 0);
 			if (knows) {
-				answer_hello(fd, in);
+				reply_hello(fd, in);
 				continue;
 			}
 			counters_end(OP_TUNED_HELLO, true);
-			return got;	/* ENOSYS, says libfuse */
+			return got;	/* libfuse replies ENOSYS */
 		case TUNED_OPEN:
 			if (knows) {
 				request.opens = true;
@@ -124,7 +124,7 @@ static ssize_t give(int fd, struct iovec *iov, int count, void *userdata)
 	return writev(fd, iov, count);
 }
 
-/* So answers to READ go by splice(2) as ever; requests cannot, for they are looked at. */
+/* Replies to READ are still spliced. Requests cannot be, because they are inspected here. */
 static ssize_t give_by_splice(int from, off_t *from_at, int to, off_t *to_at, size_t size,
 			      unsigned int flags, void *userdata)
 {

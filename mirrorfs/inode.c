@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The inodes that the kernel knows. Each holds an O_PATH descriptor, so a file
- * lives as long as the kernel remembers it, its inode number is not used again
- * meanwhile, and (dev, ino) names it whatever its names are.
+ * The inodes that the kernel knows. Each holds an O_PATH descriptor. So a file
+ * exists as long as the kernel remembers it, its inode number is not reused
+ * meanwhile, and (dev, ino) identifies it whatever its names are.
  */
 #include "mirrorfs.h"
 
@@ -39,7 +39,7 @@ static void table_grow(void)
 	size_t size = table.size * 2, i;
 	struct inode **buckets = calloc(size, sizeof(struct inode *));
 
-	/* Without memory the chains grow longer; nothing else is lost. */
+	/* Without memory the hash chains grow longer; nothing else changes. */
 	if (!buckets)
 		return;
 	for (i = 0; i < table.size; i++) {
@@ -74,7 +74,7 @@ int inode_table_init(const char *source)
 	if (!table.buckets || !root_path)
 		goto out_free;
 	table.size = FIRST_BUCKETS;
-	/* The root can come up by lookup too, through a bind mount below it. */
+	/* The root can also be looked up, through a bind mount below it. */
 	table.buckets[bucket_of(root.dev, root.ino, table.size)] = &root;
 	table.used = 1;
 	return 0;
@@ -182,12 +182,12 @@ void inode_forget(struct inode *inode, uint64_t nlookup)
 	gone = !inode->nlookup;
 	if (gone) {
 		table_remove(inode);
-		/* Under the lock: a document sees the file here or retired. */
+		/* Under the lock, so that a document has the file either here or there. */
 		if (atomic_load_explicit(&inode->writes.count, memory_order_relaxed)) {
 			char path[PATH_MAX];
 
 			inode_path(inode, path, sizeof(path));
-			counters_retire(path, &inode->writes);
+			retired_add(path, &inode->writes);
 		}
 	}
 	pthread_mutex_unlock(&table.lock);

@@ -45,8 +45,8 @@ static void handled_signals(sigset_t *set)
 }
 
 /*
- * libfuse's loop looks at its exit flag only when something interrupts it, and
- * a signal that comes between look and wait is lost: hence again and again.
+ * libfuse's loop checks its exit flag only when a signal interrupts it. A signal
+ * between the check and the wait is lost, so it is sent until the loop has ended.
  */
 static void end_loop(struct signal_thread *st)
 {
@@ -60,7 +60,7 @@ static void end_loop(struct signal_thread *st)
 	}
 }
 
-/* All signals are taken here, one at a time, as ordinary code. */
+/* Signals are taken here one at a time, so that handling them is ordinary code. */
 static void *take_signals(void *arg)
 {
 	struct signal_thread *st = arg;
@@ -75,12 +75,12 @@ static void *take_signals(void *arg)
 			return NULL;
 		switch (sig) {
 		case SIGUSR1:
-			counters_write(false);
+			document_write(false);
 			break;
 		case SIGUSR2:
-			/* Pending signals come in no order; `resets` in the document tells. */
-			counters_reset();
-			counters_write(false);
+			/* Pending signals come in any order; `resets` in the document shows which. */
+			document_reset();
+			document_write(false);
 			break;
 		default:
 			end_loop(st);
@@ -93,7 +93,7 @@ static int start_signal_thread(struct signal_thread *st)
 {
 	const struct sigaction action = { .sa_handler = on_wake };
 
-	/* No SA_RESTART: its use is to interrupt. */
+	/* Without SA_RESTART, because it is to interrupt system calls. */
 	sigaction(WAKE_SIGNAL, &action, NULL);
 	st->main_thread = pthread_self();
 	errno = pthread_create(&st->thread, NULL, take_signals, st);
@@ -111,7 +111,7 @@ static void stop_signal_thread(struct signal_thread *st)
 	pthread_join(st->thread, NULL);
 }
 
-/* Tells the parent how it went and lets go of the terminal. */
+/* Reports the status to the parent and releases the terminal. */
 static void report_status(struct mirror *mirror, int status)
 {
 	unsigned char byte = (unsigned char)status;
@@ -147,8 +147,8 @@ static void on_refused(struct mirror *mirror, const char *why)
 }
 
 /*
- * The parent stays until INIT is agreed, so that its exit status is true and
- * the mount is ready when it is gone. Returns -1 in the child.
+ * The parent waits until INIT has been negotiated. Its exit status then tells
+ * whether the mount works, and the mount is ready. Returns -1 in the child.
  */
 static int go_to_background(struct mirror *mirror)
 {
@@ -170,7 +170,7 @@ static int go_to_background(struct mirror *mirror)
 		return -1;
 	}
 	close(fds[1]);
-	/* End of file: the child ended without a word and gave its reason itself. */
+	/* End of file: the child has ended, and has printed the reason itself. */
 	while (read(fds[0], &status, 1) == -1 && errno == EINTR)
 		;
 	close(fds[0]);
@@ -181,7 +181,7 @@ static void raise_file_limit(void)
 {
 	struct rlimit limit;
 
-	/* Each inode the kernel knows takes a descriptor. */
+	/* Each inode that the kernel knows holds a descriptor. */
 	if (getrlimit(RLIMIT_NOFILE, &limit) == -1)
 		return;
 	limit.rlim_cur = limit.rlim_max;
@@ -196,7 +196,7 @@ static unsigned int worker_threads(const struct options *opts)
 
 	if (!threads)
 		threads = slowed ? DEFAULT_THREADS_SLOWED : DEFAULT_THREADS;
-	/* A thread is needed for each request served, and for each next one. */
+	/* Each request in service needs a thread, and so does the one that follows it. */
 	if (opts->served && threads < 2 * opts->served + 2)
 		threads = 2 * opts->served + 2;
 	return (unsigned int)threads;
@@ -224,8 +224,8 @@ static int serve(struct mirror *mirror)
 	struct signal_thread signals = { .mirror = mirror };
 	int err;
 
-	/* Replaces what an earlier server may have left there. */
-	counters_write(false);
+	/* Replaces a document that an earlier server may have left. */
+	document_write(false);
 	if (start_signal_thread(&signals) != 0)
 		return EXIT_RUNTIME;
 	err = run_loop(mirror);
@@ -239,8 +239,8 @@ static int serve(struct mirror *mirror)
 }
 
 /*
- * default_permissions, since requests are carried out as the server's user
- * and only the kernel knows the caller.
+ * With default_permissions, because requests are carried out as the server's
+ * user, and only the kernel can check the caller's permissions.
  */
 static int add_mount_options(const struct options *opts, struct fuse_args *args)
 {
@@ -293,7 +293,7 @@ static int mount_and_serve(struct mirror *mirror)
 	if (opts->tuned)
 		tuned_unmount(opts, fd);
 	fuse_session_unmount(mirror->session);
-	counters_write(true);
+	document_write(true);
 	return status;
 }
 
@@ -308,18 +308,18 @@ static int run(struct mirror *mirror, struct fuse_args *args)
 	signal(SIGPIPE, SIG_IGN);
 	raise_file_limit();
 	umask(0);
-	/* Threads inherit it: a delay ends when it should, not up to 50 us late. */
+	/* Inherited by threads. With the default slack, delays end up to 50 us late. */
 	prctl(PR_SET_TIMERSLACK, 1UL);
 
 	if (inode_table_init(opts->source) == -1) {
-		fprintf(stderr, "mirrorfs: %s: %s; name a folder that this user can open\n",
+		fprintf(stderr, "mirrorfs: %s: %s; name a directory that this user can open\n",
 			opts->source, strerror(errno));
 		return EXIT_RUNTIME;
 	}
 	throttle_init(opts->served, opts->bandwidth);
-	counters_init(opts);
+	document_init(opts);
 	mirror->session = fuse_session_new(args, &mirror_ops, sizeof(mirror_ops), mirror);
-	/* libfuse has said which option it does not know. */
+	/* libfuse has printed which option it does not know. */
 	if (!mirror->session) {
 		inode_table_free();
 		return EXIT_USAGE;
@@ -331,7 +331,7 @@ static int run(struct mirror *mirror, struct fuse_args *args)
 	}
 	fuse_session_destroy(mirror->session);
 	inode_table_free();
-	counters_free();
+	retired_clear();
 	return status;
 }
 

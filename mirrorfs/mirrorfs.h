@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * mirrorfs - a FUSE server that mirrors a folder, counts what the kernel asks
- * of it and can be slowed down to resemble a disk or a network.
+ * mirrorfs - a FUSE server that mirrors a directory, counts the kernel's requests
+ * and can be slowed down to resemble a disk or a network.
  */
 #ifndef MIRRORFS_H
 #define MIRRORFS_H
@@ -45,7 +45,7 @@ struct mirror;
 
 enum {
 	SPLICE_READ = 1 << 0,	/* requests come out of /dev/fuse by splice */
-	SPLICE_WRITE = 1 << 1,	/* answers to READ go into /dev/fuse by splice */
+	SPLICE_WRITE = 1 << 1,	/* replies to READ go into /dev/fuse by splice */
 	SPLICE_MOVE = 1 << 2,	/* ... with SPLICE_F_MOVE */
 };
 
@@ -96,7 +96,7 @@ struct options {
 };
 
 /*
- * Fills opts and leaves in args what is libfuse's own. Returns 0, or the exit
+ * Fills opts and leaves libfuse's own options in args. Returns 0, or the exit
  * status after one line on stderr. With opts->help or ->version set nothing
  * else is checked.
  */
@@ -116,14 +116,14 @@ void tuned_unmount(const struct options *opts, int fd);
 
 /* allocate.c */
 
-/* Gives the range of a file the blocks that it lacks, before anyone else gets any. */
+/* Allocates the missing blocks of a range of a file, before other large writes get any. */
 void allocate_whole(int fd, off_t offset, off_t size);
 
 /* atomic_open.c */
 
-/* Serves the open device as tuned_options=atomic_open may want; returns 0 or -errno. */
+/* Has libfuse serve the open device, with TUNED_OPEN; returns 0 or -errno. */
 int atomic_open_session(struct mirror *mirror, int fd);
-/* Whether what libfuse takes for CREATE is TUNED_OPEN, and how it went. */
+/* Whether the request that libfuse takes for CREATE is TUNED_OPEN, and its result. */
 bool atomic_open_asked(void);
 void atomic_open_looked_up(void);
 void atomic_open_made(void);
@@ -140,7 +140,7 @@ void throttle_init(uint64_t served, uint64_t bandwidth);
 void throttle_serve(uint64_t delay_ns);
 /* Waits until the simulated link has carried this many bytes. */
 void throttle_transfer(uint64_t bytes);
-/* Ends every wait now and makes later ones return at once. */
+/* Ends all waits and makes later ones return at once. */
 void throttle_stop(void);
 void throttle_state(struct throttle_state *state);
 void throttle_reset(void);
@@ -154,10 +154,11 @@ enum opcode {
 	OP_GETXATTR, OP_LISTXATTR, OP_REMOVEXATTR, OP_FLUSH, OP_OPENDIR,
 	OP_READDIR, OP_READDIRPLUS, OP_RELEASEDIR, OP_FSYNCDIR, OP_CREATE,
 	OP_FALLOCATE, OP_LSEEK, OP_COPY_FILE_RANGE, OP_TUNED_HELLO, OP_TUNED_OPEN,
-	OP_COUNT
+	OP_COUNT,
+	OP_ALL = OP_COUNT	/* not a request: all of them together */
 };
 
-/* What one file, or one kind of request, has seen. */
+/* Requests of one kind, or on one file. */
 struct tally {
 	_Atomic uint64_t count;
 	_Atomic uint64_t bytes;
@@ -170,17 +171,25 @@ void tally_begin(struct tally *tally, uint64_t bytes);
 void tally_end(struct tally *tally);
 void tally_reset(struct tally *tally);
 
-void counters_init(const struct options *opts);
-void counters_free(void);
 void counters_begin(enum opcode op, uint64_t bytes);
+/* To be called before the reply is sent. */
 void counters_end(enum opcode op, bool failed);
 /* Notes what INIT negotiated. */
 void counters_negotiated(const struct fuse_conn_info *conn);
+
+/* file_tallies.c */
+
 /* Keeps the tally of a file that the kernel forgot. */
-void counters_retire(const char *path, struct tally *tally);
-void counters_reset(void);
+void retired_add(const char *path, struct tally *tally);
+void retired_clear(void);
+
+/* document.c */
+
+void document_init(const struct options *opts);
+/* Sets all counters to zero. */
+void document_reset(void);
 /* Writes the document, if the user asked for one. */
-void counters_write(bool final);
+void document_write(bool final);
 
 /* inode.c */
 
@@ -207,7 +216,7 @@ fuse_ino_t inode_nodeid(const struct inode *inode);
 struct inode *inode_lookup(int fd, const struct stat *st);
 void inode_ref(struct inode *inode);
 void inode_forget(struct inode *inode, uint64_t nlookup);
-/* Path of the file relative to the source; "" when it cannot be told. */
+/* Path of the file relative to the source; "" if it is not known. */
 void inode_path(const struct inode *inode, char *buf, size_t size);
 void inode_table_lock(void);
 void inode_table_unlock(void);
@@ -219,8 +228,8 @@ void inode_for_each(void (*fn)(struct inode *inode, void *arg), void *arg);
 extern const struct fuse_lowlevel_ops mirror_ops;
 
 /*
- * What the session's user pointer is. `started` runs when INIT has been
- * agreed, `refused` when it cannot be.
+ * The session's user pointer. `started` is called when INIT has been negotiated,
+ * `refused` if it cannot be.
  */
 struct mirror {
 	struct options opts;

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The requests. Each is counted, waits as long as the throttle says, acts on
- * the source and answers.
+ * What all requests share, and requests on names. Each request is counted, waits
+ * as long as the throttle says, acts on the source and is replied to.
  *
  * mirrorfs acts as the one user that runs it and mounts with
  * default_permissions, so the kernel checks who may do what. When that user is
- * root, what a caller makes is given to the caller afterwards.
+ * root, new files are given to the caller afterwards.
  */
 #include "ops.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <sys/statvfs.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 static uint64_t delay_of(const struct options *opts, enum opcode op)
@@ -42,35 +39,35 @@ struct call call_begin(fuse_req_t req, enum opcode op, uint64_t bytes)
 	return call;
 }
 
-void answer(struct call *call, int err)
+void reply_err(struct call *call, int err)
 {
 	counters_end(call->op, err != 0);
 	fuse_reply_err(call->req, err);
 }
 
-void answer_result(struct call *call, int result)
+void reply_result(struct call *call, int result)
 {
-	answer(call, result == -1 ? errno : 0);
+	reply_err(call, result == -1 ? errno : 0);
 }
 
-static void answer_entry(struct call *call, const struct fuse_entry_param *e)
+static void reply_entry(struct call *call, const struct fuse_entry_param *e)
 {
 	counters_end(call->op, false);
 	fuse_reply_entry(call->req, e);
 }
 
-void answer_buf(struct call *call, const void *buf, size_t size)
+void reply_buf(struct call *call, const void *buf, size_t size)
 {
 	counters_end(call->op, false);
 	fuse_reply_buf(call->req, buf, size);
 }
 
-static double timeout_of(const struct mirror *mirror)
+double attr_timeout_of(const struct mirror *mirror)
 {
 	return (double)mirror->opts.timeout_ns / NSEC_PER_SEC;
 }
 
-static double entry_timeout_of(const struct mirror *mirror)
+double entry_timeout_of(const struct mirror *mirror)
 {
 	return (double)mirror->opts.entry_timeout_ns / NSEC_PER_SEC;
 }
@@ -85,119 +82,10 @@ int sync_fd(int fd, int datasync)
 	return datasync ? fdatasync(fd) : fsync(fd);
 }
 
-static int stat_fd(int fd, struct stat *st)
+int stat_fd(int fd, struct stat *st)
 {
 	return fstatat(fd, "", st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW);
 }
-
-/* INIT */
-
-static bool want(struct fuse_conn_info *conn, uint64_t flag)
-{
-#ifdef HAVE_FEATURE_FLAGS
-	return fuse_set_feature_flag(conn, flag);
-#else
-	if (!(conn->capable & flag))
-		return false;
-	conn->want |= (unsigned int)flag;
-	return true;
-#endif
-}
-
-static void unwant(struct fuse_conn_info *conn, uint64_t flag)
-{
-#ifdef HAVE_FEATURE_FLAGS
-	fuse_unset_feature_flag(conn, flag);
-#else
-	conn->want &= ~(unsigned int)flag;
-#endif
-}
-
-static void want_splice(struct fuse_conn_info *conn, unsigned int splice)
-{
-	static const struct { unsigned int bit; uint64_t flag; } flags[] = {
-		{ SPLICE_READ, FUSE_CAP_SPLICE_READ },
-		{ SPLICE_WRITE, FUSE_CAP_SPLICE_WRITE },
-		{ SPLICE_MOVE, FUSE_CAP_SPLICE_MOVE },
-	};
-	size_t i;
-
-	for (i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-		if (splice & flags[i].bit)
-			want(conn, flags[i].flag);
-		else
-			unwant(conn, flags[i].flag);
-	}
-}
-
-static bool want_passthrough(struct fuse_conn_info *conn)
-{
-#ifdef HAVE_PASSTHROUGH
-	/* Overlayfs, as in containers, counts as one level below. */
-	conn->max_backing_stack_depth = FUSE_BACKING_STACKED_OVER;
-	return want(conn, FUSE_CAP_PASSTHROUGH);
-#else
-	(void)conn;
-	return false;
-#endif
-}
-
-/*
- * The most a pipe can hold here: up to the largest request where this user may
- * have it, else fs.pipe-max-size.
- */
-static size_t probe_pipe_room(size_t request)
-{
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	int fds[2], room;
-	FILE *limit;
-
-	if (pipe2(fds, O_CLOEXEC) == -1)
-		return 0;
-	room = fcntl(fds[0], F_SETPIPE_SZ, request + 2 * page);
-	if (room == -1 && (limit = fopen("/proc/sys/fs/pipe-max-size", "re"))) {
-		if (fscanf(limit, "%d", &room) != 1)
-			room = -1;
-		fclose(limit);
-	}
-	close(fds[0]);
-	close(fds[1]);
-	/* A page each for the header and for data that does not start on one. */
-	return room < (int)(2 * page) ? 0 : (size_t)room - 2 * page;
-}
-
-static void mirror_init(void *userdata, struct fuse_conn_info *conn)
-{
-	struct mirror *mirror = userdata;
-	const struct options *opts = &mirror->opts;
-
-	want_splice(conn, opts->splice);
-	want(conn, FUSE_CAP_PARALLEL_DIROPS);
-	/*
-	 * As root a write keeps set-id bits, so the kernel must clear them.
-	 */
-	unwant(conn, FUSE_CAP_HANDLE_KILLPRIV);
-	if (opts->max_write)
-		conn->max_write = (unsigned int)opts->max_write;
-	if (opts->max_readahead)
-		conn->max_readahead = (unsigned int)opts->max_readahead;
-	if (opts->max_background)
-		conn->max_background = (unsigned int)opts->max_background;
-	if (opts->writeback && !want(conn, FUSE_CAP_WRITEBACK_CACHE)) {
-		mirror->refused(mirror, "writeback: this kernel lacks it; leave it out");
-		return;
-	}
-	if (opts->passthrough && !want_passthrough(conn)) {
-		mirror->refused(mirror, "passthrough: this kernel lacks it; "
-				"leave it out, or use Linux 6.9 or later");
-		return;
-	}
-	mirror->splice_room = probe_pipe_room(conn->max_write);
-	counters_negotiated(conn);
-	mirror->started(mirror);
-}
-
-/* Names */
 
 int lookup_name(struct call *call, fuse_ino_t parent, const char *name,
 		struct fuse_entry_param *e)
@@ -206,7 +94,7 @@ int lookup_name(struct call *call, fuse_ino_t parent, const char *name,
 	int fd;
 
 	*e = (struct fuse_entry_param) {
-		.attr_timeout = timeout_of(call->mirror),
+		.attr_timeout = attr_timeout_of(call->mirror),
 		.entry_timeout = entry_timeout_of(call->mirror),
 	};
 	fd = openat(inode_get(parent)->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -226,7 +114,6 @@ int lookup_name(struct call *call, fuse_ino_t parent, const char *name,
 	return 0;
 }
 
-/* Whether that a name is not there is said as an entry, which lasts. */
 bool lasts_missing(struct call *call, int err, struct fuse_entry_param *e)
 {
 	const struct options *opts = &call->mirror->opts;
@@ -239,22 +126,22 @@ bool lasts_missing(struct call *call, int err, struct fuse_entry_param *e)
 	return true;
 }
 
-static void answer_name(struct call *call, fuse_ino_t parent, const char *name)
+static void reply_name(struct call *call, fuse_ino_t parent, const char *name)
 {
 	struct fuse_entry_param e;
 	int err = lookup_name(call, parent, name, &e);
 
 	if (err && !lasts_missing(call, err, &e))
-		answer(call, err);
+		reply_err(call, err);
 	else
-		answer_entry(call, &e);
+		reply_entry(call, &e);
 }
 
 static void mirror_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct call call = call_begin(req, OP_LOOKUP, 0);
 
-	answer_name(&call, parent, name);
+	reply_name(&call, parent, name);
 }
 
 static void mirror_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
@@ -277,8 +164,8 @@ static void mirror_forget_multi(fuse_req_t req, size_t count, struct fuse_forget
 }
 
 /*
- * A folder with the set-group-id bit
- * passes its own group on, and chown(2) takes set-id bits away.
+ * A directory with the set-group-ID bit passes its own group on. The mode is set
+ * again, because chown(2) clears set-ID bits.
  */
 int give_to_caller(struct call *call, int dirfd, const char *name, mode_t mode)
 {
@@ -301,22 +188,22 @@ int give_to_caller(struct call *call, int dirfd, const char *name, mode_t mode)
 	return fchmodat(dirfd, name, mode & 07777, 0);
 }
 
-static void answer_made(struct call *call, fuse_ino_t parent, const char *name, mode_t mode,
+static void reply_made(struct call *call, fuse_ino_t parent, const char *name, mode_t mode,
 			int result)
 {
 	int dirfd = inode_get(parent)->fd, err;
 
 	if (result == -1) {
-		answer(call, errno);
+		reply_err(call, errno);
 		return;
 	}
 	if (give_to_caller(call, dirfd, name, mode) == -1) {
 		err = errno;
 		unlinkat(dirfd, name, S_ISDIR(mode) ? AT_REMOVEDIR : 0);
-		answer(call, err);
+		reply_err(call, err);
 		return;
 	}
-	answer_name(call, parent, name);
+	reply_name(call, parent, name);
 }
 
 static void mirror_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
@@ -324,7 +211,7 @@ static void mirror_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mo
 {
 	struct call call = call_begin(req, OP_MKNOD, 0);
 
-	answer_made(&call, parent, name, mode,
+	reply_made(&call, parent, name, mode,
 		    mknodat(inode_get(parent)->fd, name, mode, rdev));
 }
 
@@ -332,7 +219,7 @@ static void mirror_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mo
 {
 	struct call call = call_begin(req, OP_MKDIR, 0);
 
-	answer_made(&call, parent, name, S_IFDIR | mode,
+	reply_made(&call, parent, name, S_IFDIR | mode,
 		    mkdirat(inode_get(parent)->fd, name, mode));
 }
 
@@ -341,7 +228,7 @@ static void mirror_symlink(fuse_req_t req, const char *target, fuse_ino_t parent
 {
 	struct call call = call_begin(req, OP_SYMLINK, 0);
 
-	answer_made(&call, parent, name, S_IFLNK,
+	reply_made(&call, parent, name, S_IFLNK,
 		    symlinkat(target, inode_get(parent)->fd, name));
 }
 
@@ -353,34 +240,34 @@ static void mirror_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
 	struct fuse_entry_param e = {
 		.ino = ino,
 		.generation = inode->generation,
-		.attr_timeout = timeout_of(call.mirror),
+		.attr_timeout = attr_timeout_of(call.mirror),
 		.entry_timeout = entry_timeout_of(call.mirror),
 	};
 	char path[FD_PATH_SIZE];
 
-	/* AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH. */
+	/* By path, because AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH. */
 	fd_path(path, inode->fd);
 	if (linkat(AT_FDCWD, path, inode_get(newparent)->fd, newname, AT_SYMLINK_FOLLOW) == -1 ||
 	    stat_fd(inode->fd, &e.attr) == -1) {
-		answer(&call, errno);
+		reply_err(&call, errno);
 		return;
 	}
 	inode_ref(inode);
-	answer_entry(&call, &e);
+	reply_entry(&call, &e);
 }
 
 static void mirror_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct call call = call_begin(req, OP_UNLINK, 0);
 
-	answer_result(&call, unlinkat(inode_get(parent)->fd, name, 0));
+	reply_result(&call, unlinkat(inode_get(parent)->fd, name, 0));
 }
 
 static void mirror_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct call call = call_begin(req, OP_RMDIR, 0);
 
-	answer_result(&call, unlinkat(inode_get(parent)->fd, name, AT_REMOVEDIR));
+	reply_result(&call, unlinkat(inode_get(parent)->fd, name, AT_REMOVEDIR));
 }
 
 static void mirror_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
@@ -388,7 +275,7 @@ static void mirror_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 {
 	struct call call = call_begin(req, OP_RENAME, 0);
 
-	answer_result(&call, renameat2(inode_get(parent)->fd, name, inode_get(newparent)->fd,
+	reply_result(&call, renameat2(inode_get(parent)->fd, name, inode_get(newparent)->fd,
 				       newname, flags));
 }
 
@@ -399,180 +286,12 @@ static void mirror_readlink(fuse_req_t req, fuse_ino_t ino)
 	ssize_t length = readlinkat(inode_get(ino)->fd, "", target, sizeof(target));
 
 	if (length == -1 || (size_t)length == sizeof(target)) {
-		answer(&call, length == -1 ? errno : ENAMETOOLONG);
+		reply_err(&call, length == -1 ? errno : ENAMETOOLONG);
 		return;
 	}
 	target[length] = '\0';
 	counters_end(call.op, false);
 	fuse_reply_readlink(req, target);
-}
-
-/* Attributes */
-
-static void answer_attr(struct call *call, fuse_ino_t ino)
-{
-	struct stat st;
-
-	if (stat_fd(inode_get(ino)->fd, &st) == -1) {
-		answer(call, errno);
-		return;
-	}
-	counters_end(call->op, false);
-	fuse_reply_attr(call->req, &st, timeout_of(call->mirror));
-}
-
-static void mirror_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-	struct call call = call_begin(req, OP_GETATTR, 0);
-
-	(void)fi;
-	answer_attr(&call, ino);
-}
-
-static struct timespec time_to_set(int valid, int flag_now, int flag, struct timespec given)
-{
-	if (valid & flag_now)
-		return (struct timespec) { .tv_nsec = UTIME_NOW };
-	if (valid & flag)
-		return given;
-	return (struct timespec) { .tv_nsec = UTIME_OMIT };
-}
-
-static int set_owner(int fd, const struct stat *attr, int valid)
-{
-	uid_t uid = valid & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1;
-	gid_t gid = valid & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1;
-
-	return fchownat(fd, "", uid, gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW);
-}
-
-static int set_times(int fd, const struct stat *attr, int valid)
-{
-	const struct timespec times[2] = {
-		time_to_set(valid, FUSE_SET_ATTR_ATIME_NOW, FUSE_SET_ATTR_ATIME, attr->st_atim),
-		time_to_set(valid, FUSE_SET_ATTR_MTIME_NOW, FUSE_SET_ATTR_MTIME, attr->st_mtim),
-	};
-
-	return utimensat(fd, "", times, AT_EMPTY_PATH);
-}
-
-/*
- * The owner goes before the mode, since chown(2) takes set-id bits away; the
- * times go last, since the rest changes them.
- */
-static int set_attributes(int fd, const struct stat *attr, int valid,
-			  const struct fuse_file_info *fi)
-{
-	char path[FD_PATH_SIZE];
-
-	fd_path(path, fd);
-	if (valid & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) && set_owner(fd, attr, valid) == -1)
-		return -1;
-	if (valid & FUSE_SET_ATTR_MODE && chmod(path, attr->st_mode & 07777) == -1)
-		return -1;
-	if (valid & FUSE_SET_ATTR_SIZE &&
-	    (fi ? ftruncate((int)fi->fh, attr->st_size) : truncate(path, attr->st_size)) == -1)
-		return -1;
-	if (valid & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW |
-		     FUSE_SET_ATTR_MTIME_NOW))
-		return set_times(fd, attr, valid);
-	return 0;
-}
-
-static void mirror_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid,
-			   struct fuse_file_info *fi)
-{
-	struct call call = call_begin(req, OP_SETATTR, 0);
-
-	if (set_attributes(inode_get(ino)->fd, attr, valid, fi) == -1)
-		answer(&call, errno);
-	else
-		answer_attr(&call, ino);
-}
-
-static void mirror_statfs(fuse_req_t req, fuse_ino_t ino)
-{
-	struct call call = call_begin(req, OP_STATFS, 0);
-	struct statvfs st;
-
-	if (fstatvfs(inode_get(ino)->fd, &st) == -1) {
-		answer(&call, errno);
-		return;
-	}
-	counters_end(call.op, false);
-	fuse_reply_statfs(req, &st);
-}
-
-/* Extended attributes; their calls take no O_PATH descriptor, so by path. */
-
-static void answer_xattr(struct call *call, ssize_t length, const char *value, size_t room)
-{
-	if (length == -1) {
-		answer(call, errno);
-	} else if (!room) {
-		counters_end(call->op, false);
-		fuse_reply_xattr(call->req, (size_t)length);
-	} else {
-		answer_buf(call, value, (size_t)length);
-	}
-}
-
-/* Answers and returns false when there is nothing to ask the source. */
-static bool xattr_begin(struct call *call, fuse_ino_t ino, char path[FD_PATH_SIZE])
-{
-	if (call->mirror->opts.no_xattr) {
-		answer(call, ENOSYS);
-		return false;
-	}
-	fd_path(path, inode_get(ino)->fd);
-	return true;
-}
-
-static void mirror_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
-{
-	struct call call = call_begin(req, OP_GETXATTR, 0);
-	char path[FD_PATH_SIZE], *value = NULL;
-
-	if (!xattr_begin(&call, ino, path))
-		return;
-	if (size && !(value = malloc(size)))
-		answer(&call, ENOMEM);
-	else
-		answer_xattr(&call, getxattr(path, name, value, size), value, size);
-	free(value);
-}
-
-static void mirror_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
-{
-	struct call call = call_begin(req, OP_LISTXATTR, 0);
-	char path[FD_PATH_SIZE], *names = NULL;
-
-	if (!xattr_begin(&call, ino, path))
-		return;
-	if (size && !(names = malloc(size)))
-		answer(&call, ENOMEM);
-	else
-		answer_xattr(&call, listxattr(path, names, size), names, size);
-	free(names);
-}
-
-static void mirror_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
-			    size_t size, int flags)
-{
-	struct call call = call_begin(req, OP_SETXATTR, 0);
-	char path[FD_PATH_SIZE];
-
-	if (xattr_begin(&call, ino, path))
-		answer_result(&call, setxattr(path, name, value, size, flags));
-}
-
-static void mirror_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
-{
-	struct call call = call_begin(req, OP_REMOVEXATTR, 0);
-	char path[FD_PATH_SIZE];
-
-	if (xattr_begin(&call, ino, path))
-		answer_result(&call, removexattr(path, name));
 }
 
 const struct fuse_lowlevel_ops mirror_ops = {

@@ -10,7 +10,7 @@
 /* "/proc/self/fd/" and a number */
 #define FD_PATH_SIZE 32
 
-/* One request, from its arrival to its answer. */
+/* One request, from its arrival to its reply. */
 struct call {
 	fuse_req_t req;
 	struct mirror *mirror;
@@ -20,21 +20,41 @@ struct call {
 /* Counts the request and lets it wait as long as the throttle says. */
 struct call call_begin(fuse_req_t req, enum opcode op, uint64_t bytes);
 
-/* Each ends the call. answer() takes an errno value or 0. */
-void answer(struct call *call, int err);
+/* Each ends the call. reply_err() takes an errno value or 0. */
+void reply_err(struct call *call, int err);
 /* For system calls: -1 means errno. */
-void answer_result(struct call *call, int result);
-void answer_buf(struct call *call, const void *buf, size_t size);
+void reply_result(struct call *call, int result);
+void reply_buf(struct call *call, const void *buf, size_t size);
+
+/* How long the kernel may cache attributes and names, in seconds. */
+double attr_timeout_of(const struct mirror *mirror);
+double entry_timeout_of(const struct mirror *mirror);
 
 void fd_path(char path[FD_PATH_SIZE], int fd);
 int sync_fd(int fd, int datasync);
+int stat_fd(int fd, struct stat *st);
 
 /* Fills e and takes a lookup of it; returns an errno value or 0. */
 int lookup_name(struct call *call, fuse_ino_t parent, const char *name,
 		struct fuse_entry_param *e);
+/* Whether ENOENT is replied as a cacheable negative entry, which then is in e. */
 bool lasts_missing(struct call *call, int err, struct fuse_entry_param *e);
-/* Gives a new name's file to the caller. Returns -1 with errno set on failure. */
+/* Makes the caller the owner of a new file. Returns -1 with errno set on failure. */
 int give_to_caller(struct call *call, int dirfd, const char *name, mode_t mode);
+
+/* init.c */
+void mirror_init(void *userdata, struct fuse_conn_info *conn);
+
+/* attr.c */
+void mirror_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void mirror_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid,
+		    struct fuse_file_info *fi);
+void mirror_statfs(fuse_req_t req, fuse_ino_t ino);
+void mirror_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void mirror_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void mirror_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+		     size_t size, int flags);
+void mirror_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
 /* dir.c */
 void mirror_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
@@ -46,12 +66,30 @@ void mirror_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 void mirror_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
 
 /* files.c */
+
+/*
+ * Opening and creating by name are repeated when another process creates or
+ * removes the name in between; this often at most.
+ */
+#define OPEN_TRIES 16
+
+/* The flags of open(2) on the source, for those of a request. */
+int source_flags(const struct options *opts, int flags);
+/* Fills the reply to an open; returns an errno value or 0. backing_put() undoes it. */
+int fill_open(struct call *call, struct inode *inode, int fd, struct fuse_file_info *fi);
+/* Only with passthrough. */
+void backing_put(struct call *call, struct inode *inode);
 void mirror_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void mirror_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		   struct fuse_file_info *fi);
 void mirror_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void mirror_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void mirror_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+/* tuned_open.c */
+void mirror_tuned_open(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+		       struct fuse_file_info *fi);
+
+/* data.c */
 void mirror_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
 		 struct fuse_file_info *fi);
 void mirror_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *data, off_t offset,

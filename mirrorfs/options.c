@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The command line. One table says what each option is, so that --help and
- * the parser cannot disagree.
+ * The command line. One table describes each option, for the parser and --help.
+ * values.c parses values; check.c checks combinations and paths.
  */
-#include "mirrorfs.h"
+#include "options.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#define KIB 1024ULL
-#define MIB (KIB * KIB)
 #define TIB (MIB * MIB)
 
 #ifdef HAVE_LARGE_WRITES
@@ -32,7 +26,7 @@ struct option {
 	enum kind kind;
 	size_t offset;
 	uint64_t min, max;
-	const char *range;	/* for people; min and max are what counts */
+	const char *range;	/* for --help and errors; min and max decide */
 	const char *help;
 };
 
@@ -52,7 +46,7 @@ static const struct option table[] = {
 	{ "no_xattr", FLAG, AT(no_xattr), 0, 0, "",
 	  "no extended attributes; the kernel asks once" },
 	{ "splice", SPLICE, AT(splice), 0, 0, "off or read, write, move joined by +",
-	  "what moves by splice(2): requests read, answers\nwritten, pages moved (needs write)" },
+	  "what moves by splice(2): requests read, replies\nwritten, pages moved (needs write)" },
 	{ "max_write", SIZE, AT(max_write), 4 * KIB, MAX_WRITE_LIMIT, MAX_WRITE_RANGE,
 	  "largest WRITE, and with it the largest READ" },
 	{ "max_readahead", SIZE, AT(max_readahead), 4 * KIB, 1024 * MIB, "4K to 1G",
@@ -70,16 +64,16 @@ static const struct option table[] = {
 	  "a WRITE of at least this gets its blocks whole,\nbefore another one gets any" },
 	{ "entry_timeout", SECONDS, AT(entry_timeout_ns), 0, 1000000000 * NSEC_PER_SEC,
 	  "0 to 1000000000 seconds, fractions allowed",
-	  "the same for names alone, in place of timeout" },
+	  "the same for names alone, instead of timeout" },
 	{ "negative_timeout", SECONDS, AT(negative_timeout_ns), 0, 1000000000 * NSEC_PER_SEC,
 	  "0 to 1000000000 seconds, fractions allowed",
 	  "how long it stays cached that a name is not there\n(default 0)" },
 	{ "delay", DURATION, AT(delay_ns), 0, 60 * NSEC_PER_SEC, "0s to 60s; us, ms or s",
 	  "each request takes this long, save FORGET,\nRELEASE, RELEASEDIR" },
 	{ "read_delay", DURATION, AT(read_delay_ns), 0, 60 * NSEC_PER_SEC,
-	  "0s to 60s; us, ms or s", "the same for READ alone, in place of delay" },
+	  "0s to 60s; us, ms or s", "the same for READ alone, instead of delay" },
 	{ "write_delay", DURATION, AT(write_delay_ns), 0, 60 * NSEC_PER_SEC,
-	  "0s to 60s; us, ms or s", "the same for WRITE alone, in place of delay" },
+	  "0s to 60s; us, ms or s", "the same for WRITE alone, instead of delay" },
 	{ "served", NUMBER, AT(served), 1, 1024, "1 to 1024 requests",
 	  "delayed requests served at once, the others queue\n(default: as many as there are threads)" },
 	{ "bandwidth", SIZE, AT(bandwidth), 4 * KIB, TIB, "4K to 1024G bytes a second",
@@ -123,136 +117,9 @@ static const struct fuse_opt plain_options[] = {
 
 #define PLAIN_SIZE (sizeof(plain_options) / sizeof(plain_options[0]))
 
-static int usage_error(const char *what, const char *why, const char *remedy)
-{
-	fprintf(stderr, "mirrorfs: %s: %s; %s\n", what, why, remedy);
-	return EXIT_USAGE;
-}
-
 static int value_error(const char *arg, const struct option *option)
 {
 	fprintf(stderr, "mirrorfs: -o %s: not a valid value; give %s\n", arg, option->range);
-	return -1;
-}
-
-/* Digits with an optional fraction, as a count of 1/scale. */
-static int parse_decimal(const char *text, char **end, uint64_t scale, uint64_t *value)
-{
-	uint64_t fraction = 0, unit = scale;
-
-	if (*text < '0' || *text > '9')
-		return -1;
-	errno = 0;
-	*value = strtoull(text, end, 10);
-	if (errno || *value > UINT64_MAX / scale)
-		return -1;
-	*value *= scale;
-	if (**end != '.')
-		return 0;
-	text = *end + 1;
-	if (*text < '0' || *text > '9')
-		return -1;
-	for (; *text >= '0' && *text <= '9'; text++) {
-		unit /= 10;
-		fraction += unit * (uint64_t)(*text - '0');
-	}
-	*end = (char *)text;
-	*value += fraction;
-	return 0;
-}
-
-static int parse_number(const char *text, uint64_t *value)
-{
-	char *end;
-
-	if (parse_decimal(text, &end, 1, value) != 0)
-		return -1;
-	return *end == '\0' && !strchr(text, '.') ? 0 : -1;
-}
-
-static int parse_size(const char *text, uint64_t *value)
-{
-	uint64_t unit = 1;
-	char *end;
-
-	if (parse_decimal(text, &end, 1, value) != 0 || strchr(text, '.'))
-		return -1;
-	switch (*end) {
-	case 'K': case 'k': unit = KIB; end++; break;
-	case 'M': case 'm': unit = MIB; end++; break;
-	case 'G': case 'g': unit = KIB * MIB; end++; break;
-	}
-	if (*end || *value > UINT64_MAX / unit)
-		return -1;
-	*value *= unit;
-	return 0;
-}
-
-static int parse_duration(const char *text, uint64_t *value)
-{
-	static const struct { const char *suffix; uint64_t ns; } units[] = {
-		{ "us", 1000 }, { "ms", 1000000 }, { "s", NSEC_PER_SEC },
-	};
-	size_t i, length = strspn(text, "0123456789.");
-	char *end;
-
-	for (i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-		if (strcmp(text + length, units[i].suffix) != 0)
-			continue;
-		if (parse_decimal(text, &end, units[i].ns, value) != 0)
-			return -1;
-		return end == text + length ? 0 : -1;
-	}
-	return -1;
-}
-
-static int parse_seconds(const char *text, uint64_t *value)
-{
-	char *end;
-
-	if (parse_decimal(text, &end, NSEC_PER_SEC, value) != 0)
-		return -1;
-	return *end == '\0' ? 0 : -1;
-}
-
-static int parse_splice(const char *text, unsigned int *splice)
-{
-	static const struct { const char *name; unsigned int bit; } words[] = {
-		{ "read", SPLICE_READ }, { "write", SPLICE_WRITE }, { "move", SPLICE_MOVE },
-	};
-	size_t i, length;
-
-	*splice = 0;
-	if (strcmp(text, "off") == 0)
-		return 0;
-	for (;; text += length + 1) {
-		length = strcspn(text, "+");
-		for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-			if (strlen(words[i].name) == length &&
-			    strncmp(text, words[i].name, length) == 0)
-				break;
-		if (i == sizeof(words) / sizeof(words[0]))
-			return -1;
-		*splice |= words[i].bit;
-		if (!text[length])
-			break;
-	}
-	return (*splice & SPLICE_MOVE) && !(*splice & SPLICE_WRITE) ? -1 : 0;
-}
-
-static int parse_atomic_open(const char *text, enum atomic_open *value)
-{
-	static const char *const words[] = {
-		[ATOMIC_OPEN_OFF] = "off", [ATOMIC_OPEN_ECHO] = "echo", [ATOMIC_OPEN_ON] = "on",
-	};
-	size_t i;
-
-	for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		if (strcmp(text, words[i]) != 0)
-			continue;
-		*value = (enum atomic_open)i;
-		return 0;
-	}
 	return -1;
 }
 
@@ -368,140 +235,6 @@ static int parse_args(struct options *opts, struct fuse_args *args)
 	return fuse_opt_parse(args, opts, specs, take) == 0 ? 0 : EXIT_USAGE;
 }
 
-static int runtime_error(const char *what, const char *remedy)
-{
-	fprintf(stderr, "mirrorfs: %s: %s; %s\n", what, strerror(errno), remedy);
-	return EXIT_RUNTIME;
-}
-
-static int resolve_folder(char **path, const char *remedy)
-{
-	char *resolved = realpath(*path, NULL);
-	struct stat st;
-
-	if (!resolved)
-		return runtime_error(*path, remedy);
-	free(*path);
-	*path = resolved;
-	if (stat(resolved, &st) == -1)
-		return runtime_error(resolved, remedy);
-	if (!S_ISDIR(st.st_mode)) {
-		errno = ENOTDIR;
-		return runtime_error(resolved, remedy);
-	}
-	return 0;
-}
-
-/* The file itself need not exist, its folder must. */
-static int resolve_file(char **path)
-{
-	char *slash = strrchr(*path, '/');
-	const char *name = slash ? slash + 1 : *path;
-	char *folder = NULL, *resolved = NULL;
-	int status;
-
-	if (!*name) {
-		errno = EISDIR;
-		return runtime_error(*path, "name a file with -o counters=FILE");
-	}
-	folder = slash ? strndup(*path, (size_t)(slash - *path) + 1) : strdup(".");
-	status = folder ? resolve_folder(&folder, "give -o counters= a file in a folder that exists")
-			: runtime_error(*path, "try again with more memory");
-	if (status)
-		goto out;
-	if (asprintf(&resolved, "%s/%s", strcmp(folder, "/") ? folder : "", name) == -1) {
-		status = runtime_error(*path, "try again with more memory");
-		goto out;
-	}
-	free(*path);
-	*path = resolved;
-out:
-	free(folder);
-	return status;
-}
-
-static bool lies_in(const char *path, const char *folder)
-{
-	size_t length = strcmp(folder, "/") ? strlen(folder) : 0;
-
-	return strncmp(path, folder, length) == 0 && (path[length] == '/' || !path[length]);
-}
-
-/* The server must never be its own client: with all threads waiting it would hang. */
-static int check_paths(struct options *opts)
-{
-	int status;
-
-	if (!opts->source || !opts->mountpoint)
-		return usage_error(opts->source ? "MOUNTPOINT" : "SOURCE", "missing",
-				   "run mirrorfs [options] SOURCE MOUNTPOINT, or --help");
-	status = resolve_folder(&opts->source, "name an existing folder as SOURCE");
-	if (!status)
-		status = resolve_folder(&opts->mountpoint,
-					"name an existing folder as MOUNTPOINT, and unmount a dead one");
-	if (!status && opts->counters)
-		status = resolve_file(&opts->counters);
-	if (status)
-		return status;
-	if (lies_in(opts->source, opts->mountpoint))
-		return usage_error(opts->source, "SOURCE lies inside MOUNTPOINT",
-				   "mount somewhere else");
-	if (lies_in(opts->mountpoint, opts->source))
-		return usage_error(opts->mountpoint, "MOUNTPOINT lies inside SOURCE",
-				   "mount somewhere else");
-	if (opts->counters && lies_in(opts->counters, opts->mountpoint))
-		return usage_error(opts->counters, "the counters lie inside MOUNTPOINT",
-				   "write them somewhere else");
-	return 0;
-}
-
-static int check_library(const struct options *opts)
-{
-#ifndef HAVE_PARALLEL_DIRECT_WRITES
-	if (opts->parallel_direct_writes) {
-		fprintf(stderr, "mirrorfs: parallel_direct_writes: libfuse %s lacks it; "
-			"leave it out, or use libfuse 3.15 or later\n", fuse_pkgversion());
-		return EXIT_RUNTIME;
-	}
-#endif
-#ifndef HAVE_PASSTHROUGH
-	if (opts->passthrough) {
-		fprintf(stderr, "mirrorfs: passthrough: libfuse %s lacks it; "
-			"leave it out, or use libfuse 3.17 or later\n", fuse_pkgversion());
-		return EXIT_RUNTIME;
-	}
-#endif
-	(void)opts;
-	return 0;
-}
-
-static int check_combinations(const struct options *opts)
-{
-	if (opts->passthrough && (opts->writeback || opts->direct_io))
-		return usage_error("-o passthrough",
-				   "the kernel has it without writeback and direct_io only",
-				   "leave one out");
-	if (opts->writeback && opts->direct_io)
-		return usage_error("-o writeback,direct_io", "direct I/O leaves nothing to write back",
-				   "leave one out");
-	if (opts->tuned && opts->not_tuned)
-		return usage_error(opts->not_tuned, "is for libfuse's own mount",
-				   "leave it out, or give it in tuned_options=");
-	if (opts->tuned && opts->clone_fd)
-		return usage_error("-o tuned,clone_fd", "libfuse clones /dev/fuse only",
-				   "leave one out");
-	if (opts->tuned_options && !opts->tuned)
-		return usage_error("-o tuned_options", "only the module fusetuned knows them",
-				   "give tuned too");
-	if (opts->served && !opts->delay_ns && !opts->read_delay_ns && !opts->write_delay_ns)
-		return usage_error("-o served", "no request takes time that others could wait for",
-				   "give delay=, read_delay= or write_delay= too");
-	if (opts->served > 1 && opts->singlethread)
-		return usage_error("-s", "one thread cannot serve several requests at once",
-				   "leave out -s or give served=1");
-	return 0;
-}
-
 /* Whether a list joined by + has this word. */
 static bool has_word(const char *list, const char *word)
 {
@@ -538,12 +271,7 @@ int options_parse(struct options *opts, struct fuse_args *args)
 		opts->read_delay_ns = opts->delay_ns;
 	if (opts->write_delay_ns == UINT64_MAX)
 		opts->write_delay_ns = opts->delay_ns;
-	status = check_combinations(opts);
-	if (!status)
-		status = check_library(opts);
-	if (!status)
-		status = check_paths(opts);
-	return status;
+	return options_check(opts);
 }
 
 void options_free(struct options *opts)
@@ -575,8 +303,8 @@ void options_help(const char *program)
 	size_t i;
 
 	printf("usage: %s [options] SOURCE MOUNTPOINT\n\n"
-	       "Mirrors the folder SOURCE at MOUNTPOINT, counts the kernel's requests and,\n"
-	       "if asked, answers as slowly as a disk or a network.\n\n"
+	       "Mirrors the directory SOURCE at MOUNTPOINT, counts the kernel's requests and,\n"
+	       "if asked, replies as slowly as a disk or a network.\n\n"
 	       "    -h   --help            print this and exit\n"
 	       "    -V   --version         print the versions and exit\n"
 	       "    -f                     stay in the foreground\n"

@@ -32,7 +32,7 @@ archive() {
 		'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | sort -u | head -n 1
 }
 
-# Prints the folder of the suite's tree, made first if it is not there.
+# Prints the directory of the suite's tree, made first if it is not there.
 tree() {
 	local suite=$1 uri dir
 	dir=$cache/$suite-$(printf '%s' "$packages" | sha256sum | cut -c 1-12)

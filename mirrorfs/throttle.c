@@ -9,12 +9,12 @@
 #include <semaphore.h>
 #include <time.h>
 
-/* A sleeper looks this often whether the server is going down. */
+/* How often a sleeping thread checks whether the server is stopping. */
 #define STOP_POLL_NS (100 * 1000 * 1000ULL)
 
 /*
- * A transfer that begins late because a thread was woken late may catch up by
- * this much; without it a stream of small requests falls short of the rate.
+ * A transfer that starts late because its thread was woken late may make up for
+ * this much. Without it, a stream of small requests would not reach the rate.
  */
 #define LINK_CREDIT_NS (2 * 1000 * 1000ULL)
 
@@ -75,7 +75,7 @@ static void enter_service(void)
 		queue.most_in_service = queue.in_service;
 }
 
-/* Returns when this request's service began. */
+/* Returns the time at which this request's service began. */
 static uint64_t slot_take(void)
 {
 	struct waiter self = { .arrival = now_ns() };
@@ -96,7 +96,7 @@ static uint64_t slot_take(void)
 
 	while (sem_wait(&self.ready) == -1 && errno == EINTR)
 		;
-	/* The one who posted still holds the lock; only then is self unused. */
+	/* The thread that posted uses self until it drops the lock. */
 	pthread_mutex_lock(&queue.lock);
 	pthread_mutex_unlock(&queue.lock);
 	sem_destroy(&self.ready);
@@ -104,9 +104,10 @@ static uint64_t slot_take(void)
 }
 
 /*
- * The slot passes to the first in the queue as of the moment its service was
- * due to end, not of the moment this thread got the processor: lateness must
- * not add up, or N slots of 2 ms serve fewer than N requests in 2 ms.
+ * Passes the slot to the first in the queue, as of the time at which the service
+ * was due to end, not of the time at which this thread ran. Otherwise delays of
+ * the scheduler would add up, and N slots of 2 ms serve fewer than N requests in
+ * 2 ms.
  */
 static void slot_pass_on(uint64_t ended)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A mount by the module fusetuned: libfuse and fusermount3 know only
- * /dev/fuse, so it is made here and handed to libfuse as an open device.
+ * A mount by the module fusetuned. libfuse and fusermount3 know /dev/fuse only, so
+ * the mount is made here, and libfuse gets the open device.
  */
 #include "mirrorfs.h"
 
@@ -16,7 +16,7 @@
 #define DEVICE "/dev/fusetuned"
 #define FILESYSTEM "fusetuned.mirrorfs"
 
-/* What goes to mount(2), or NULL when there is no memory. */
+/* Returns the data for mount(2), or NULL when there is no memory. */
 static char *mount_data(const struct options *opts, int fd)
 {
 	const char *more = opts->tuned_options;
@@ -57,7 +57,7 @@ void tuned_unmount(const struct options *opts, int fd)
 {
 	struct pollfd device = { .fd = fd };
 
-	/* Unmounted by someone else already: what is there now is not ours. */
+	/* Somebody else has unmounted it, so what is mounted there now is not ours. */
 	if (poll(&device, 1, 0) == 1 && (device.revents & POLLERR))
 		return;
 	umount2(opts->mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the module says of itself.
+ * The module's version and the source that it was made from.
  */
 #include <linux/module.h>
 
 MODULE_VERSION(F2FS_TUNED_VERSION);
 
-/* Where the kernel's part of it comes from, as import_kernel.py recorded it. */
+/* The kernel source that the imported part was made from; import_kernel.py recorded it. */
 static char source[] = TUNED_SOURCE;
 module_param_string(source, source, sizeof(source), 0444);
 MODULE_PARM_DESC(source, "Linux version and package that the code was taken from");

@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One large direct write gets its blocks whole before the next one gets any.
+ * A large direct write gets all its blocks before the next one gets any (Yu 2015).
  *
- * All writers of one kind of data take their blocks one by one from the same
- * open segment. Side by side they take them in turn, and what each writes lies
- * scattered: a write of 2 MiB in up to 512 extents.
+ * Stock: all writers of one kind of data take their blocks one by one from the
+ * same open segment. Concurrent writers take them in turn, so a write of 2 MiB is
+ * scattered over up to 512 extents.
+ *
+ * Here: a mutex of the file system is held while a direct write of
+ * serialize_alloc_blocks or more is given its blocks in f2fs_preallocate_blocks().
+ *
+ * Why it is safe: the order of locks is the inode's, this mutex, then those that
+ * f2fs_map_blocks() takes by itself. Whatever that may wait for (checkpoint,
+ * garbage collection) takes neither of the first two, so it ends while other
+ * writers wait here. Mounts with mode=lfs allocate later, under locks that garbage
+ * collection does take, and stay as stock.
  */
 #include <linux/fs.h>
 #include <linux/f2fs_fs.h>
 
 #include "f2fs.h"
 
-/* As in the published work: 256 KiB with blocks of 4 KiB. */
+/* As in the paper: 256 KiB, with blocks of 4 KiB. */
 #define SERIALIZE_ALLOC_BLOCKS 64
 
 void tuned_fill_super(struct f2fs_sb_info *sbi)
@@ -20,11 +29,7 @@ void tuned_fill_super(struct f2fs_sb_info *sbi)
 	sbi->tuned.serialize_alloc_blocks = SERIALIZE_ALLOC_BLOCKS;
 }
 
-/*
- * The writer holds its inode's lock alone, as without us. What f2fs_map_blocks()
- * may wait for meanwhile (checkpoint, garbage collection) takes neither that
- * lock nor this one, so it comes to its end while others wait here.
- */
+/* The caller holds its inode's lock exclusively, as in stock. */
 int tuned_map_blocks(struct inode *inode, struct f2fs_map_blocks *map, int flag)
 {
 	struct tuned_sb *tuned = &F2FS_I_SB(inode)->tuned;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the kernel's f2fs code, changed by rules.toml and rules/, knows of ours.
+ * The interface between f2fs, as rules.toml and rules/ change it, and our files.
  */
 #ifndef TUNED_H
 #define TUNED_H
@@ -13,27 +13,24 @@ struct f2fs_map_blocks;
 struct f2fs_sb_info;
 struct inode;
 
-/* In each mounted file system. */
+/* One in each mounted file system. */
 struct tuned_sb {
-	/* Held while a large direct write gets its blocks. */
+	/* Held while a large direct write is given its blocks. */
 	struct mutex alloc;
-	/* From how many blocks on a write counts as large; 0: none does. */
+	/* A write of this many blocks or more counts as large; 0: none does. */
 	unsigned int serialize_alloc_blocks;
 };
 
 void tuned_fill_super(struct f2fs_sb_info *sbi);
 
-/*
- * f2fs_map_blocks() for one write, in f2fs_preallocate_blocks(): a large direct
- * write has all its blocks before the next one gets its first.
- */
+/* f2fs_map_blocks() for one write, called by f2fs_preallocate_blocks(). */
 int tuned_map_blocks(struct inode *inode, struct f2fs_map_blocks *map, int flag);
 
 ssize_t tuned_attribute_show(struct f2fs_attr *attr, struct f2fs_sb_info *sbi, char *buf);
 ssize_t tuned_attribute_store(struct f2fs_attr *attr, struct f2fs_sb_info *sbi,
 			      const char *buf, size_t len);
 
-/* For sysfs.c, which alone knows struct f2fs_attr. */
+/* A macro, because struct f2fs_attr is private to sysfs.c. */
 #define TUNED_ATTRIBUTE(_name)				\
 static struct f2fs_attr f2fs_attr_##_name = {		\
 	.attr = { .name = #_name, .mode = 0644 },	\

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// What a server is told of how a file is open.
+// The open flags that are sent to a server.
 @@
 identifier f = {fuse_send_open, fuse_create_open};
 expression given;

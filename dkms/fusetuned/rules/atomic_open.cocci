@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Where names are looked up to be opened, and where files are.
+// Lookups of names that are to be opened, and opens.
 @@
 identifier dir, entry, file, flags, mode, err;
 @@

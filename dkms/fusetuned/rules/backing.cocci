@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Kernels of one series differ in whether the user's file or its path is wanted: tuned.h knows.
+// Kernels of one series differ in whether this takes the user's file or its path; tuned.h hides it.
 @@
 expression file, flags, path, cred;
 @@

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Direct writes that extend a file, several at once: who takes which lock, and where a write has
-// its place. Appends and extending writes go alone but where the mount says otherwise.
+// Direct writes that extend a file at once: which lock a write takes, and the choice of its
+// position. Appends and extending writes exclude others unless the mount has parallel_extend.
 @@
 identifier f = {fuse_dio_wr_exclusive_lock, fuse_direct_write_iter};
 @@
@@ -36,11 +36,11 @@ fuse_direct_write_iter(struct kiocb *iocb, struct iov_iter *from)
 if (res > 0) { ... }
 + tuned_write_end(&tuned);
 ...
-+ tuned_write_settle(&tuned);
++ tuned_write_finish(&tuned);
 return res;
 }
 
-// What an extending write left behind when it failed is cut off once no other is in flight.
+// What a failed extending write left behind is cut off when no other write is in flight.
 @@
 @@
 fuse_direct_IO(struct kiocb *iocb, ...)
@@ -51,7 +51,7 @@ fuse_direct_IO(struct kiocb *iocb, ...)
 ...+>
 }
 
-// One at a time; direct writers with a shared lock may come together.
+// One at a time, because direct writers that share the lock may get here at once.
 @@
 @@
 fuse_direct_io(...)

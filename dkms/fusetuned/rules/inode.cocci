@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Ours in each inode.
+// Our part of each inode.
 @@
 expression fi;
 @@

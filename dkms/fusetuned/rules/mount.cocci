@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Mount options, from the words to the connection.
+// Mount options, from parsing to the connection; INIT; the connection's end.
 @@
 expression fsc, param, result;
 identifier opt;
@@ -43,7 +43,7 @@ process_init_reply(...)
 {
 <...
 fc->conn_init = 1;
-+ tuned_settle(fc, arg);
++ tuned_negotiated(fc, arg);
 ...>
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Where a server's answer to OPEN and CREATE is taken.
+// A server's reply to OPEN and CREATE.
 @@
-expression ff, answer;
+expression ff, reply;
 @@
 (
-ff->open_flags = answer->open_flags;
+ff->open_flags = reply->open_flags;
 + tuned_open_flags(ff);
 |
-ff->open_flags = answer.open_flags;
+ff->open_flags = reply.open_flags;
 + tuned_open_flags(ff);
 )

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Where requests begin and end, and what has no reply is sent.
+// Where requests are made and end, and where those without a reply are sent.
 @@
 expression req, given;
 @@
@@ -11,7 +11,7 @@ req->args = given;
 ...
 }
 
-// Past this its caller may go on. A request may be ended twice: the first end counts.
+// From here on the caller may continue. A request may be ended twice; the first end counts.
 @@
 expression req;
 identifier put;
@@ -33,20 +33,20 @@ symbol fiq;
 + tuned_one_way(fiq, &ih);
 err = fuse_copy_one(cs, &ih, sizeof(ih));
 
-// There the header says nothing of the size.
+// With io_uring the header does not have the size.
 @@
 identifier req;
-expression err, cs, args, answer;
+expression err, cs, args, reply;
 @@
 fuse_uring_copy_from_ring(..., struct fuse_req *req, ...)
 {
 ...
-+ tuned_uring_reply(req, answer.payload_sz);
-err = fuse_copy_out_args(&cs, args, answer.payload_sz);
++ tuned_uring_reply(req, reply.payload_sz);
+err = fuse_copy_out_args(&cs, args, reply.payload_sz);
 ...
 }
 
-// The connection's own.
+// The counters of the connection.
 @@
 expression fc;
 @@

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Where attributes are read and set by name; removing one stays possible.
+// Reading and setting extended attributes by name. Removing one stays possible.
 @@
 expression inode, name, value, size;
 @@

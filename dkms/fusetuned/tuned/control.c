@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Our files in a connection's folder of the control filesystem.
+ * Our files in a connection's directory of the control filesystem.
+ *
+ * Stock: the directory has waiting, abort, max_background and
+ * congestion_threshold. What INIT negotiated is shown nowhere.
+ *
+ * Here: init shows it, max_pages changes the pages of a request on the live
+ * mount, and statistics has the counts of statistics.c.
+ *
+ * Why it is safe: fs/fuse clears the inode's pointer to the connection under
+ * fuse_mutex when the connection ends, so conn_of() either takes a reference or
+ * returns ENODEV. Before INIT has been answered the values are not there yet, and
+ * the files return EAGAIN. connection.c has why max_pages may change at any time.
  */
 #include "fuse_i.h"
 #include "protocol.h"
@@ -15,10 +26,10 @@
 #include <linux/stat.h>
 #include <linux/uaccess.h>
 
-/* kstrtouint_from_user() takes the beginning of what is too long for it. */
+/* kstrtouint_from_user() would silently take the beginning of a longer text. */
 #define LONGEST_NUMBER 32
 
-/* The file's connection, or an error. */
+/* Returns the file's connection with a reference, or an error. */
 static struct fuse_conn *conn_of(struct inode *inode)
 {
 	struct fuse_conn *fc;
@@ -30,13 +41,13 @@ static struct fuse_conn *conn_of(struct inode *inode)
 	return fc;
 }
 
-/* The same once INIT has been answered. */
-static struct fuse_conn *settled_conn(struct file *file)
+/* The same, but EAGAIN until INIT has been answered. */
+static struct fuse_conn *negotiated_conn(struct file *file)
 {
 	struct fuse_conn *fc = conn_of(file_inode(file));
 
-	/* Pairs with tuned_settle(). */
-	if (IS_ERR(fc) || smp_load_acquire(&fc->tuned.settled))
+	/* Pairs with tuned_negotiated(). */
+	if (IS_ERR(fc) || smp_load_acquire(&fc->tuned.negotiated))
 		return fc;
 	fuse_conn_put(fc);
 	return ERR_PTR(-EAGAIN);
@@ -44,7 +55,7 @@ static struct fuse_conn *settled_conn(struct file *file)
 
 static ssize_t max_pages_read(struct file *file, char __user *buf, size_t len, loff_t *ppos)
 {
-	struct fuse_conn *fc = settled_conn(file);
+	struct fuse_conn *fc = negotiated_conn(file);
 	char text[16];
 	int size;
 
@@ -64,7 +75,7 @@ static ssize_t max_pages_write(struct file *file, const char __user *buf, size_t
 
 	if (*ppos || len > LONGEST_NUMBER || kstrtouint_from_user(buf, len, 0, &pages))
 		return -EINVAL;
-	fc = settled_conn(file);
+	fc = negotiated_conn(file);
 	if (IS_ERR(fc))
 		return PTR_ERR(fc);
 	if (pages >= 1 && pages <= fc->max_pages)
@@ -82,7 +93,7 @@ static const struct file_operations max_pages_ops = {
 	.write = max_pages_write,
 };
 
-/* The protocol's flags by their bits; which there are grows, what they mean stays. */
+/* Names of the INIT flags by bit. New bits are added; the meaning of a bit never changes. */
 static const char *const init_flags[] = {
 	"async_read", "posix_locks", "file_ops", "atomic_o_trunc",
 	"export_support", "big_writes", "dont_mask", "splice_write",
@@ -129,7 +140,7 @@ static ssize_t init_read(struct file *file, char __user *buf, size_t len, loff_t
 	ssize_t res = -ENOMEM;
 	char *text;
 
-	fc = settled_conn(file);
+	fc = negotiated_conn(file);
 	if (IS_ERR(fc))
 		return PTR_ERR(fc);
 	text = kmalloc(PAGE_SIZE, GFP_KERNEL);

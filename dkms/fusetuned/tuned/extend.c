@@ -1,14 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Direct writes that extend a file, several at once.
+ * Direct writes that extend a file run at once (after Singh 2022).
  *
- * The kernel's FUSE lets them exclude all other writers, so that i_size stays
- * still between the choice of an append's place and its end. Here each direct
- * write is listed in its inode while it is in flight, and an append has its
- * place behind the end of the file and of all that are listed. i_size still
- * moves only with what the server has written. What needs a size that stays
- * (truncate, fallocate, cached writes) excludes all of these writes by the
- * inode's lock, which they share.
+ * Stock: parallel direct writes share the inode's lock, but an append, or a write
+ * past the end of the file, takes it exclusively. i_size then cannot change
+ * between the choice of an append's position and the end of the write.
+ *
+ * Here: with parallel_extend these writes share the lock, too. Each direct write
+ * is listed in its inode while it is in flight, and an append is placed behind
+ * i_size and behind all writes in the list.
+ *
+ * Why it is safe:
+ * - The position is chosen, and the write listed, under fuse_inode.lock, so no
+ *   two appends get the same place.
+ * - i_size changes as it does in stock: when a write has succeeded, and only
+ *   upwards. No order of completion makes it wrong. A write that failed leaves
+ *   the list, and its end with it.
+ * - Whatever needs a size that does not change (truncate, fallocate, cached
+ *   writes) takes the inode's lock exclusively and so excludes these writes.
+ * - When an asynchronous write of several requests fails, stock cuts off what it
+ *   has extended on the server. Here that waits for the exclusive lock, when
+ *   i_size is past everything that succeeded (tuned_write_finish()).
+ * - O_APPEND is not passed to the server. A server that appends by itself would
+ *   put the data where the kernel does not expect it.
+ * - From 6.12 on, a file that is also open through the page cache has its writers
+ *   one by one, as in stock. Linux 6.1 lets cached and parallel direct writes of
+ *   one file run together, and hits a BUG_ON in fuse_set_nowrite() when two
+ *   direct writers wait for the same writeback; here one waits at a time.
  */
 #include "fuse_i.h"
 
@@ -31,8 +49,8 @@ bool tuned_extends_alone(struct kiocb *iocb)
 	return extends_alone(file_inode(iocb->ki_filp));
 }
 
-/* Where the file ends once all writes in flight have succeeded. */
-static loff_t end_to_be(struct fuse_inode *fi)
+/* The end of the file once all writes in flight have succeeded. */
+static loff_t pending_end(struct fuse_inode *fi)
 {
 	loff_t end = i_size_read(&fi->inode);
 	struct tuned_write *write;
@@ -55,9 +73,9 @@ ssize_t tuned_write_begin(struct tuned_write *write, struct kiocb *iocb, struct 
 		return generic_write_checks(iocb, from);
 	spin_lock(&fi->lock);
 	if (append) {
-		/* The checks would put it at i_size. */
+		/* With IOCB_APPEND, generic_write_checks() would set ki_pos to i_size. */
 		iocb->ki_flags &= ~IOCB_APPEND;
-		iocb->ki_pos = end_to_be(fi);
+		iocb->ki_pos = pending_end(fi);
 	}
 	res = generic_write_checks(iocb, from);
 	if (append)
@@ -74,8 +92,9 @@ ssize_t tuned_write_begin(struct tuned_write *write, struct kiocb *iocb, struct 
 }
 
 /*
- * i_size is past what the write has extended. A write that goes on when its
- * caller has returned is within i_size, and its iocb may be gone.
+ * The write need not be listed any longer: i_size is past what it has extended.
+ * An asynchronous write that is still running lies within i_size, and its iocb
+ * may have been freed.
  */
 void tuned_write_end(struct tuned_write *write)
 {
@@ -87,11 +106,11 @@ void tuned_write_end(struct tuned_write *write)
 }
 
 /*
- * A write of several requests may have failed in one and have extended the
- * server's file by another. To cut that off is right as soon as i_size is past
- * all that succeeded: when the other writes have ended, too.
+ * Of a write of several requests, one may have failed and another have extended
+ * the file on the server. That may be cut off once i_size is past everything that
+ * succeeded, which is when the other writes have ended as well.
  */
-void tuned_write_settle(struct tuned_write *write)
+void tuned_write_finish(struct tuned_write *write)
 {
 	if (!write->truncate)
 		return;
@@ -107,7 +126,7 @@ void tuned_truncate(struct kiocb *iocb, void (*truncate)(struct file *file))
 	bool later = false;
 
 	spin_lock(&fi->lock);
-	/* The newest is first: an older one may have had its iocb at the same address. */
+	/* The newest comes first; an older write may have had its iocb at this address. */
 	list_for_each_entry(write, &fi->tuned.writes, list) {
 		if (write->iocb == iocb) {
 			write->truncate = truncate;
@@ -121,9 +140,8 @@ void tuned_truncate(struct kiocb *iocb, void (*truncate)(struct file *file))
 }
 
 /*
- * Waiting for the writeback of pages must not be done twice at once in an
- * inode. Those who share the inode's lock could: where cached and direct
- * writes go together.
+ * Only one task may wait for an inode's writeback at a time. Several could where
+ * cached and direct writes run together, because direct writers share the lock.
  */
 void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode))
 {
@@ -134,10 +152,6 @@ void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode))
 	mutex_unlock(&fi->tuned.sync);
 }
 
-/*
- * Where appends have their places from here, a server that appends by itself
- * would put them elsewhere.
- */
 u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags)
 {
 	return fc->tuned.options.parallel_extend ? flags & ~O_APPEND : flags;

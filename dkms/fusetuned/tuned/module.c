@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How the module begins and ends, and what it says of itself.
+ * Module init and exit, and the module's description.
+ *
+ * fs/fuse's own init and exit functions do the work; ours wrap them, because the
+ * file that options.c reads the pipe limit from must be open before the first
+ * mount and stay open until the last one is gone.
  */
 #include "fuse_i.h"
 
@@ -30,7 +34,7 @@ module_exit(tuned_exit);
 
 MODULE_VERSION(FUSETUNED_VERSION);
 
-/* Where the kernel's part of it comes from, as import_kernel.py recorded it. */
+/* The kernel source that the imported part was made from; import_kernel.py recorded it. */
 static char source[] = TUNED_SOURCE;
 module_param_string(source, source, sizeof(source), 0444);
 MODULE_PARM_DESC(source, "Linux version and package that the code was taken from");

@@ -1,6 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The module's parameters and the mount options.
+ * The module's parameters and mount options, and what each option changes.
+ *
+ * max_pages (Hayasaka 2012). Stock: a request has at most 256 pages, from 6.13 on
+ * fs.fuse.max_pages_limit. Here: the mount option, or the parameter
+ * max_pages_per_req for new mounts, may allow up to 65535, the most that INIT can
+ * carry. Both are bounded by fs.pipe-max-size, because a request that does not
+ * fit into a pipe cannot be moved by splice(2). Callers without CAP_SYS_ADMIN get
+ * at most the parameter. connection.c has the limit of a live mount.
+ *
+ * no_file_caps (Szeredi 2013). Stock: before each write the kernel asks for
+ * security.capability, so that it can remove it; GETXATTR is sent each time.
+ * Here: the mount has no file capabilities, so there is nothing to ask for.
+ * Getting one is ENODATA and setting one EOPNOTSUPP; removing one is still sent.
+ *
+ * parallel_direct_writes (Singh 2022). Stock: direct writes of one file run at
+ * once if the server sets FOPEN_PARALLEL_DIRECT_WRITES in its reply to OPEN or
+ * CREATE. Here: the bit is set for all files of the mount, as if the server had.
+ * Linux 6.1 lets cached and parallel direct writes of one file go together;
+ * extend.c has what that needs.
+ *
+ * Mounts in user namespaces. Stock: allowed. Here: EPERM unless the parameter
+ * userns_mounts is set, so an administrator decides whether unprivileged users
+ * reach this code. tuned_init_fs_context() refuses before any option is parsed. A
+ * device that root opened and passed on does not help: it must belong to the
+ * namespace of the mount, as in fs/fuse. The module has no alias for its types
+ * either, so a mount(2) by anybody does not load it.
  */
 #include "fuse_i.h"
 
@@ -17,7 +42,7 @@
 #define MOST_PAGES U16_MAX
 #define LEAST_PAGES_PER_REQ FUSE_DEFAULT_MAX_PAGES_PER_REQ
 
-/* What a series allows by itself: a constant, later a sysctl. */
+/* The series' own limit: a constant, from 6.13 on a sysctl. */
 #ifdef FUSE_MAX_MAX_PAGES
 #define STOCK_PAGES FUSE_MAX_MAX_PAGES
 #else
@@ -25,9 +50,10 @@
 #endif
 
 /*
- * fs.pipe-max-size, whose variable is private to fs/pipe.c. The file is opened in
- * a procfs that only this module sees: whoever mounts has no say in what it is,
- * and to read it never blocks.
+ * fs.pipe-max-size, whose variable is private to fs/pipe.c. The file is opened
+ * once, in a procfs mount that no process sees. So the root directory of a
+ * process that mounts does not decide which file is read, and reading never
+ * blocks.
  */
 static struct file *pipe_limit;
 
@@ -46,7 +72,7 @@ int __init tuned_open_pipe_limit(void)
 	root.mnt = mount;
 	root.dentry = mount->mnt_root;
 	pipe_limit = file_open_root(&root, "sys/fs/pipe-max-size", O_RDONLY, 0);
-	/* An open file keeps its mount. */
+	/* The open file pins the mount. */
 	kern_unmount(mount);
 	return PTR_ERR_OR_ZERO(pipe_limit);
 }
@@ -56,7 +82,7 @@ void tuned_close_pipe_limit(void)
 	fput(pipe_limit);
 }
 
-/* Pages that a pipe may hold: what a request needs to be moved by splice(2). */
+/* Sets *pages to what a pipe can hold. Returns 0 or an error of the read. */
 static int pipe_pages(unsigned int *pages)
 {
 	char text[16] = "";
@@ -73,10 +99,13 @@ static int pipe_pages(unsigned int *pages)
 	return 0;
 }
 
-/* 0: as the kernel's own FUSE. */
+/* 0: the limit of the kernel's own FUSE. */
 static unsigned int max_pages_per_req;
 
-/* At boot modules are loaded before sysctls are set: then a mount looks at the pipe alone. */
+/*
+ * At boot, modules are loaded before sysctls are set. A value given at load time
+ * is therefore checked against the pipe by each mount, not here.
+ */
 static int set_max_pages_per_req(const char *text, const struct kernel_param *param)
 {
 	unsigned int pages, most = MOST_PAGES;
@@ -110,7 +139,7 @@ static bool userns_mounts;
 module_param(userns_mounts, bool, 0644);
 MODULE_PARM_DESC(userns_mounts, "Allow mounts from user namespaces other than the first; default N");
 
-/* The owner of a user namespace may mount there whatever FS_USERNS_MOUNT allows. */
+/* fs/fuse sets FS_USERNS_MOUNT, so the VFS lets the owner of a user namespace mount there. */
 static bool may_mount(const struct fs_context *fsc)
 {
 	return fsc->user_ns == &init_user_ns || READ_ONCE(userns_mounts);
@@ -123,7 +152,7 @@ int tuned_init_fs_context(struct fs_context *fsc)
 	return fuse_init_fs_context(fsc);
 }
 
-/* Asked again: the parameter may have changed since fsopen(2). */
+/* Checked again, because the parameter may have changed since fsopen(2). */
 int tuned_get_tree(struct fs_context *fsc)
 {
 	return may_mount(fsc) ? fuse_get_tree(fsc) : -EPERM;
@@ -146,10 +175,7 @@ static const struct fs_parameter_spec tuned_parameters[] = {
 	{}
 };
 
-/*
- * Who mounts in a user namespace of his own may ask for less than the
- * administrator's limit, not for more.
- */
+/* Mounts from a user namespace may lower the limit, not raise it. */
 static int parse_max_pages(struct fs_context *fsc, unsigned int pages,
 			   struct tuned_options *options)
 {
@@ -157,7 +183,7 @@ static int parse_max_pages(struct fs_context *fsc, unsigned int pages,
 	int err;
 
 	if (options->max_pages)
-		return invalfc(fsc, "max_pages is there twice");
+		return invalfc(fsc, "max_pages is given twice");
 	if (!most)
 		most = STOCK_PAGES;
 	if (capable(CAP_SYS_ADMIN)) {
@@ -213,8 +239,7 @@ void tuned_show_options(struct seq_file *m, struct fuse_conn *fc)
 		seq_puts(m, ",parallel_extend");
 }
 
-/* The parameter, as far as a pipe holds it now. */
-static unsigned int pages_of_new_mounts(void)
+unsigned int tuned_default_pages(void)
 {
 	unsigned int pages = READ_ONCE(max_pages_per_req), most;
 
@@ -224,34 +249,6 @@ static unsigned int pages_of_new_mounts(void)
 				   min(pages, most);
 }
 
-void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options)
-{
-	unsigned int pages = options->max_pages ?: pages_of_new_mounts();
-
-	fc->tuned.options = *options;
-	tuned_fill_open(fc);
-	if (pages)
-		fc->max_pages_limit = pages;
-}
-
-void tuned_settle(struct fuse_conn *fc, const struct fuse_init_out *arg)
-{
-	/* A server that does not know of max_pages never met the limit. */
-	fc->max_pages = min(fc->max_pages, fc->max_pages_limit);
-	WRITE_ONCE(fc->tuned.max_pages, fc->max_pages);
-	fc->tuned.max_readahead = arg->max_readahead;
-	fc->tuned.flags = arg->flags;
-	if (arg->flags & FUSE_INIT_EXT)
-		fc->tuned.flags |= (u64)arg->flags2 << 32;
-	tuned_settle_open(fc);
-	/* Pairs with settled_conn(): who sees it sees what is above. */
-	smp_store_release(&fc->tuned.settled, true);
-}
-
-/*
- * Before each write the kernel asks for a file's capabilities, to take them
- * away. Where there are none, there is nothing to ask for.
- */
 bool tuned_hides_xattr(struct inode *inode, const char *name)
 {
 	return get_fuse_conn(inode)->tuned.options.no_file_caps &&

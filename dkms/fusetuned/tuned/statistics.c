@@ -1,7 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Counts of a connection's requests by opcode, from when they are first read: on
- * each CPU its own, without a lock, and added up when they are read.
+ * Requests of a connection, counted by opcode.
+ *
+ * Stock: fusectl shows how many requests wait. How many were sent, how long they
+ * took and which failed is shown nowhere.
+ *
+ * Here: counting begins when connections/N/statistics is first read. The first
+ * read is empty; later ones have a line for each opcode that occurred:
+ *
+ *	count		requests that ended; of those without a reply (FORGET,
+ *			BATCH_FORGET, INTERRUPT), requests that the server read
+ *	errors		those that ended in an error, of the server or of an abort
+ *	sent_bytes	what follows the header of requests
+ *	received_bytes	what follows the header of replies without an error
+ *	time_ns		sum of the times from making a request to its end; waiting
+ *			for a place in the background is included
+ *	latency_us	BUCKETS counts of these times: below 1 us, below 2, below 4,
+ *			..., and the rest; they add up to count of requests with reply
+ *
+ * A request that was taken back before the server read it, or made after the
+ * connection had ended, is not counted.
+ *
+ * Why it is safe: each CPU has counters of its own, without a lock; a reader adds
+ * them up. Reading may miss part of a request that ends meanwhile, but count and
+ * latency_us always agree. Memory for a CPU and an opcode is allocated at the
+ * first such request, without sleeping, because the task that ends a request may
+ * be the one that frees memory; without memory, a request is not counted. What
+ * is allocated stays until the connection is freed.
+ *
+ * Memory: none before the first read; then 8 bytes for each possible CPU, and for
+ * each CPU that has ended requests 1 KiB, and 256 bytes for each opcode. The first
+ * is charged to the reader's memory control group, the rest to that of the task
+ * that ends the request, usually the server.
  */
 #include "fuse_i.h"
 #include "protocol.h"
@@ -23,13 +53,13 @@
 #include <linux/slab.h>
 #include <linux/smp.h>
 
-/* Slots: the protocol's opcodes by number, with room for some more; ours; then the rest. */
+/* Slots: the protocol's opcodes by number, with room for new ones; ours; then the rest. */
 #define OURS 64
 #define OTHER (OURS + 2)
 
 /*
- * The protocol's opcodes; which there are grows, what they mean stays. Those
- * that not every series has stand by their numbers.
+ * Names of the opcodes. New opcodes are added; the meaning of a number never
+ * changes. Opcodes that not every series defines are given by number.
  */
 static const char *const opcodes[] = {
 	[FUSE_LOOKUP] = "LOOKUP",
@@ -89,13 +119,13 @@ static const char *const opcodes[] = {
 
 static_assert(ARRAY_SIZE(opcodes) == OTHER);
 
-/* Powers of two of a microsecond: below 1, below 2, below 4 ...; the last has the rest. */
+/* Below 1 us, below 2, below 4, ...; the last has the rest. */
 #define BUCKETS 24
 
 /*
- * What has a reply counts in its bucket alone, so that count and histogram
- * agree whenever they are read; a CPU's own count is of what has none. Atomic,
- * for who counts may be moved to another CPU meanwhile.
+ * A request with a reply is counted in its bucket alone, so that the sum and the
+ * histogram agree whenever they are read; `count` has those without a reply.
+ * Atomic, because a task may move to another CPU while it counts.
  */
 struct tuned_counters {
 	atomic64_t count;
@@ -106,14 +136,13 @@ struct tuned_counters {
 	atomic64_t latency[BUCKETS];
 };
 
-/* Each made when it is first needed. */
+/* Each slot is allocated when it is first needed. */
 struct tuned_cpu {
 	struct tuned_counters *slots[OTHER + 1];
 };
 
 struct tuned_statistics {
-	/* CPUs that there may be. */
-	unsigned int possible;
+	unsigned int possible;	/* CPUs */
 	struct tuned_cpu *cpus[];
 };
 
@@ -133,10 +162,11 @@ void tuned_statistics_free(struct fuse_conn *fc)
 }
 
 /*
- * What is at a place, made now if nothing is. Null without memory: who ends a
- * request may be who frees memory, so it does not wait for any.
+ * Returns what `place` points to, allocated and zeroed now if there is nothing.
+ * NULL without memory: the task that ends a request may be freeing memory, so
+ * this must not wait for any.
  */
-static void *made(void **place, size_t size)
+static void *get_or_alloc(void **place, size_t size)
 {
 	/* Pairs with cmpxchg() below. */
 	void *there = smp_load_acquire(place);
@@ -161,7 +191,7 @@ static unsigned int slot_of(u32 opcode)
 	return opcode < OURS ? opcode : OTHER;
 }
 
-/* This CPU's of an opcode, or null where nothing is counted. */
+/* This CPU's counters of an opcode, or NULL if nothing is counted. */
 static struct tuned_counters *counters(struct fuse_conn *fc, u32 opcode)
 {
 	/* Pairs with begin(). */
@@ -170,10 +200,10 @@ static struct tuned_counters *counters(struct fuse_conn *fc, u32 opcode)
 
 	if (!statistics)
 		return NULL;
-	cpu = made((void **)&statistics->cpus[raw_smp_processor_id()], sizeof(*cpu));
+	cpu = get_or_alloc((void **)&statistics->cpus[raw_smp_processor_id()], sizeof(*cpu));
 	if (!cpu)
 		return NULL;
-	return made((void **)&cpu->slots[slot_of(opcode)], sizeof(struct tuned_counters));
+	return get_or_alloc((void **)&cpu->slots[slot_of(opcode)], sizeof(struct tuned_counters));
 }
 
 void tuned_request_begin(struct fuse_req *req)
@@ -182,15 +212,15 @@ void tuned_request_begin(struct fuse_req *req)
 }
 
 /*
- * The caller may be gone already, and the arguments with him: only what is in
- * the request itself can be looked at.
+ * Reads only the request itself: its caller may have returned already, and the
+ * arguments were on the caller's stack.
  */
 void tuned_request_end(struct fuse_req *req)
 {
 	struct tuned_counters *to;
 	u64 time;
 
-	/* Never in the queue, for the connection had ended: some series come here, some do not. */
+	/* Never queued, because the connection had ended. Not all series come here then. */
 	if (!req->in.h.unique)
 		return;
 	to = counters(conn_of_request(req), req->in.h.opcode);
@@ -221,7 +251,7 @@ void tuned_one_way(struct fuse_iqueue *fiq, const struct fuse_in_header *header)
 	atomic64_add(header->len - sizeof(*header), &to->sent);
 }
 
-/* Of all CPUs. */
+/* The sum over all CPUs. */
 struct sum {
 	u64 count;
 	u64 errors;
@@ -248,16 +278,15 @@ static void add(struct sum *all, const struct tuned_counters *one)
 	}
 }
 
-/* Requests that end meanwhile may be in a part of the numbers. */
+/* Requests that end meanwhile may be included in part. */
 static struct sum sum(const struct tuned_statistics *statistics, unsigned int slot)
 {
 	struct sum all = {};
 	unsigned int cpu;
 
 	for (cpu = 0; cpu < statistics->possible; cpu++) {
-		/* Pairs with made(). */
+		/* Both pair with get_or_alloc(). */
 		const struct tuned_cpu *on = smp_load_acquire(&statistics->cpus[cpu]);
-		/* And so does this. */
 		const struct tuned_counters *one = on ? smp_load_acquire(&on->slots[slot]) : NULL;
 
 		if (one)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the kernel's FUSE code, changed by rules.toml and rules/, knows of ours.
+ * The interface between fs/fuse, as rules.toml and rules/ change it, and our files.
  */
 #ifndef TUNED_H
 #define TUNED_H
@@ -24,7 +24,7 @@ struct seq_file;
 struct tuned_notes;
 struct tuned_statistics;
 
-/* Mount options; zero where not given. */
+/* Mount options; zero if not given. */
 struct tuned_options {
 	unsigned int max_pages;
 	bool atomic_open;
@@ -36,44 +36,44 @@ struct tuned_options {
 /* In each connection. */
 struct tuned_conn {
 	struct tuned_options options;
-	/* Null until they are first read. */
+	/* NULL until they are first read. */
 	struct tuned_statistics *statistics;
-	/* Pages a request now, at most fuse_conn.max_pages, for which there is room. */
+	/* Pages of a request now; at most fuse_conn.max_pages, for which room is allocated. */
 	unsigned int max_pages;
-	/* What the server answered to INIT, where the connection does not keep it. */
+	/* Parts of the reply to INIT that fuse_conn does not keep. */
 	u64 flags;
 	unsigned int max_readahead;
-	/* Whether TUNED_OPEN is sent. */
+	/* Whether TUNED_OPEN is sent: TUNED_NEVER and so on. */
 	int atomic_open;
-	/* Null without atomic_open, or where there was no memory for it. */
+	/* NULL without atomic_open, and if there was no memory for it. */
 	struct tuned_notes *notes;
-	/* INIT has been answered: what it settled on may be read. */
-	bool settled;
+	/* INIT has been answered, and what it negotiated may be read. */
+	bool negotiated;
 };
 
 /* In each inode. */
 struct tuned_inode {
-	/* Direct writes in flight where they may extend at once; fuse_inode.lock. */
+	/* Direct writes in flight, with parallel_extend; protected by fuse_inode.lock. */
 	struct list_head writes;
-	/* Held by who waits for writeback with the inode's lock shared. */
+	/* Held while waiting for writeback with the inode's lock shared. */
 	struct mutex sync;
 };
 
-/* A direct write, from when it has its place until its end is known. */
+/* A direct write, from the choice of its position until i_size includes it. */
 struct tuned_write {
 	struct list_head list;
 	struct kiocb *iocb;
-	/* NULL where writes that extend go alone. */
+	/* NULL if extending writes exclude all others. */
 	struct inode *inode;
 	loff_t end;
-	/* To be called when it has failed and no other is in flight. */
+	/* Called if the write has failed, when no other is in flight. */
 	void (*truncate)(struct file *file);
 	struct file *file;
 };
 
 /*
- * For what decides when a request is full. What makes room for it goes on using
- * fuse_conn.max_pages, for this one may change between the two.
+ * For code that decides when a request is full. Code that allocates room for it
+ * keeps using fuse_conn.max_pages, because this limit may change in between.
  */
 #define tuned_max_pages(fc) READ_ONCE((fc)->tuned.max_pages)
 
@@ -81,60 +81,65 @@ struct tuned_write {
 
 int tuned_open_pipe_limit(void);
 void tuned_close_pipe_limit(void);
-/* As fs/fuse's own, for those who may mount. */
+/* fs/fuse's own, after a check of who mounts. */
 int tuned_init_fs_context(struct fs_context *fsc);
 int tuned_get_tree(struct fs_context *fsc);
-/* Returns -ENOPARAM for what is not ours. */
+/* Returns -ENOPARAM for an option that is not ours. */
 int tuned_parse_param(struct fs_context *fsc, struct fs_parameter *param,
 		      struct tuned_options *options);
 void tuned_show_options(struct seq_file *m, struct fuse_conn *fc);
-void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options);
-/* Before the first request that is not INIT. */
-void tuned_settle(struct fuse_conn *fc, const struct fuse_init_out *arg);
+/* The parameter max_pages_per_req, as far as a pipe can hold it now; 0: stock. */
+unsigned int tuned_default_pages(void);
 
-/* Whether a mount without file capabilities has this attribute hidden. */
+/* Whether a mount without file capabilities hides this attribute. */
 bool tuned_hides_xattr(struct inode *inode, const char *name);
 
-/* As if the server had answered to OPEN or CREATE what the mount option says. */
+/* Adds to the reply to OPEN or CREATE what the mount option says. */
 void tuned_open_flags(struct fuse_file *ff);
+
+/* connection.c */
+
+void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options);
+/* When the reply to INIT has come, before any other request. */
+void tuned_negotiated(struct fuse_conn *fc, const struct fuse_init_out *arg);
 
 /* extend.c */
 
 void tuned_init_inode(struct tuned_inode *tuned);
-/* Whether appends and writes past the end of the file exclude all others. */
+/* Whether appends and writes past the end of the file exclude all other writes. */
 bool tuned_extends_alone(struct kiocb *iocb);
 /*
- * generic_write_checks(), after which the write has a place of its own until
- * tuned_write_end(). Both under the inode's lock, shared or not;
- * tuned_write_settle() comes after it.
+ * generic_write_checks(); the write then has a position of its own until
+ * tuned_write_end(). Both are called with the inode's lock held, shared or
+ * exclusively, and tuned_write_finish() after it has been dropped.
  */
 ssize_t tuned_write_begin(struct tuned_write *write, struct kiocb *iocb, struct iov_iter *from);
 void tuned_write_end(struct tuned_write *write);
-void tuned_write_settle(struct tuned_write *write);
-/* Now, or where other writes may be in flight, in tuned_write_settle(). */
+void tuned_write_finish(struct tuned_write *write);
+/* Truncates now or, if other writes may be in flight, in tuned_write_finish(). */
 void tuned_truncate(struct kiocb *iocb, void (*truncate)(struct file *file));
 void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode));
-/* A file's flags, as the server is told. */
+/* A file's flags as they are sent to the server. */
 u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags);
 
 /* statistics.c */
 
 void tuned_statistics_free(struct fuse_conn *fc);
-/* Before the request may wait, for its turn in the background too. */
+/* Before the request may wait, also for a place in the background. */
 void tuned_request_begin(struct fuse_req *req);
 /* Once for each request. */
 void tuned_request_end(struct fuse_req *req);
-/* io_uring: the bytes after the header of an answer. */
+/* io_uring: the bytes that follow the header of a reply. */
 void tuned_uring_reply(struct fuse_req *req, u32 size);
-/* What the server reads and does not answer. */
+/* A request that the server reads and does not reply to. */
 void tuned_one_way(struct fuse_iqueue *fiq, const struct fuse_in_header *header);
 int tuned_show_statistics(struct seq_file *m, struct fuse_conn *fc);
 
-/* atomic_open.c */
+/* open_request.c, atomic_open.c, revalidate.c */
 
 enum { TUNED_NEVER, TUNED_ASK };
 
-/* What the kernel has these for differs from series to series. */
+/* The type of an ID mapping differs between series. */
 struct mnt_idmap;
 struct user_namespace;
 #ifdef FUSE_ALLOW_IDMAP
@@ -143,24 +148,24 @@ struct user_namespace;
 #define tuned_idmap struct user_namespace
 #endif
 
-/* What is offered in INIT beyond what the kernel's FUSE knows. */
+/* The INIT flags that are offered beyond those of the kernel's FUSE. */
 u64 tuned_init_flags(const struct fuse_conn *fc);
 /* Part of tuned_fill_super(). */
-void tuned_fill_open(struct fuse_conn *fc);
-/* Part of tuned_settle(). */
-void tuned_settle_open(struct fuse_conn *fc);
+void tuned_notes_alloc(struct fuse_conn *fc);
+/* Part of tuned_negotiated(). */
+void tuned_negotiate_open(struct fuse_conn *fc);
 void tuned_conn_free(struct fuse_conn *fc);
 
-/* An answer of tuned_atomic_open(): the kernel's own way is to be gone. */
+/* Returned by tuned_atomic_open(): take the stock path. */
 #define TUNED_STOCK 1
 int tuned_atomic_open(struct inode *dir, struct dentry *entry, struct file *file,
 		      unsigned int flags, umode_t mode);
-/* Whether the open that follows will ask by name, so that no lookup is needed. */
+/* Whether the open that follows will be sent by name, so that no LOOKUP is needed. */
 bool tuned_skips_lookup(struct dentry *entry, struct inode *inode, unsigned int flags);
 int tuned_permission(tuned_idmap *idmap, struct inode *inode, int mask);
 int tuned_do_open(struct fuse_mount *fm, struct inode *inode, struct file *file, bool isdir);
 
-/* fs/fuse's own, not static here. */
+/* Functions of fs/fuse; the import makes them non-static. */
 int fuse_init(void);
 void fuse_exit(void);
 int fuse_init_fs_context(struct fs_context *fsc);
@@ -180,9 +185,9 @@ struct tuned_ctl_file {
 extern const struct tuned_ctl_file tuned_ctl_files[TUNED_CTL_FILES];
 
 /*
- * Adds our files to a connection's folder; whether that worked. For the one
- * function of fs/fuse that knows fuse_ctl_add_dentry(), whose parameters
- * between mode and operations differ from series to series.
+ * Adds our files to a connection's directory and returns whether that worked. A
+ * macro, because fuse_ctl_add_dentry() is static in fs/fuse, and its parameters
+ * between mode and operations differ between series.
  */
 #define tuned_ctl_add(parent, fc, ...)						\
 ({										\
@@ -195,7 +200,7 @@ extern const struct tuned_ctl_file tuned_ctl_files[TUNED_CTL_FILES];
 	__file == tuned_ctl_files + TUNED_CTL_FILES;				\
 })
 
-/* Kbuild looks up which of the two a kernel's headers have. */
+/* Kbuild looks up which of the two the kernel's headers declare. */
 #ifdef TUNED_BACKING_BY_PATH
 #define tuned_backing_file_open(file, flags, path, cred) \
 	backing_file_open(&(file)->f_path, flags, path, cred)

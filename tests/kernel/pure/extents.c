@@ -99,7 +99,7 @@ static void end(struct writer *writer)
 		fi.inode.i_size = max(fi.inode.i_size, writer->end);
 	}
 	tuned_write_end(&writer->write);
-	tuned_write_settle(&writer->write);
+	tuned_write_finish(&writer->write);
 	assert(truncated == before + failed && !fi.inode.locked && !fi.lock.held);
 	writer->busy = false;
 }

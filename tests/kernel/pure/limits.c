@@ -5,7 +5,7 @@
  */
 #include "fuse_i.h"
 
-/* What options.c calls beyond what the other pure parts do. */
+/* What options.c and connection.c call beyond what the other pure parts do. */
 #define FUSE_DEFAULT_MAX_PAGES_PER_REQ 32
 #define XATTR_NAME_CAPS "security.capability"
 #define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
@@ -147,6 +147,7 @@ ELSEWHERE int fuse_init_fs_context(struct fs_context *fsc);
 ELSEWHERE int fuse_get_tree(struct fs_context *fsc);
 
 #include "options.c"
+#include "connection.c"
 
 #define TURNS 200000
 
@@ -216,7 +217,7 @@ static void parse_option(void)
 }
 
 /* A mount's pages are what was asked for, what the parameter says, or stock's; never more. */
-static void settle(void)
+static void negotiate(void)
 {
 	struct fuse_conn conn = { .max_pages_limit = fuse_max_pages_limit, .max_pages = near_limits() };
 	const struct fuse_init_out init = { .flags = draw(1ULL << 32), .flags2 = draw(1ULL << 32) };
@@ -229,9 +230,9 @@ static void settle(void)
 		limit = fuse_max_pages_limit;
 	tuned_fill_super(&conn, &options);
 	assert(conn.max_pages_limit == limit);
-	tuned_settle(&conn, &init);
+	tuned_negotiated(&conn, &init);
 	assert(conn.max_pages == min(asked, limit) && conn.tuned.max_pages == conn.max_pages);
-	assert(conn.tuned.settled && (u32)conn.tuned.flags == init.flags);
+	assert(conn.tuned.negotiated && (u32)conn.tuned.flags == init.flags);
 	assert(conn.tuned.flags >> 32 == (init.flags & FUSE_INIT_EXT ? init.flags2 : 0));
 }
 
@@ -260,12 +261,12 @@ static void shown_as_given(void)
 	}
 }
 
-void tuned_settle_open(struct fuse_conn *fc)
+void tuned_negotiate_open(struct fuse_conn *fc)
 {
-	assert(!fc->tuned.settled);
+	assert(!fc->tuned.negotiated);
 }
 
-void tuned_fill_open(struct fuse_conn *fc)
+void tuned_notes_alloc(struct fuse_conn *fc)
 {
 	(void)fc;
 }
@@ -279,7 +280,7 @@ int main(void)
 		change_pipe();
 		set_parameter();
 		parse_option();
-		settle();
+		negotiate();
 	}
 	shown_as_given();
 	assert(tuned_parse_param(NULL, &unknown, &options) == -ENOPARAM);

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A connection's limits and options, from its mount to the reply to INIT.
+ *
+ * Stock: INIT negotiates fuse_conn.max_pages, which is then both the size of what
+ * is allocated for a request and the point at which a request is full.
+ *
+ * Here: the second of these is tuned_conn.max_pages, at most the first, and may
+ * be changed on a live mount (control.c).
+ *
+ * Why it is safe: fuse_conn.max_pages never changes after INIT. Whatever
+ * allocates room for a request uses it, or reads tuned_max_pages() once for both
+ * the room and the end; whatever decides that a request is full compares with
+ * ">=", because the limit may have fallen below what the request already has. So
+ * no array is overrun, whenever the limit moves. rules.toml lists the places.
+ */
+#include "fuse_i.h"
+
+void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options)
+{
+	unsigned int pages = options->max_pages ?: tuned_default_pages();
+
+	fc->tuned.options = *options;
+	if (options->atomic_open)
+		tuned_notes_alloc(fc);
+	if (pages)
+		fc->max_pages_limit = pages;
+}
+
+void tuned_negotiated(struct fuse_conn *fc, const struct fuse_init_out *arg)
+{
+	/* A server that does not know FUSE_MAX_PAGES has not been held to the limit. */
+	fc->max_pages = min(fc->max_pages, fc->max_pages_limit);
+	WRITE_ONCE(fc->tuned.max_pages, fc->max_pages);
+	fc->tuned.max_readahead = arg->max_readahead;
+	fc->tuned.flags = arg->flags;
+	if (arg->flags & FUSE_INIT_EXT)
+		fc->tuned.flags |= (u64)arg->flags2 << 32;
+	tuned_negotiate_open(fc);
+	/* Pairs with negotiated_conn(): a reader of the flag sees all of the above. */
+	smp_store_release(&fc->tuned.negotiated, true);
+}
