@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 
 #: Seconds for one name, and for all of them.
 _EACH, _ALL = 0.5, 3.0
-
-
 _REAPED = 1.0
 
 

@@ -14,8 +14,6 @@ from fusetune.host import Host
 #: In the administrator's directory: a line NAME=yes lets an older copy take the place of the
 #: distribution's own; NAME is "f2fs" (dkms/source.sh reads it) or "libfuse".
 OLDER = "older.conf"
-
-
 _RECORD = re.compile(r"(\d+\.\d+\.\d+)(?: (\S+) (\S+))?")
 
 

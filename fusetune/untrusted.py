@@ -16,14 +16,8 @@ from fusetune.errors import FusetuneError
 #: Bytes, of all that a program says, and brackets that may be open at once in JSON. fio says less
 #: than 10 KiB a job, seven deep.
 LARGEST, DEEPEST = 1 << 20, 32
-
-
 _TOKEN = re.compile(rb'\\.|["{}\[\]]', re.DOTALL)
-
-
 _PART = 1 << 16
-
-
 _DIGITS = 20  # of 2^64
 
 

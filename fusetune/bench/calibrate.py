@@ -15,8 +15,6 @@ from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 
 NATIVE = "tmpfs itself"
-
-
 # How mirrorfs is mounted in each series, and the live values that it then gets.
 _SERIES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "mirrorfs, stock": ("", {}),

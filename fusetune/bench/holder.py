@@ -28,21 +28,11 @@ from fusetune.mounts.tree import leads_to, mount_of, places
 from fusetune.text import printable
 
 _RETRY_SECONDS = 1.0  # for what appears late: a server's files in place of those still open
-
-
 _MOST_ENTRIES = 10_000  # that are looked at, for a hostile server's directory never ends
-
-
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-
-
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_XDEV
-
-
 #: The file that reads use, written before the first sample.
 LAID_OUT = "read-data"
-
-
 # What jobs name by ``filename=`` and ``filename_format=``, in workloads/ and published.py.
 _SCRATCH_FILE = re.compile(r"(read|write)-data|shared|(small|w|own-\d+)\.\d+")
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, median, stdev
 
 NORMAL = NormalDist()
-
-
 HICCUP = 4.0  # standard deviations beyond which a difference is no noise
 
 

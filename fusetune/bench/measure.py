@@ -17,8 +17,6 @@ from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 
 ENOUGH = 0.03  # half width of the 95 % interval, as a share, at which more samples are not worth it
-
-
 FEWEST_AT_ALL, FEWEST, MOST = 2, 5, 40  # samples
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
+from fusetune.mounts.control import mount_controls
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 
@@ -81,6 +82,7 @@ def _when_mounted(host: Host, process: subprocess.Popen[bytes], point: Path) -> 
     deadline = time.monotonic() + _MOUNT_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:
+            mount_controls(host)
             return find(host, str(point))
         except FusetuneError:
             time.sleep(0.01)

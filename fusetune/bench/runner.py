@@ -23,23 +23,11 @@ from fusetune.text import printable
 from fusetune.untrusted import parse
 
 MIB = 1 << 20
-
-
 _LARGEST_FILE = 256 * MIB
-
-
 _SMALLEST_FILE = 4 * MIB
-
-
 _LEAST_SECONDS = 5.0
-
-
 _LEAST_BYTES = 64 * MIB
-
-
 _LEAST_FREE = 16 * MIB
-
-
 _SAMPLES_WANTED = 24  # that the budget of bytes must pay for
 
 

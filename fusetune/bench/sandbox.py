@@ -14,26 +14,16 @@ from fusetune import syscalls
 from fusetune.errors import FusetuneError, reason
 
 _PLACE = "scratch"
-
-
 # What a program needs to start. Links such as /lib -> usr/lib are made again.
 _TREES = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-
-
 _DEVICES = ("dev/null", "dev/zero", "dev/random", "dev/urandom")
-
-
 _FILES = ("etc/ld.so.cache", *_DEVICES)
-
-
 _SCRATCH_ATTRIBUTES = (
     syscalls.MOUNT_ATTR_NOSYMFOLLOW
     | syscalls.MOUNT_ATTR_NOSUID
     | syscalls.MOUNT_ATTR_NODEV
     | syscalls.MOUNT_ATTR_NOEXEC
 )
-
-
 _READ_ONLY = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
 
 
@@ -48,11 +38,7 @@ class Rights:
 
 #: Debian's and Fedora's user and group "nobody".
 NOBODY = Rights(65534, 65534)
-
-
 ROOT = Rights(0, 0)
-
-
 #: For a mount whose server shows files as those of others than who made them.
 ROOT_OVER_MODES = Rights(0, 0, "-all,+dac_override")
 

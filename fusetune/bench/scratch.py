@@ -24,19 +24,13 @@ from fusetune.bench.worker import Companion, Interruption, Owner, Unanswered, ca
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.control import still_mounted
-from fusetune.mounts.mount import FUSE_TYPE, Mount
+from fusetune.mounts.mount import Mount, is_fuse
 from fusetune.mounts.tree import leads_to, places
 from fusetune.text import printable
 
 _PREFIX = ".fusetune-"
-
-
 _NAME = re.compile(re.escape(_PREFIX) + "[0-9a-f]{16}")
-
-
 _REMOVAL_SECONDS = 3.0
-
-
 _KINDS = {
     "l": "a symbolic link",
     "d": "a directory",
@@ -45,12 +39,8 @@ _KINDS = {
     "c": "a device",
     "b": "a device",
 }
-
-
 # Creates, appends, reads back and removes a file, as fio's jobs do.
 _TRIAL = "echo 1 >write-data && echo 2 >>write-data && read x <write-data && rm write-data"
-
-
 # What an error number met on a mount means to whoever runs a benchmark.
 _REMEDIES = {
     errno.ENOSPC: "no space is left in it; free some, or use a smaller --size",
@@ -116,7 +106,7 @@ class Scratch:
         mount = self._mount
         if mount.owner_uid:
             return Rights(mount.owner_uid, mount.owner_gid)
-        others = mount.allows_other or not FUSE_TYPE.fullmatch(mount.fstype)
+        others = mount.allows_other or not is_fuse(mount.fstype)
         if others and self._give(sandbox.NOBODY, deadline):
             if self._suffice(sandbox.NOBODY, deadline, interruption):
                 return sandbox.NOBODY

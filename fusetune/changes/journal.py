@@ -35,8 +35,6 @@ def journal_path(host: Host, mount: Mount | None) -> Path:
 
 #: Why a value was written, where it was to keep it (`Record.why`).
 KEEPING = "apply"
-
-
 #: Why a limit of the host was written, where a mount needs it.
 NEEDED = "mount"
 

@@ -7,7 +7,7 @@ from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     dry_run_option,
     json_option,
-    pass_host,
+    pass_host_of_mounts,
     present,
     refuse_host,
     warn,
@@ -28,7 +28,7 @@ from fusetune.text import printable
 @click.option("--bdi", metavar="D", help="The mount with this bdi, such as 0:43.")
 @dry_run_option
 @json_option
-@pass_host
+@pass_host_of_mounts
 def command(
     host: Host, name: str | None, everything: bool, bdi: str | None, dry_run: bool, as_json: bool
 ) -> None:

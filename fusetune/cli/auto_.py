@@ -13,7 +13,7 @@ from fusetune.cli.common import (
     dry_run_option,
     json_option,
     measuring_options,
-    pass_host,
+    pass_host_of_mounts,
     present,
     refuse_host,
 )
@@ -33,7 +33,7 @@ from fusetune.tuner.auto import auto, preview
 @click.option("--seed", type=int, default=0, help="Seed of the order of measurement.")
 @dry_run_option
 @json_option
-@pass_host
+@pass_host_of_mounts
 def command(
     host: Host,
     name: str,

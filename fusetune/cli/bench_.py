@@ -10,7 +10,7 @@ from fusetune.cli.common import (
     ProgressLine,
     json_option,
     measuring_options,
-    pass_host,
+    pass_host_of_mounts,
     present,
     refuse_host,
 )
@@ -44,7 +44,7 @@ from fusetune.report.documents import bench_object, suite_object
 )
 @measuring_options
 @json_option
-@pass_host
+@pass_host_of_mounts
 def command(
     host: Host,
     name: str | None,

@@ -6,12 +6,14 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from typing import Any
 
 import click
 
 from fusetune.errors import UsageError
 from fusetune.host import Host
+from fusetune.mounts.control import mount_controls
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 
@@ -32,6 +34,18 @@ admin_option = click.option(
     "--admin", is_flag=True, help="In the administrator's files, /etc/fusetune/mounts.d."
 )
 pass_host = click.make_pass_decorator(Host)
+
+
+def pass_host_of_mounts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Pass the host to a command about mounts, with the control file systems mounted."""
+
+    @pass_host
+    @wraps(function)
+    def command(host: Host, /, *args: Any, **kwargs: Any) -> Any:
+        mount_controls(host)
+        return function(host, *args, **kwargs)
+
+    return command
 
 
 class Size(click.ParamType):

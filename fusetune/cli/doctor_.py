@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import json_option, pass_host, present
+from fusetune.cli.common import json_option, pass_host_of_mounts, present
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.report.doctor import diagnose
@@ -22,7 +22,7 @@ from fusetune.report.documents import doctor_object
     help="Also look at where the files lie that a server keeps in this directory, by FIEMAP.",
 )
 @json_option
-@pass_host
+@pass_host_of_mounts
 def command(host: Host, strict: bool, backing: Path | None, as_json: bool) -> int:
     diagnosis = diagnose(host, backing=backing and backing.absolute())
     document = doctor_object(diagnosis)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import json_option, pass_host, refuse_host
+from fusetune.cli.common import json_option, pass_host_of_mounts, refuse_host
 from fusetune.files import write_whole
 from fusetune.host import Host
 from fusetune.report.documents import report_object
@@ -32,7 +32,7 @@ from fusetune.report.inventory import take_inventory
     help="Replace this file, whole or not at all, instead of printing.",
 )
 @json_option
-@pass_host
+@pass_host_of_mounts
 def command(host: Host, name: str | None, form: str, output: Path | None, as_json: bool) -> None:
     refuse_host(name or "")
     document = report_object(take_inventory(host, name))

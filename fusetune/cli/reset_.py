@@ -5,7 +5,7 @@ import click
 
 from fusetune.bench.scratch import remove_left_behind
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import dry_run_option, json_option, pass_host, present, target
+from fusetune.cli.common import dry_run_option, json_option, pass_host_of_mounts, present, target
 from fusetune.desired.host_limits import release
 from fusetune.desired.reset import reset, reset_all
 from fusetune.desired.sysctl import forget_persisted
@@ -19,7 +19,7 @@ from fusetune.report.documents import changes_object
 @click.option("--all", "everything", is_flag=True, help="Every mount, and the host.")
 @dry_run_option
 @json_option
-@pass_host
+@pass_host_of_mounts
 def command(host: Host, name: str | None, everything: bool, dry_run: bool, as_json: bool) -> None:
     if everything == bool(name):
         raise UsageError("give either a mount (or 'host') or --all: fusetune reset M")

@@ -8,7 +8,7 @@ from fusetune.cli.common import (
     admin_option,
     dry_run_option,
     json_option,
-    pass_host,
+    pass_host_of_mounts,
     present,
     refuse_host,
     warn,
@@ -26,7 +26,7 @@ from fusetune.report.documents import kept_object
 @admin_option
 @dry_run_option
 @json_option
-@pass_host
+@pass_host_of_mounts
 def command(host: Host, name: str, admin: bool, dry_run: bool, as_json: bool) -> None:
     refuse_host(name)
     mount = find(host, name)

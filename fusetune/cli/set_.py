@@ -10,7 +10,7 @@ from fusetune.cli.common import (
     allow_owner_option,
     dry_run_option,
     json_option,
-    pass_host,
+    pass_host_of_mounts,
     present,
     target,
     warn,
@@ -43,7 +43,7 @@ from fusetune.report.documents import changes_object
 )
 @dry_run_option
 @json_option
-@pass_host
+@pass_host_of_mounts
 def command(
     host: Host,
     name: str,

@@ -8,7 +8,7 @@ import click
 from fusetune.changes.journal import Journal
 from fusetune.changes.state import knob_states
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import json_option, pass_host, present, target, warn
+from fusetune.cli.common import json_option, pass_host_of_mounts, present, target, warn
 from fusetune.desired.config import load
 from fusetune.desired.reconcile import Keeper
 from fusetune.desired.resolve import Expected
@@ -23,7 +23,7 @@ from fusetune.report.documents import show_object
 @click.argument("name", metavar="M|host")
 @click.option("--long", "-l", is_flag=True, help="Add what each knob does, its risk and source.")
 @json_option
-@pass_host
+@pass_host_of_mounts
 def command(host: Host, name: str, long: bool, as_json: bool) -> None:
     mount = target(host, name)
     journal = saved = None

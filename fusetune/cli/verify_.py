@@ -4,7 +4,7 @@
 import click
 
 from fusetune.cli import COMMANDS
-from fusetune.cli.common import json_option, pass_host, present, refuse_host, warn
+from fusetune.cli.common import json_option, pass_host_of_mounts, present, refuse_host, warn
 from fusetune.desired.config import load
 from fusetune.desired.drift import verify
 from fusetune.desired.reconcile import Keeper
@@ -18,7 +18,7 @@ from fusetune.report.documents import verify_object
 @click.command("verify", help=COMMANDS["verify"])
 @click.argument("name", metavar="[M]", required=False)
 @json_option
-@pass_host
+@pass_host_of_mounts
 def command(host: Host, name: str | None, as_json: bool) -> int:
     refuse_host(name or "")
     keeper = Keeper(host, load(host))

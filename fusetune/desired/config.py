@@ -23,12 +23,8 @@ from fusetune.knobs import LIVE_BY_NAME, REMOUNT, parse_number
 from fusetune.libfuse.options import check_options
 
 MAIN_FILE = "fusetune.toml"
-
-
 #: What a server itself asks for, in bytes: the host's limits are raised for it.
 NEEDS = ("max_write", "pipe_max_size")
-
-
 _LEAST_PIPE, _MOST_PIPE, _MOST_PAGES = 1 << 20, 1 << 31, 65535
 
 

@@ -30,23 +30,11 @@ from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
 _STOCK_PAGES = 256  # FUSE_DEFAULT_MAX_PAGES_LIMIT, fs/fuse/fuse_i.h
-
-
 _KNOBS = {knob.name: knob for knob in SYSTEM}
-
-
 _PIPE, _PAGES = _KNOBS["fs.pipe-max-size"], _KNOBS["fs.fuse.max_pages_limit"]
-
-
 _TUNED_PAGES = _KNOBS["max_pages_per_req"]
-
-
 _PATIENCE, _TICK = 5.0, 0.02
-
-
 _SYSTEMCTL_SECONDS = 10
 
 

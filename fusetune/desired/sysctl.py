@@ -12,14 +12,8 @@ from fusetune.host import Host
 from fusetune.knobs import SYSTEM, Knob
 
 _SYSCTL_FILE = "etc/sysctl.d/60-fusetune.conf"
-
-
 _MODPROBE_FILE = "etc/modprobe.d/60-fusetune.conf"
-
-
 _SYSCTL, _MODULE = "proc/sys/", "sys/module/fusetuned/parameters/"
-
-
 _HEADER = "# Written by 'fusetune set host --persist'; 'fusetune reset host' removes its lines.\n"
 
 

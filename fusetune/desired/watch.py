@@ -25,7 +25,7 @@ from fusetune.desired.resolve import Expected
 from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.mounts.control import still_mounted, waiting
+from fusetune.mounts.control import mount_controls, still_mounted, waiting
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
@@ -33,28 +33,16 @@ from systemd import daemon
 
 #: Seconds between two looks at a mount whose INIT is not answered yet.
 _TICK = 0.005
-
-
 #: Seconds that values may wait for INIT; then they are set, and again when it is answered.
 _PATIENCE = 0.5
-
-
 #: Seconds after which a server that has not answered INIT is given up.
 _GIVE_UP = 30.0
-
-
 #: Seconds between two looks at such a mount, and at one that another fusetune is at work on.
 _SLOW_TICK = 0.25
-
-
 #: Seconds between two looks at mountinfo, so that a storm of mounts is one look for many.
 _BREATH = 0.03
-
-
 #: Seconds for which the sum of dirty limits is believed.
 _SUM_BELIEVED = 1.0
-
-
 Say = Callable[[str], None]
 
 
@@ -141,6 +129,7 @@ class Watch:
     def _look(self) -> None:
         """Find the mounts that came and those that are gone."""
         self._looked = now = time.monotonic()
+        mount_controls(self._host)
         found = {(m.device, m.instance): m for m in discover(self._host) if m.instance is not None}
         for key in self._known.keys() - found.keys():
             gone = self._known[key]

@@ -10,11 +10,7 @@ from fusetune.errors import FusetuneError, UsageError
 from fusetune.mounts.mount import FUSETUNEDCTL
 
 DKMS = "var/lib/dkms"
-
-
 Words = tuple[str, ...]
-
-
 Runner = Callable[[Words], subprocess.CompletedProcess[str]]
 
 

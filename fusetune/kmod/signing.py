@@ -12,8 +12,6 @@ from fusetune.host import Host
 from fusetune.kmod.kinds import DKMS
 
 KEY = f"{DKMS}/mok.pub"
-
-
 _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 

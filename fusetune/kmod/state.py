@@ -19,23 +19,13 @@ from fusetune.mounts.mountinfo import points_of
 from fusetune.source_age import OLDER, Age, Source, loaded_source, parse, running_kernel
 
 _MODULES = "usr/lib/modules"
-
-
 #: Where DKMS installs, by distribution.
 _INSTALLED = ("updates/dkms", "extra", "updates")
-
-
 _LOG_LINES = 8
-
-
 #: Bytes that a build needs at least, source and objects.
 _ROOM = 16 << 20
-
-
 #: Of dkms/build.sh, before the reason why it built nothing.
 _REFUSED = "fusetune: error: "
-
-
 _MISTAKE = re.compile(r"error:|not found|No space left|\*\*\*|Error!", re.IGNORECASE)
 
 

@@ -8,14 +8,8 @@ from fusetune.errors import UsageError
 
 #: Carries options to a server whose own parser would reject them; libfuse/tuned/channels.c.
 OPTIONS_VARIABLE = "FUSETUNE_OPTIONS"
-
-
 _NUMBER, _SIZE = r"[0-9]+", r"[0-9]+[KMG]?"
-
-
 _WAYS = "(?:read|write|move)"
-
-
 #: What each option takes, as libfuse/tuned/options.c has them; None: no value.
 OPTIONS: Mapping[str, str | None] = {
     "max_pages": _NUMBER,

@@ -16,11 +16,7 @@ from fusetune.libfuse.options import OPTIONS_VARIABLE, check_options
 from fusetune.source_age import OLDER, older_allowed
 
 _PROGRAM = "/usr/bin/fusetune"
-
-
 _DROP_IN = "50-fusetune-libfuse.conf"
-
-
 _SYSTEM_FILE = "etc/ld.so.conf.d/00-fusetune.conf"
 
 

@@ -14,8 +14,6 @@ from fusetune.libfuse.installed import directories
 from fusetune.mounts.daemons import fuse_processes, program_of
 
 _LIBFUSE = re.compile(r"libfuse3?\.so\.")
-
-
 _FEW = 64  # mappings of one library, some times over
 
 

@@ -5,7 +5,8 @@ import os
 import subprocess
 
 from fusetune.host import Host
-from fusetune.mounts.mount import CONTROLS, Mount
+from fusetune.mounts.mount import CONTROLS, Mount, control_of, is_fuse
+from fusetune.mounts.mountinfo import mountinfo
 
 
 def control_mounted(host: Host, control: str) -> bool:
@@ -16,21 +17,21 @@ def control_mounted(host: Host, control: str) -> bool:
         return False
 
 
-def mount_control(host: Host, control: str) -> bool:
-    """Mount a control file system on its place if it is absent; return whether it is there now.
+def mount_controls(host: Host) -> None:
+    """Mount the control file systems that this host's FUSE mounts need and that are not mounted.
 
-    Without it the kernel shows no connection (Documentation/filesystems/fuse.rst). Only root can,
-    and only in the initial user namespace; elsewhere nothing happens.
+    Without them the kernel shows no connection (Documentation/filesystems/fuse.rst). Only root in
+    the initial user namespace can mount them; for others nothing happens. Raises FusetuneError
+    where /proc cannot be read.
     """
-    if control_mounted(host, control):
-        return True
-    if not os.path.isdir(host.path(control)) or os.geteuid() != 0:
-        return False
-    kind = CONTROLS[control]
-    mounted = subprocess.run(
-        ["mount", "-t", kind, kind, host.path(control)], stderr=subprocess.DEVNULL, check=False
-    )
-    return mounted.returncode == 0
+    if not host.real or os.geteuid():
+        return
+    for control in {control_of(line.fstype) for line in mountinfo(host) if is_fuse(line.fstype)}:
+        if control_mounted(host, control) or not os.path.isdir(host.path(control)):
+            continue
+        kind = CONTROLS[control]
+        command = ["mount", "-t", kind, kind, host.path(control)]
+        subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
 
 
 def still_mounted(host: Host, mount: Mount) -> bool:
@@ -44,9 +45,9 @@ def still_mounted(host: Host, mount: Mount) -> bool:
 
 
 def waiting(host: Host, mount: Mount) -> int:
-    """Return how many requests wait for the server's answer (fusectl's ``waiting``).
+    """Return how many requests wait for the server's reply (fusectl's ``waiting``).
 
-    0 where that cannot be told.
+    0 where that is unknown.
     """
     if mount.connection is None:
         return 0
@@ -58,9 +59,9 @@ def waiting(host: Host, mount: Mount) -> int:
 
 
 def negotiated(host: Host, mount: Mount) -> dict[str, str]:
-    """Return what INIT negotiated, by name, as the module fusetuned tells it.
+    """Return what INIT negotiated, by name, as the module fusetuned shows it.
 
-    Empty for other mounts, before INIT is answered, and where it cannot be told.
+    Empty for other mounts, before the reply to INIT, and where it cannot be read.
     """
     if not mount.is_tuned_type or mount.connection is None:
         return {}

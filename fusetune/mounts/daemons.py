@@ -12,8 +12,6 @@ from fusetune.mounts.mount import Mount
 from fusetune.syscalls import device_number
 
 _DEVICES = ("fuse", "fusetuned")
-
-
 # What the kernel writes of /dev/fuse. Files of other kinds have lines that their owner may word.
 _FDINFO = {"pos", "flags", "mnt_id", "ino", "lock", "fuse_connection"}
 

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.mounts.control import mount_control
-from fusetune.mounts.mount import BDI_NAME, FUSE_TYPE, Mount
+from fusetune.mounts.mount import BDI_NAME, Mount, is_fuse
 from fusetune.mounts.mountinfo import Line, mountinfo
 from fusetune.text import printable
 
@@ -50,9 +49,8 @@ def _with_kernel_objects(host: Host, mount: Mount) -> Mount:
 def discover(host: Host) -> list[Mount]:
     """Return every FUSE super block in this mount namespace, in the order of mounting.
 
-    Bind mounts of one super block are one `Mount`. Mounts the control file systems first that
-    these mounts need, where one is absent and we are root. Raises FusetuneError where /proc cannot
-    be read.
+    Bind mounts of one super block are one `Mount`. A mount has a connection only where its control
+    file system is mounted: see `mount_controls`. Raises FusetuneError where /proc cannot be read.
     """
     return _super_blocks(host, mountinfo(host))
 
@@ -60,7 +58,7 @@ def discover(host: Host) -> list[Mount]:
 def _super_blocks(host: Host, lines: Iterable[Line]) -> list[Mount]:
     found: dict[str, Mount] = {}
     for line in lines:
-        if not FUSE_TYPE.fullmatch(line.fstype):
+        if not is_fuse(line.fstype):
             continue
         if known := found.get(line.device):
             if line.path not in (known.path, *known.also_at):  # a sandbox may list one twice
@@ -76,9 +74,6 @@ def _super_blocks(host: Host, lines: Iterable[Line]) -> list[Mount]:
             owner_gid=_option_number(line.options, "group_id"),
             owner_known=line.fstype == "virtiofs",
         )
-    if host.real:
-        for control in {mount.control for mount in found.values()}:
-            mount_control(host, control)
     return [_with_kernel_objects(host, mount) for mount in found.values()]
 
 

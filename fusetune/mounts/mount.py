@@ -8,20 +8,22 @@ from functools import cached_property
 from fusetune.text import printable
 
 # Stock FUSE, and the module with the published improvements that runs beside it.
-FUSE_TYPE = re.compile(r"(fuse|fuseblk|virtiofs|fusetuned|fusetunedblk)(\..*)?", re.DOTALL)
-
-
+_FUSE_TYPE = re.compile(r"(fuse|fuseblk|virtiofs|fusetuned|fusetunedblk)(\..*)?", re.DOTALL)
 BDI_NAME = re.compile(r"\d+:\d+(-[a-z]+)?")
-
-
 FUSECTL = "sys/fs/fuse/connections"
-
-
 FUSETUNEDCTL = "sys/fs/fusetuned/connections"
-
-
 #: The control file systems by their place.
 CONTROLS = {FUSECTL: "fusectl", FUSETUNEDCTL: "fusetunedctl"}
+
+
+def is_fuse(fstype: str) -> bool:
+    """Whether a file system of this type is a FUSE mount."""
+    return _FUSE_TYPE.fullmatch(fstype) is not None
+
+
+def control_of(fstype: str) -> str:
+    """Return the place of the control file system for mounts of a FUSE type."""
+    return FUSETUNEDCTL if fstype.startswith("fusetuned") else FUSECTL
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class Mount:
 
     @cached_property
     def control(self) -> str:
-        """Directory of this mount's kind in sysfs that holds a directory for each connection."""
-        return FUSETUNEDCTL if self.is_tuned_type else FUSECTL
+        """The directory in sysfs that holds one directory for each connection of this kind."""
+        return control_of(self.fstype)
 
     @property
     def is_tuned_type(self) -> bool:

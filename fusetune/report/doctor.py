@@ -31,8 +31,6 @@ from fusetune.text import printable, shell_word
 # 256 pages and libfuse's header page: its buffer without further options (fuse_lowlevel.c), which
 # a pipe must hold whole for splice.
 LIBFUSE_BUFFER = 256 * 4096 + 4096
-
-
 _UNANSWERED_SECONDS = 0.2
 
 

@@ -15,28 +15,14 @@ from pathlib import Path
 
 #: Linux, include/uapi/linux/fs.h and fiemap.h.
 _FS_IOC_FIEMAP = 0xC020660B
-
-
 _SYNC = 1
-
-
 _LAST = 1
-
-
 #: Nothing is at the place that is told: not allocated yet, or within a block of metadata.
 _NOWHERE = 0x2 | 0x4 | 0x200
-
-
 _HEADER = struct.Struct("=QQLLLL")
-
-
 _EXTENT = struct.Struct("=QQQQQLLLL")
-
-
 #: Extents a call.
 _ROOM = 512
-
-
 #: Nested directories that are looked into, each by a descriptor.
 _DEEPEST = 100
 

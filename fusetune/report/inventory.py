@@ -23,8 +23,6 @@ from fusetune.mounts.mount import Mount
 from fusetune.report.doctor import Diagnosis, diagnose
 
 _MODULES = ("fuse", "fusetuned")
-
-
 _LIBRARIES = ("lib*/libfuse*.so.*", "lib/*/libfuse*.so.*")
 
 

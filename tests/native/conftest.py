@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
+from fusetune.mounts.control import mount_controls
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from tests import schemas
@@ -187,6 +188,7 @@ class Fusetune:
 
     def find(self, name: str | Path) -> Mount:
         """Return the mount, by the library."""
+        mount_controls(self.host)
         return find(self.host, str(name))
 
 

@@ -760,3 +760,20 @@ def test_it_runs_from_any_directory(fusetune: Fusetune, mirror: Mirror, tmp_path
     (tmp_path / "gone").mkdir()
     for directory in (Path("/"), tmp_path, CHECKOUT):
         assert len(fusetune.json("list", cwd=directory)["mounts"]) == 1
+
+
+_DISCOVERS = """
+from fusetune.host import Host
+from fusetune.mounts.discover import discover
+print([mount.connection for mount in discover(Host())])
+"""
+
+
+def test_a_command_mounts_the_control_file_system_and_discovery_does_not(
+    fusetune: Fusetune, mirror: Mirror
+) -> None:
+    alone = ["unshare", "--mount", "sh", "-c", 'umount /sys/fs/fuse/connections && exec "$@"', "sh"]
+    discover = [*alone, "/usr/bin/python3", "-c", _DISCOVERS]
+    assert subprocess.check_output(discover, cwd=CHECKOUT, text=True) == "[None]\n"
+    (one,) = fusetune.json("list", before=alone)["mounts"]
+    assert one["connection"] == mirror.bdi.partition(":")[2]

@@ -13,11 +13,7 @@ from fusetune.bench.workloads import (
 from fusetune.knobs import Access
 
 NATIVE = "native"
-
-
 _GLOBAL = "[global]\nthread\nclocksource=clock_gettime\nfallocate=none\nioengine=psync\n"
-
-
 _TIMED = _GLOBAL + "runtime=${FUSETUNE_RUNTIME}ms\n"
 
 

@@ -22,11 +22,7 @@ from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 
 _DEVICE = "/dev/fusetuned"
-
-
 _IMAGE_BYTES = 1 << 30
-
-
 Progress = Callable[[float, str], None]
 
 

@@ -18,11 +18,7 @@ from fusetune.errors import FusetuneError, UsageError
 from fusetune.knobs import Access
 
 Job = Mapping[str, Any]
-
-
 T = TypeVar("T")
-
-
 DEFAULT = "mixed"
 
 
@@ -104,11 +100,7 @@ class Workload:
 
 
 _READ = frozenset({Access.BUFFERED_READ})
-
-
 _WRITE = frozenset({Access.BUFFERED_WRITE})
-
-
 WORKLOADS = {
     workload.name: workload
     for workload in (
