@@ -27,7 +27,7 @@ PREFIX = /usr
 MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps all-deps demo check lint install install-completion \
+.PHONY: all deps test-deps all-deps docs demo check lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
 	fuzz-kernel test-libfuse test-packaging fuzz bench bench-search dist deb rpm repo clean
 
@@ -58,6 +58,10 @@ $(VENV)/.done: tests/lint-requirements.txt
 $(MIRRORFS): deps $(wildcard mirrorfs/*.[ch]) mirrorfs/Makefile
 	$(MAKE) -C mirrorfs
 
+# The tables of the manual, README and docs, from those in the code.
+docs: test-deps
+	$(PYTHON) -B -m docs.generate
+
 demo: $(MIRRORFS)
 	$(PYTHON) -m tests.demo
 
@@ -65,6 +69,7 @@ lint: test-deps $(VENV)/.done
 	$(VENV)/bin/ruff check -q .
 	$(VENV)/bin/ruff format -q --check .
 	$(VENV)/bin/mypy
+	$(PYTHON) -B -m docs.generate --check
 	git ls-files -z '*.sh' .ci/run debian/*.in debian/*.prerm debian/*.postrm debian/tests/auto \
 		debian/tests/module | xargs -0 shellcheck
 

@@ -2,16 +2,25 @@
 """Exit codes and the errors whose text is the one line that the user reads."""
 
 from enum import IntEnum
+from typing import Self
 
 
 class ExitCode(IntEnum):
-    """What every command ends with; scripts rely on the numbers."""
+    """What every command ends with; scripts rely on the numbers. ``meaning`` is the manual's."""
 
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
-    DIFFERENCE = 3
-    NOTHING_BETTER = 4
+    meaning: str
+
+    def __new__(cls, number: int, meaning: str) -> Self:
+        code = int.__new__(cls, number)
+        code._value_ = number
+        code.meaning = meaning
+        return code
+
+    DONE = 0, "done"
+    FAILED = 1, "failed: a line on standard error says what, where, and what to do"
+    USAGE = 2, "wrong use: the command cannot take these arguments"
+    DIFFERENCE = 3, "verify found a difference, or doctor --strict a finding"
+    NOTHING_BETTER = 4, "auto found nothing better than what is set, and changed nothing"
 
 
 class FusetuneError(Exception):

@@ -20,20 +20,20 @@ from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
 COMMANDS = {
     "list": "Show every FUSE mount with its values.",
     "show": "Show what can be tuned on a mount, or on the host.",
-    "set": "Set knobs of a mount, or of the host: all of them or none.",
+    "set": "Set values of a mount, or of the host: all of them or none.",
     "reset": "Put back the values found before the first change.",
     "auto": "Measure a mount, choose values, set and keep them.",
-    "apply": "Set what is kept for a mount, or for all.",
-    "verify": "Tell whether mounts have what is kept for them.",
+    "apply": "Set the values kept for a mount, or for every mount.",
+    "verify": "Compare the values of mounts with what is kept for them.",
     "save": "Keep the values that a mount has now for its later mounts.",
     "forget": "Remove what is kept for a mount.",
     "report": "Report on every mount, for people and for monitoring.",
-    "watch": "Set what is kept on mounts as they appear; udev starts it.",
+    "watch": "Set kept values on mounts as they appear; udev starts this.",
     "bench": "Measure a mount as it is, or what FUSE can do on this host.",
-    "module": "Tell the state of the tuned kernel module; build, load, unload it.",
-    "run": "Run a program with the tuned libfuse.",
-    "lib": "Tell who uses the tuned libfuse; make services, or the host, use it.",
-    "doctor": "Tell what limits FUSE on this host, and the remedies.",
+    "module": "Show the tuned kernel modules; build, load or unload one.",
+    "run": "Run a FUSE server with the tuned libfuse3.",
+    "lib": "Show who uses the tuned libfuse3; give it to a service or the host.",
+    "doctor": "Show what limits FUSE on this host, with remedies.",
 }
 
 
@@ -72,7 +72,11 @@ def _directory(name: str, default: Path, text: str) -> Callable[[Callable[..., N
     )
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"Exit status: {'; '.join(f'{code:d} {code.meaning}' for code in ExitCode)}.",
+)
 @click.version_option(__version__, prog_name="fusetune", message="%(prog)s %(version)s")
 @_directory("state", STATE_DIR, "Where the undo journal and saved results are kept.")
 @_directory("run", RUN_DIR, "Where locks are kept.")
@@ -82,9 +86,6 @@ def cli(context: click.Context, state_dir: Path, run_dir: Path, config_dir: Path
     """Measure, choose, apply and undo the tuning of FUSE mounts.
 
     A mount M is named by its mount point or its bdi (0:43).
-
-    Exit status: 0 done; 1 failed; 2 wrong use; 3 a difference or finding was found; 4 auto found
-    nothing better than what is set.
     """
     context.obj = Host(state_dir=state_dir, run_dir=run_dir, admin_dir=config_dir)
 

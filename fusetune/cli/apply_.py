@@ -24,8 +24,8 @@ from fusetune.text import printable
 
 @click.command("apply", help=COMMANDS["apply"])
 @click.argument("name", metavar="M", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every mount.")
-@click.option("--bdi", metavar="D", help="The mount with this bdi, such as 0:43.")
+@click.option("--all", "everything", is_flag=True, help="Apply to every mount.")
+@click.option("--bdi", metavar="D", help="Apply to the mount with this bdi, such as 0:43.")
 @dry_run_option
 @json_option
 @pass_host_of_mounts

@@ -30,7 +30,7 @@ from fusetune.tuner.auto import auto, preview
 @click.argument("name", metavar="M")
 @measuring_options
 @allow_owner_option
-@click.option("--seed", type=int, default=0, help="Seed of the order of measurement.")
+@click.option("--seed", type=int, default=0, help="Seed of the random order of measurements.")
 @dry_run_option
 @json_option
 @pass_host_of_mounts

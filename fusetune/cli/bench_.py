@@ -32,14 +32,14 @@ from fusetune.report.documents import bench_object, suite_object
 @click.option(
     "--suite",
     type=click.Choice(["published"]),
-    help="Measure what five published works measured, on mirrorfs over tmpfs or, where it fits, on "
-    "M; --budget is for each work.",
+    help="Measure what five published papers measured, on mirrorfs over tmpfs or, where it fits, "
+    "on M; --budget is for each paper.",
 )
 @click.option(
     "--only",
     multiple=True,
-    metavar="WORK",
-    help="One work of the suite: szeredi, hayasaka, singh-parallel, singh-atomic or yu; may be "
+    metavar="PAPER",
+    help="One paper of the suite: szeredi, hayasaka, singh-parallel, singh-atomic or yu; may be "
     "repeated.",
 )
 @measuring_options

@@ -31,7 +31,7 @@ allow_owner_option = click.option(
     help="Allow more dirty memory to this user's mounts; may be repeated.",
 )
 admin_option = click.option(
-    "--admin", is_flag=True, help="In the administrator's files, /etc/fusetune/mounts.d."
+    "--admin", is_flag=True, help="Change the administrator's files in /etc/fusetune/mounts.d."
 )
 pass_host = click.make_pass_decorator(Host)
 
@@ -84,7 +84,7 @@ class Duration(click.ParamType):
 
 def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that measure."""
-    for option in (
+    options = (
         click.option(
             "--workload",
             "-w",
@@ -112,7 +112,8 @@ def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=Size(),
             help="Size of a scratch file.  [default: as budget and space fit]",
         ),
-    ):
+    )
+    for option in reversed(options):  # --help shows the last one added first
         function = option(function)
     return function
 

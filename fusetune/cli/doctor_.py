@@ -19,7 +19,7 @@ from fusetune.report.documents import doctor_object
     "--backing",
     type=click.Path(path_type=Path),
     metavar="DIRECTORY",
-    help="Also look at where the files lie that a server keeps in this directory, by FIEMAP.",
+    help="Also look at how files lie in this directory, where a server keeps them, by FIEMAP.",
 )
 @json_option
 @pass_host_of_mounts

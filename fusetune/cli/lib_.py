@@ -13,7 +13,7 @@ from fusetune.libfuse.users import libfuse_users
 from fusetune.report.documents import lib_change_object, lib_status_object
 
 _unit = click.argument("unit", required=False)
-_system = click.option("--system", is_flag=True, help="For every program of the host.")
+_system = click.option("--system", is_flag=True, help="Change this for every program of the host.")
 
 
 @click.group("lib", help=COMMANDS["lib"])

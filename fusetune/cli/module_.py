@@ -17,7 +17,9 @@ _ACTIONS = ("status", "build", "load", "unload")
 @click.command("module", help=COMMANDS["module"])
 @click.argument("action", type=click.Choice(_ACTIONS))
 @click.argument("name", metavar="[MODULE]", required=False)
-@click.option("--kernel", "-k", metavar="RELEASE", help="Build for another kernel.")
+@click.option(
+    "--kernel", "-k", metavar="RELEASE", help="Build for this kernel instead of the running one."
+)
 @dry_run_option
 @json_option
 @pass_host

@@ -24,7 +24,7 @@ from fusetune.report.inventory import take_inventory
     type=click.Choice(["text", "json", "prometheus"]),
     default="text",
     show_default=True,
-    help="prometheus: for node_exporter's textfile collector.",
+    help="Format of the report; prometheus is for node_exporter's textfile collector.",
 )
 @click.option(
     "--output",

@@ -16,7 +16,7 @@ from fusetune.report.documents import changes_object
 
 @click.command("reset", help=COMMANDS["reset"])
 @click.argument("name", metavar="M|host", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every mount, and the host.")
+@click.option("--all", "everything", is_flag=True, help="Reset every mount, and the host.")
 @dry_run_option
 @json_option
 @pass_host_of_mounts

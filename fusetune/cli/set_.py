@@ -31,7 +31,7 @@ from fusetune.report.documents import changes_object
     is_flag=True,
     help="Let tuned mounts together keep more dirty memory than max_dirty_percent.",
 )
-@click.option("--persist", is_flag=True, help="The host's values for later boots, too.")
+@click.option("--persist", is_flag=True, help="Keep the host's values for later boots, too.")
 @click.option(
     "--for",
     "options",
@@ -39,7 +39,7 @@ from fusetune.report.documents import changes_object
     help="Raise the host's limits to what a mount with these options needs.",
 )
 @click.option(
-    "--for-unit", "unit", metavar="UNIT", help="The same for the mount that a service makes."
+    "--for-unit", "unit", metavar="UNIT", help="As --for, for the mount that a service makes."
 )
 @dry_run_option
 @json_option

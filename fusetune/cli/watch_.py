@@ -13,7 +13,7 @@ from fusetune.host import Host
 @click.option(
     "--idle",
     type=Duration(),
-    help="Time without a mount after which it ends.  [default: idle_seconds of [watch], 60s]",
+    help="End after this time without a new mount.  [default: idle_seconds of [watch], 60s]",
 )
 @pass_host
 def command(host: Host, idle: float | None) -> None:

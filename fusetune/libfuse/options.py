@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fusetune.errors import UsageError
 
@@ -10,24 +11,67 @@ from fusetune.errors import UsageError
 OPTIONS_VARIABLE = "FUSETUNE_OPTIONS"
 _NUMBER, _SIZE = r"[0-9]+", r"[0-9]+[KMG]?"
 _WAYS = "(?:read|write|move)"
-#: What each option takes, as libfuse/tuned/options.c has them; None: no value.
-OPTIONS: Mapping[str, str | None] = {
-    "max_pages": _NUMBER,
-    "max_write": _SIZE,
-    "max_readahead": _SIZE,
-    "max_background": _NUMBER,
-    "congestion_threshold": _NUMBER,
-    "max_threads": _NUMBER,
-    "splice": rf"off|{_WAYS}(?:\+{_WAYS})*",
-    "writeback_cache": None,
-    "direct_io": None,
-    "parallel_direct_writes": None,
-    "clone_fd": None,
-    "io_uring": None,
-    "no_file_caps": None,
-    "atomic_open": None,
-    "tuned": None,
-    "tuned_if_possible": None,
+
+
+@dataclass(frozen=True)
+class Option:
+    """What an option does, what stands for its value, and which values it ``takes``; none: None."""
+
+    summary: str
+    value: str = ""
+    takes: str | None = None
+
+
+#: As libfuse/tuned/options.c has them.
+OPTIONS: Mapping[str, Option] = {
+    "max_pages": Option(
+        "pages per request, with buffers as large; at most fs.fuse.max_pages_limit, or 256 where "
+        "the kernel has no such limit",
+        "N",
+        _NUMBER,
+    ),
+    "max_write": Option(
+        "bytes of a WRITE, at most what the server and the kernel take", "SIZE", _SIZE
+    ),
+    "max_readahead": Option(
+        "bytes of readahead, at most what the server and the kernel take", "SIZE", _SIZE
+    ),
+    "max_background": Option("background requests with the server at once", "N", _NUMBER),
+    "congestion_threshold": Option(
+        "the number of background requests from which readahead holds back", "N", _NUMBER
+    ),
+    "max_threads": Option("threads that serve; not with -s", "N", _NUMBER),
+    "splice": Option(
+        "which data moves through pipes; read, write and move may be joined by +",
+        "off|read|write|move",
+        rf"off|{_WAYS}(?:\+{_WAYS})*",
+    ),
+    "writeback_cache": Option(
+        "small writes gather in the page cache. Wrong where data changes behind the mount. Files "
+        "that the server may write and not read cannot be opened for writing"
+    ),
+    "direct_io": Option(
+        "reads and writes bypass the page cache. Linux before 6.6 has no shared mmap with it"
+    ),
+    "parallel_direct_writes": Option(
+        "with direct I/O, several writers in a file at once; only for thread-safe servers"
+    ),
+    "clone_fd": Option("a device for each thread; not with -s"),
+    "io_uring": Option(
+        "requests through io_uring, where libfuse 3.18 is built with it and enable_uring is set"
+    ),
+    "no_file_caps": Option("with tuned: the mount option of the module fusetuned"),
+    "atomic_open": Option(
+        "with tuned: the mount option of the module fusetuned, for servers that do not know it. "
+        "Not for servers that reply to LOOKUP later, or from another thread than took it"
+    ),
+    "tuned": Option(
+        "mount with the module fusetuned if it is loaded, otherwise with the kernel's FUSE and a "
+        "line that says so; root only"
+    ),
+    "tuned_if_possible": Option(
+        "an option that cannot be had is left out with a line, and the mount does not fail"
+    ),
 }
 
 
@@ -42,6 +86,6 @@ def check_options(text: str) -> None:
             raise UsageError(
                 f"{name!r} is no option of the tuned libfuse; {', '.join(OPTIONS)} are"
             )
-        wanted = OPTIONS[name]
+        wanted = OPTIONS[name].takes
         if equal != "" if wanted is None else not re.fullmatch(wanted, value):
             raise UsageError(f"{word!r}: {name} takes {'no value' if wanted is None else wanted}")

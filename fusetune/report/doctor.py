@@ -34,14 +34,45 @@ LIBFUSE_BUFFER = 256 * 4096 + 4096
 _UNANSWERED_SECONDS = 0.2
 
 
+#: Each finding's name, which is also a label of a metric, and its meaning for the manual.
+FINDINGS = {
+    "fio": "fio is not installed, so nothing can be measured",
+    "permission": "doctor does not run as root, so it cannot see every connection",
+    "fusectl": "the control file system of the kernel's FUSE is not mounted",
+    "fusetunedctl": "the control file system of the module fusetuned is not mounted",
+    "pipe-max-size": "fs.pipe-max-size is smaller than a libfuse server's buffer, so a server "
+    "without privileges copies data instead of splicing it",
+    "max_pages_limit": "fs.fuse.max_pages_limit is 256 or less, so no request holds more pages",
+    "damaged-journal": "a damaged undo journal was set aside",
+    "old-module": "a module of ours is made from older code than the kernel's",
+    "old-library": "the tuned libfuse3 is made from older code than the distribution's",
+    "saved": "a saved result cannot be read",
+    "configuration": "the configuration is wrong",
+    "dirty-memory": "all tuned mounts together may keep more dirty memory than max_dirty_percent",
+    "allow-users": "allow_users names a user who does not exist",
+    "waiting": "requests wait for the server of a mount: it is busy, stopped or hung",
+    "stock": "a mount has the kernel's default values",
+    "writeback-cache": "no page of a mount was ever dirty, so it seems to have no writeback cache",
+    "interleaved-files": "files in the directory of --backing have other files' blocks between "
+    "theirs",
+}
+
+
 @dataclass(frozen=True)
 class Finding:
-    """One thing that limits FUSE here: ``what``, its ``remedy``, and on which mount, if on one."""
+    """One thing that limits FUSE here: ``what``, its ``remedy``, and on which mount, if on one.
+
+    ``name`` is one of `FINDINGS`.
+    """
 
     name: str
     what: str
     remedy: str
     mount: Mount | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in FINDINGS:
+            raise ValueError(f"{self.name!r} is not in FINDINGS, which the manual is made from")
 
 
 @dataclass(frozen=True)

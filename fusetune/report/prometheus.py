@@ -2,6 +2,7 @@
 """`report` as Prometheus's text format, for node_exporter's textfile collector."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, Info, generate_latest
@@ -11,6 +12,42 @@ from fusetune.text import printable
 
 Object = Mapping[str, Any]
 _MOUNT = ("mount", "fstype", "bdi")
+_KNOB = (*_MOUNT, "knob", "unit")
+_SOURCE = ("name", "source", "current")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a metric says, and its labels."""
+
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS = {
+    "fusetune_info": Metric("Version of fusetune and kernel.", ("version", "kernel")),
+    "fusetune_mounts": Metric("FUSE mounts seen."),
+    "fusetune_differences": Metric("Values that are not as kept."),
+    "fusetune_problems": Metric("Files that cannot be used."),
+    "fusetune_dirty_percent": Metric(
+        "What tuned mounts together may keep dirty, in percent of the host's limit."
+    ),
+    "fusetune_findings": Metric("Findings of doctor.", ("name",)),
+    "fusetune_source_behind_releases": Metric(
+        "Point releases that the code of a part in use is behind the kernel's or libfuse3's.",
+        _SOURCE,
+    ),
+    "fusetune_source_older": Metric(
+        "1: the code of a part in use is older than the kernel's or libfuse3's.", _SOURCE
+    ),
+    "fusetune_knob_value": Metric("Value now.", _KNOB),
+    "fusetune_knob_stock": Metric("The kernel's default.", _KNOB),
+    "fusetune_knob_expected": Metric("Value that is kept.", _KNOB),
+    "fusetune_waiting_requests": Metric("Requests that wait for the server.", _MOUNT),
+    "fusetune_auto_gain_ratio": Metric("Speed after / before, of the last auto.", _MOUNT),
+    "fusetune_auto_gain_low": Metric("Lower end of the 95 % interval, of the last auto.", _MOUNT),
+    "fusetune_auto_gain_high": Metric("Upper end of it, of the last auto.", _MOUNT),
+}
 
 
 def metrics(document: Object) -> str:
@@ -20,7 +57,8 @@ def metrics(document: Object) -> str:
     """
     registry = CollectorRegistry()
     host = document["host"]
-    Info("fusetune", "Version of fusetune and kernel.", registry=registry).info(
+    # Info adds "_info" by itself, and takes its labels with their values.
+    Info("fusetune", METRICS["fusetune_info"].text, registry=registry).info(
         {"version": __version__, "kernel": printable(host["kernel"])}
     )
     _host(registry, document)
@@ -30,37 +68,28 @@ def metrics(document: Object) -> str:
     return generate_latest(registry).decode("utf-8")
 
 
+def _gauge(registry: CollectorRegistry, name: str) -> Gauge:
+    """Return the gauge of this name in `METRICS`."""
+    metric = METRICS[name]
+    return Gauge(name, metric.text, metric.labels, registry=registry)
+
+
 def _host(registry: CollectorRegistry, document: Object) -> None:
-    for name, text, value in (
-        ("mounts", "FUSE mounts seen.", len(document["mounts"])),
-        ("differences", "Values that are not as kept.", document["differences"]),
-        ("problems", "Files that cannot be used.", len(document["problems"])),
-        (
-            "dirty_percent",
-            "What tuned mounts together may keep dirty, in percent of the host's limit.",
-            document["dirty_percent"],
-        ),
+    for name, value in (
+        ("mounts", len(document["mounts"])),
+        ("differences", document["differences"]),
+        ("problems", len(document["problems"])),
+        ("dirty_percent", document["dirty_percent"]),
     ):
-        Gauge(f"fusetune_{name}", text, registry=registry).set(value)
-    findings = Gauge("fusetune_findings", "Findings of doctor.", ["name"], registry=registry)
+        _gauge(registry, f"fusetune_{name}").set(value)
+    findings = _gauge(registry, "fusetune_findings")
     for finding in document["findings"]:
         findings.labels(printable(finding["name"])).inc()
 
 
 def _sources(registry: CollectorRegistry, sources: list[Object]) -> None:
-    labels = ["name", "source", "current"]
-    behind = Gauge(
-        "fusetune_source_behind_releases",
-        "Point releases that the code of a part in use is behind the kernel's or libfuse3's.",
-        labels,
-        registry=registry,
-    )
-    older = Gauge(
-        "fusetune_source_older",
-        "1: the code of a part in use is older than the kernel's or libfuse3's.",
-        labels,
-        registry=registry,
-    )
+    behind = _gauge(registry, "fusetune_source_behind_releases")
+    older = _gauge(registry, "fusetune_source_older")
     for one in sources:
         if one["current"]:
             values = (one["name"], _version(one["source"]), _version(one["current"]))
@@ -80,16 +109,9 @@ def _labels(mount: Object) -> list[str]:
 
 def _mounts(registry: CollectorRegistry, mounts: list[Object]) -> None:
     value, stock, expected = (
-        Gauge(f"fusetune_knob_{name}", text, [*_MOUNT, "knob", "unit"], registry=registry)
-        for name, text in (
-            ("value", "Value now."),
-            ("stock", "The kernel's default."),
-            ("expected", "Value that is kept."),
-        )
+        _gauge(registry, f"fusetune_knob_{name}") for name in ("value", "stock", "expected")
     )
-    waiting = Gauge(
-        "fusetune_waiting_requests", "Requests that wait for the server.", _MOUNT, registry=registry
-    )
+    waiting = _gauge(registry, "fusetune_waiting_requests")
     for mount in mounts:
         labels = _labels(mount)
         waiting.labels(*labels).set(mount["waiting"])
@@ -104,12 +126,7 @@ def _mounts(registry: CollectorRegistry, mounts: list[Object]) -> None:
 
 
 def _gains(registry: CollectorRegistry, mounts: list[Object]) -> None:
-    names = ("fusetune_auto_gain_ratio", "fusetune_auto_gain_low", "fusetune_auto_gain_high")
-    texts = ("Speed after / before", "Lower end of the 95 % interval", "Upper end of it")
-    gauges = [
-        Gauge(name, f"{text}, of the last auto.", _MOUNT, registry=registry)
-        for name, text in zip(names, texts, strict=True)
-    ]
+    gauges = [_gauge(registry, f"fusetune_auto_gain_{end}") for end in ("ratio", "low", "high")]
     for mount in mounts:
         saved = mount["saved"]
         if not saved or saved["gain_ratio"] is None:

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The tables of the manual, README and docs are those in the code.
+
+It stands on `docs/generate.py`, which is run as ``make docs`` and ``make check`` run it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fusetune.cli import COMMANDS
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def generate(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-B", "-m", "docs.generate", *words]
+    return subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of what the tables are made from, and of where they stand."""
+    for name in ("fusetune", "docs", "man"):
+        shutil.copytree(
+            CHECKOUT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for path in CHECKOUT.glob("*.md"):
+        shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+def test_tables_are_those_of_the_code() -> None:
+    done = generate(CHECKOUT, "--check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_entry_more_is_in_every_table_of_its_kind(copy: Path) -> None:
+    table = copy / "fusetune" / "report" / "doctor.py"
+    text = table.read_text()
+    changed = re.sub(r"^FINDINGS = \{$", r'\g<0>\n    "dust": "the fan is slow",', text, flags=re.M)
+    table.write_text(changed)
+    done = generate(copy, "--check")
+    assert done.returncode == 1
+    assert "docs/reference.md, man/fusetune-report.8 differ" in done.stderr
+    assert generate(copy).returncode == 0
+    assert "| `dust` | The fan is slow. |" in (copy / "docs" / "reference.md").read_text()
+    assert ".It Cm dust\nThe fan is slow.\n" in (copy / "man" / "fusetune-report.8").read_text()
+    assert generate(copy, "--check").returncode == 0
+
+
+def test_every_command_has_a_page() -> None:
+    pages = (path.read_text() for path in (CHECKOUT / "man").glob("fusetune-*.8"))
+    named = {name for page in pages for name in re.findall(r"^\.Nm fusetune-(\w+)", page, re.M)}
+    assert named == set(COMMANDS)
