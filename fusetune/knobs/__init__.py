@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.knobs.base import Absent, Access, Knob, Scope, parse_number
+from fusetune.knobs.base import Absent, Knob, Scope, parse_number
 from fusetune.knobs.live import LIVE
 from fusetune.knobs.remount import REMOUNT, RemountKnob
 from fusetune.knobs.system import SYSTEM
@@ -21,7 +21,6 @@ __all__ = [
     "REMOUNT",
     "SYSTEM",
     "Absent",
-    "Access",
     "Knob",
     "RemountKnob",
     "Scope",

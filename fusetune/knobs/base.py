@@ -27,15 +27,6 @@ class Scope(StrEnum):
     HOST = "host"
 
 
-class Access(StrEnum):
-    """How a workload uses a mount, as far as a knob may matter to it."""
-
-    BUFFERED_READ = "buffered read"
-    BUFFERED_WRITE = "buffered write"
-    DIRECT_WRITE = "direct write"
-    METADATA = "metadata"
-
-
 class Absent(Exception):
     """This kernel, or this mount, has no such knob; the text says why."""
 
@@ -69,11 +60,6 @@ class Knob:
     ``takes``: what the kernel takes, where that is not all from ``low`` to ``high``. ``init_line``:
     for what only mounts of the module fusetuned have, the name in their ``init`` of what INIT
     negotiated: the value without us, and the highest. Knobs of one name are equal.
-
-    For knobs that ``auto`` searches, ``candidates``: values to try besides stock, the safest
-    first; ``ordered``: False if they are categories; ``interacts``: knobs whose best value may
-    depend on this one's; ``affects``: which `Access` of a workload it can matter to. ``follows``:
-    (knob, numerator, denominator): moves with that knob as a share of it, instead of by search.
     """
 
     name: str
@@ -91,11 +77,6 @@ class Knob:
     words: Mapping[int, str] | None = None
     takes: str = ""
     init_line: str | None = None
-    candidates: tuple[int, ...] = ()
-    ordered: bool = True
-    interacts: tuple[str, ...] = ()
-    affects: frozenset[Access] = frozenset()
-    follows: tuple[str, int, int] | None = None
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -110,9 +91,7 @@ class Knob:
         word = negotiated(host, mount).get(self.init_line, "")
         if not word.isdigit():
             return self
-        most = int(word)
-        candidates = tuple(value for value in self.candidates if value <= most)
-        return replace(self, stock=most, high=most, candidates=candidates)
+        return replace(self, stock=int(word), high=int(word))
 
     def location(self, mount: Mount | None) -> str:
         """Return the file's path relative to the root; raises `Absent` where there can be none."""

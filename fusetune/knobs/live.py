@@ -3,7 +3,7 @@
 
 import os
 
-from fusetune.knobs.base import Access, Knob, Scope
+from fusetune.knobs.base import Knob, Scope
 
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 _NO_BDI = "the mount is gone, or this kernel does not offer it (strict_limit: Linux 6.2)"
@@ -23,9 +23,6 @@ LIVE = (
         risk="too much wastes bandwidth and page cache where reads are short or random",
         source="mm/backing-dev.c read_ahead_kb_store(); fs/fuse/inode.c process_init_reply()",
         absent=_NO_BDI,
-        candidates=(0, 32, 64, *(128 << power for power in range(9))),
-        interacts=("max_background",),
-        affects=frozenset({Access.BUFFERED_READ}),
     ),
     Knob(
         name="max_background",
@@ -40,9 +37,6 @@ LIVE = (
         risk="a server that is slow or keeps a buffer for each request needs more memory",
         source="fs/fuse/control.c fuse_conn_max_background_write(); FUSE_DEFAULT_MAX_BACKGROUND",
         absent=_NO_CONNECTION,
-        candidates=(12, 16, 24, 32, 48, 64, 96, 128, 256),
-        interacts=("read_ahead_kb", "max_ratio"),
-        affects=frozenset({Access.BUFFERED_READ, Access.BUFFERED_WRITE}),
     ),
     Knob(
         name="congestion_threshold",
@@ -56,7 +50,6 @@ LIVE = (
         risk="as max_background; the kernel sets it to three quarters of that",
         source="fs/fuse/control.c; fs/fuse/file.c fuse_readahead()",
         absent=_NO_CONNECTION,
-        follows=("max_background", 3, 4),
     ),
     Knob(
         name="max_ratio",
@@ -70,9 +63,6 @@ LIVE = (
         risk="a server that hangs keeps that much more memory dirty",
         source="Documentation/ABI/testing/sysfs-class-bdi; fs/fuse/inode.c fuse_bdi_init()",
         absent=_NO_BDI,
-        candidates=(1, 2, 5, 10, 20, 40, 70, 100),
-        interacts=("strict_limit", "max_background"),
-        affects=frozenset({Access.BUFFERED_WRITE}),
     ),
     Knob(
         name="strict_limit",
@@ -86,10 +76,6 @@ LIVE = (
         risk="0 lets a server that hangs pin dirty memory up to the host's limit",
         source="Documentation/ABI/testing/sysfs-class-bdi; mm/page-writeback.c",
         absent=_NO_BDI,
-        candidates=(1, 0),
-        ordered=False,
-        interacts=("max_ratio",),
-        affects=frozenset({Access.BUFFERED_WRITE}),
     ),
     Knob(
         name="max_pages",
@@ -106,8 +92,5 @@ LIVE = (
         source="dkms/fusetuned/tuned/control.c",
         absent="only mounts of the module fusetuned can change it live; elsewhere it needs a "
         "remount with a larger fs.fuse.max_pages_limit, and a server that asks for more",
-        candidates=(16, 32, 64, 128, 256, 512, 1024),
-        interacts=("read_ahead_kb",),
-        affects=frozenset({Access.BUFFERED_READ, Access.BUFFERED_WRITE, Access.DIRECT_WRITE}),
     ),
 )

@@ -11,7 +11,7 @@ from fusetune.bench.intervals import Interval
 from fusetune.bench.runner import Bench, Budget, BudgetSpent
 from fusetune.bench.scratch import failure
 from fusetune.bench.worker import Interrupted, Interruption
-from fusetune.bench.workloads import Workload
+from fusetune.bench.workloads import Access, Workload
 from fusetune.changes.apply import drop_if_undone, enforce, make, plan
 from fusetune.changes.journal import Journal
 from fusetune.changes.lock import Lock
@@ -20,13 +20,13 @@ from fusetune.desired.reconcile import Keeper
 from fusetune.desired.results import forget, save
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.knobs import LIVE, LIVE_BY_NAME, Access, knobs_of
+from fusetune.knobs import LIVE, LIVE_BY_NAME, knobs_of
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
 from fusetune.mounts.control import still_mounted
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
 from fusetune.tuner.search import Choice, Search, Trial
-from fusetune.tuner.space import searched, with_followers
+from fusetune.tuner.space import FOLLOWERS, searched, with_followers
 
 Progress = Callable[[float, str], None]
 
@@ -68,11 +68,10 @@ def preview(
     refuse = partial(keeper.refusal, mount, allowed_owners=allowed_owners)
     dimensions, _ = searched(knobs_of(host, mount), before, workloads, refuse)
     tried = {d.name: sorted({d.stock, before[d.name], *d.values}) for d in dimensions}
-    for knob in LIVE:
-        if knob.follows and knob.follows[0] in tried and knob.name in before:
-            leader = knob.follows[0]
-            moved = [with_followers({leader: v}, before)[knob.name] for v in tried[leader]]
-            tried[knob.name] = sorted(set(moved))
+    for name, follower in FOLLOWERS.items():
+        if follower.leader in tried and name in before:
+            settings = ({follower.leader: value} for value in tried[follower.leader])
+            tried[name] = sorted({with_followers(setting, before)[name] for setting in settings})
     return [
         Candidates(
             knob.name, host.path(knob.location(mount)), before[knob.name], tuple(tried[knob.name])

@@ -26,8 +26,9 @@ from statistics import fmean
 
 from fusetune.bench.intervals import NORMAL, Interval, ratio_interval, t_quantile
 from fusetune.tuner.model import BlockModel, Point, expected_gain, identity_kernel, smooth_kernel
+from fusetune.tuner.space import Dimension
 
-__all__ = ["Choice", "Dimension", "Figures", "Interval", "Search", "Setting", "Trial"]
+__all__ = ["Choice", "Figures", "Interval", "Search", "Setting", "Trial"]
 Setting = Mapping[str, int]  # dimension name -> value, every dimension named
 Figures = Mapping[str, float]  # workload name -> figure; higher is better; > 0
 ERROR = 0.03  # of all looks at a proof together: the intervals are 95 % ones and better
@@ -52,24 +53,6 @@ POWER = 2.0  # standard errors to spare when the pairs for a proof are reckoned
 MOST_RESERVED = 0.4  # part of the whole budget that exploration leaves for the proof
 _Steps = Generator[Point, dict[str, float], None]
 _Blocks = list[dict[Point, dict[str, float]]]
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """A knob to search over.
-
-    `values` are the candidates from the smallest and safest to the largest and riskiest; `stock`,
-    the kernel's default, and the start value are added where missing. `ordered`: neighbouring
-    values do similarly (values on a log scale, figure roughly unimodal); otherwise they are
-    categories. `interacts` names dimensions whose best value may depend on this one's; naming it
-    on one of the two suffices, and names of dimensions not searched over are ignored.
-    """
-
-    name: str
-    values: tuple[int, ...]
-    stock: int
-    ordered: bool = True
-    interacts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

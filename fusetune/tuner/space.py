@@ -1,12 +1,98 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ``auto`` searches: which knobs matter to a workload, and the values to try."""
+"""The search space of ``auto``: which knobs matter to which accesses, and the values to try.
+
+A knob that ``auto`` is to search is one more entry in `SEARCHED`.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from fusetune.bench.workloads import Workload
-from fusetune.knobs import LIVE, Access, Knob
-from fusetune.tuner.search import Dimension
+from fusetune.bench.workloads import Access, Workload
+from fusetune.knobs import Knob
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A knob to search over.
+
+    `values` are the candidates from the smallest and safest to the largest and riskiest; `stock`,
+    the kernel's default, and the start value are added where missing. `ordered`: neighbouring
+    values perform alike (values on a log scale, figure roughly unimodal); otherwise they are
+    categories. `interacts` names dimensions whose best value may depend on this one's; naming it
+    on one of the two suffices, and names of dimensions not searched over are ignored.
+    """
+
+    name: str
+    values: tuple[int, ...]
+    stock: int
+    ordered: bool = True
+    interacts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Searched:
+    """How ``auto`` searches a knob.
+
+    ``candidates``: values to try besides stock, the safest first; ``affects``: the accesses of a
+    workload that the knob can matter to; ``ordered`` and ``interacts`` as in `Dimension`.
+    """
+
+    candidates: tuple[int, ...]
+    affects: frozenset[Access]
+    ordered: bool = True
+    interacts: tuple[str, ...] = ()
+
+    def within(self, knob: Knob) -> tuple[int, ...]:
+        """Return the candidates in the range that ``knob`` has on its mount."""
+        high = math.inf if knob.high is None else knob.high
+        return tuple(value for value in self.candidates if knob.low <= value <= high)
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A knob that is not searched but set to a share of another one, rounded up."""
+
+    leader: str
+    numerator: int
+    denominator: int
+
+
+_READ_OR_WRITE = frozenset({Access.BUFFERED_READ, Access.BUFFERED_WRITE})
+
+#: The knobs that ``auto`` searches, by name.
+SEARCHED = {
+    "read_ahead_kb": Searched(
+        candidates=(0, 32, 64, *(128 << power for power in range(9))),
+        affects=frozenset({Access.BUFFERED_READ}),
+        interacts=("max_background",),
+    ),
+    "max_background": Searched(
+        candidates=(12, 16, 24, 32, 48, 64, 96, 128, 256),
+        affects=_READ_OR_WRITE,
+        interacts=("read_ahead_kb", "max_ratio"),
+    ),
+    "max_ratio": Searched(
+        candidates=(1, 2, 5, 10, 20, 40, 70, 100),
+        affects=frozenset({Access.BUFFERED_WRITE}),
+        interacts=("strict_limit", "max_background"),
+    ),
+    "strict_limit": Searched(
+        candidates=(1, 0),
+        affects=frozenset({Access.BUFFERED_WRITE}),
+        ordered=False,
+        interacts=("max_ratio",),
+    ),
+    "max_pages": Searched(
+        candidates=(16, 32, 64, 128, 256, 512, 1024),
+        affects=_READ_OR_WRITE | {Access.DIRECT_WRITE},
+        interacts=("read_ahead_kb",),
+    ),
+}
+
+#: The knobs that move with a searched one, by name. The kernel itself starts with this share
+#: (FUSE_DEFAULT_CONGESTION_THRESHOLD).
+FOLLOWERS = {"congestion_threshold": Follower("max_background", 3, 4)}
 
 
 def searched(
@@ -23,28 +109,31 @@ def searched(
     accesses = frozenset[Access]().union(*(workload.accesses for workload in workloads))
     dimensions, reasons = [], []
     for knob in knobs:
-        if not knob.candidates or not knob.affects & accesses:
+        entry = SEARCHED.get(knob.name)
+        if entry is None or not entry.affects & accesses:
+            continue
+        candidates = entry.within(knob)
+        if not candidates:
             continue
         if knob.name not in now or knob.stock is None:
             reasons.append(f"{knob.name}: not there on this kernel or mount")
             continue
-        refused = [refuse(knob.name, value) for value in knob.candidates]
-        allowed = tuple(v for v, why in zip(knob.candidates, refused, strict=True) if not why)
+        refused = [refuse(knob.name, value) for value in candidates]
+        allowed = tuple(v for v, why in zip(candidates, refused, strict=True) if not why)
         reasons.extend([why for why in refused if why][:1])
         if {knob.stock, now[knob.name], *allowed} == {now[knob.name]}:
             continue
-        dimensions.append(Dimension(knob.name, allowed, knob.stock, knob.ordered, knob.interacts))
+        dimensions.append(Dimension(knob.name, allowed, knob.stock, entry.ordered, entry.interacts))
     return dimensions, reasons
 
 
 def with_followers(setting: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """Return ``setting`` with the knobs that move with another one, where that one moves."""
+    """Return ``setting`` with its knobs' followers, which move where their leader does."""
     whole = dict(setting)
-    for knob in LIVE:
-        if knob.follows and knob.name in before:
-            leader, numerator, denominator = knob.follows
-            if leader in setting:
-                moved = setting[leader] != before[leader]
-                share = math.ceil(setting[leader] * numerator / denominator)
-                whole[knob.name] = share if moved else before[knob.name]
+    for name, follower in FOLLOWERS.items():
+        leader = follower.leader
+        if name in before and leader in setting:
+            moved = setting[leader] != before[leader]
+            share = math.ceil(setting[leader] * follower.numerator / follower.denominator)
+            whole[name] = share if moved else before[name]
     return whole

@@ -28,7 +28,7 @@ from fusetune.knobs import LIVE
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.tuner.auto import auto
-from fusetune.tuner.space import with_followers
+from fusetune.tuner.space import SEARCHED, with_followers
 from tests.native.mirror import Mirror
 from tests.tmpfs import tmpfs
 
@@ -137,10 +137,10 @@ def paired(logs: Sequence[float], others: Sequence[float]) -> Interval:
 def grid(server: Server) -> dict[str, dict[str, int]]:
     """Return every combination of the values that auto may choose from for this workload."""
     accesses = WORKLOADS[server.workload].accesses
-    known = [knob for knob in LIVE if knob.name in STOCK and knob.candidates]
-    knobs = [knob for knob in known if knob.affects & accesses]
-    points = itertools.product(*(knob.candidates for knob in knobs))
-    settings = [dict(zip((knob.name for knob in knobs), point, strict=True)) for point in points]
+    known = {name: entry for name, entry in SEARCHED.items() if name in STOCK}
+    knobs = {name: entry for name, entry in known.items() if entry.affects & accesses}
+    points = itertools.product(*(entry.candidates for entry in knobs.values()))
+    settings = [dict(zip(knobs, point, strict=True)) for point in points]
     return {f"grid {n}": with_followers(s, STOCK) for n, s in enumerate(settings)}
 
 

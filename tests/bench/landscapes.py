@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
-from fusetune.tuner.search import Dimension, Setting
+from fusetune.tuner.search import Setting
+from fusetune.tuner.space import Dimension
 
 READ_AHEAD = Dimension(
     "read_ahead_kb", (0, *(32 << i for i in range(11))), 128, interacts=("max_background",)

@@ -2,11 +2,12 @@
 """What auto would search, and what it leaves alone; nothing here is measured."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import pytest
 
 from fusetune.bench.runner import Budget
-from fusetune.bench.workloads import WORKLOADS
+from fusetune.bench.workloads import WORKLOADS, Access
 from fusetune.changes.policy import refusal
 from fusetune.desired.reconcile import Keeper
 from fusetune.desired.sections import Config
@@ -14,7 +15,7 @@ from fusetune.errors import FusetuneError
 from fusetune.knobs import LIVE
 from fusetune.mounts.mount import Mount
 from fusetune.tuner.auto import auto, preview
-from fusetune.tuner.space import searched, with_followers
+from fusetune.tuner.space import FOLLOWERS, SEARCHED, searched, with_followers
 from tests.unit.conftest import Tree
 
 KNOBS = {knob.name: knob for knob in LIVE}
@@ -29,6 +30,9 @@ STOCK = {
 OF_STOCK = [knob for knob in LIVE if knob.name in STOCK]
 
 
+each = pytest.mark.parametrize("name", SEARCHED)
+
+
 def mount(owner: int = 0, fstype: str = "fuse.x") -> Mount:
     return Mount("/mnt", fstype, "x", "0:43", bdi="0:43", connection="43", owner_uid=owner)
 
@@ -36,6 +40,41 @@ def mount(owner: int = 0, fstype: str = "fuse.x") -> Mount:
 def refuse(owner: int = 0, allowed: Collection[int] = ()) -> Callable[[str, int], str | None]:
     """What policy says of a mount of this owner."""
     return lambda name, value: refusal(mount(owner), KNOBS[name], value, allowed, room=100)
+
+
+@each
+def test_candidates_are_legal_values_with_the_safest_first(name: str) -> None:
+    knob, entry = KNOBS[name], SEARCHED[name]
+    for value in entry.candidates:
+        assert knob.parse(str(value)) == value
+    assert len(set(entry.candidates)) == len(entry.candidates) > 1
+    if entry.ordered:
+        assert list(entry.candidates) == sorted(entry.candidates)
+    assert (knob.stock is None) == bool(knob.init_line)
+
+
+@each
+def test_some_workload_is_affected_by_each_searched_knob(name: str) -> None:
+    accesses = frozenset[Access]().union(*(w.accesses for w in WORKLOADS.values()))
+    assert SEARCHED[name].affects & accesses
+
+
+@each
+def test_interactions_are_among_searched_knobs(name: str) -> None:
+    assert set(SEARCHED[name].interacts) <= set(SEARCHED) - {name}
+
+
+def test_followers_are_knobs_that_are_not_searched_themselves() -> None:
+    for name, follower in FOLLOWERS.items():
+        assert name in set(KNOBS) - set(SEARCHED)
+        assert follower.leader in SEARCHED
+        assert 0 < follower.numerator <= follower.denominator
+
+
+def test_candidates_lie_in_the_knobs_range_on_the_mount() -> None:
+    pages = replace(KNOBS["max_pages"], low=32, high=256, stock=256)
+    assert SEARCHED["max_pages"].within(pages) == (32, 64, 128, 256)
+    assert SEARCHED["read_ahead_kb"].within(KNOBS["read_ahead_kb"])[-1] == 32768
 
 
 @pytest.mark.parametrize(

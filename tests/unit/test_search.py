@@ -26,7 +26,8 @@ from fusetune.tuner.model import (
     inverse_root,
     smooth_kernel,
 )
-from fusetune.tuner.search import Choice, Dimension, Search, Setting, Trial, _is_proof, _Proof
+from fusetune.tuner.search import Choice, Search, Setting, Trial, _is_proof, _Proof
+from fusetune.tuner.space import Dimension
 
 Worth = Callable[[Setting], float]
 

@@ -14,13 +14,13 @@ from fusetune.bench import workloads
 from fusetune.bench.workloads import (
     DEFAULT,
     WORKLOADS,
+    Access,
     Workload,
     bytes_per_second,
     chosen,
     operations_per_second,
 )
 from fusetune.errors import FusetuneError, UsageError
-from fusetune.knobs import LIVE, Access
 
 each = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda workload: workload.name)
 
@@ -125,12 +125,6 @@ def test_every_job_file_has_an_entry() -> None:
     from pathlib import Path
 
     assert {file.stem for file in Path(directory).glob("*.fio")} == set(WORKLOADS)
-
-
-def test_some_workload_needs_each_searched_knob() -> None:
-    accesses = frozenset[Access]().union(*(w.accesses for w in WORKLOADS.values()))
-    for knob in LIVE:
-        assert not knob.candidates or knob.affects & accesses
 
 
 def test_chosen() -> None:

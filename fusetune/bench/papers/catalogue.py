@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fusetune.bench.workloads import (
+    Access,
     Workload,
     bytes_per_second,
     bytes_per_second_in_write,
     operations_per_second,
 )
-from fusetune.knobs import Access
 
 NATIVE = "native"
 _GLOBAL = "[global]\nthread\nclocksource=clock_gettime\nfallocate=none\nioengine=psync\n"

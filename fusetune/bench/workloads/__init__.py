@@ -11,15 +11,24 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib.resources import files
 from typing import Any, TypeVar
 
 from fusetune.errors import FusetuneError, UsageError
-from fusetune.knobs import Access
 
 Job = Mapping[str, Any]
 T = TypeVar("T")
 DEFAULT = "mixed"
+
+
+class Access(StrEnum):
+    """How a workload uses a mount, as far as a knob may matter to it."""
+
+    BUFFERED_READ = "buffered read"
+    BUFFERED_WRITE = "buffered write"
+    DIRECT_WRITE = "direct write"
+    METADATA = "metadata"
 
 
 def number(job: Job, *keys: str) -> float:
