@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Exit codes and the errors whose text is the one line that the user reads."""
 
+from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import Self
+from typing import Self, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class ExitCode(IntEnum):
@@ -38,3 +42,20 @@ class UsageError(FusetuneError):
 def reason(error: OSError) -> str:
     """Return the system's own words for ``error``, without the file name and number."""
     return error.strerror or str(error)
+
+
+def for_each(items: Iterable[Item], act: Callable[[Item], Iterable[Result]]) -> list[Result]:
+    """Return what ``act`` returns for each item, joined.
+
+    A failure ends nothing: the first FusetuneError is raised after all items had their turn.
+    """
+    results: list[Result] = []
+    failure: FusetuneError | None = None
+    for item in items:
+        try:
+            results += act(item)
+        except FusetuneError as error:
+            failure = failure or error
+    if failure:
+        raise failure
+    return results

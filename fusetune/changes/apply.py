@@ -10,7 +10,7 @@ from fusetune.changes.journal import KEEPING, Journal, Record
 from fusetune.changes.lock import Lock
 from fusetune.changes.overrides import note_overrides, overrides
 from fusetune.changes.policy import refusal
-from fusetune.errors import FusetuneError
+from fusetune.errors import FusetuneError, for_each
 from fusetune.host import Host
 from fusetune.knobs import Absent, Knob, knobs_of, out_of_range
 from fusetune.mounts.mount import Mount
@@ -76,23 +76,16 @@ def enforce(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[
     For values that the journal already holds, and mounts of our own. What is gone needs nothing.
     Tries every knob before it raises FusetuneError for the first that failed.
     """
-    changes = []
-    failure: FusetuneError | None = None
-    for knob in knobs_of(host, mount):
-        if knob.name not in values:
-            continue
-        try:
+
+    def one(knob: Knob) -> list[Change]:
+        with suppress(Absent):
             old, new = knob.read(host, mount), values[knob.name]
             if old != new:
                 knob.write(host, mount, new)
-                changes.append(Change(knob, mount, host.path(knob.location(mount)), old, new))
-        except Absent:
-            continue
-        except FusetuneError as error:
-            failure = failure or error
-    if failure:
-        raise failure
-    return changes
+                return [Change(knob, mount, host.path(knob.location(mount)), old, new)]
+        return []
+
+    return for_each([knob for knob in knobs_of(host, mount) if knob.name in values], one)
 
 
 def to_undo(host: Host, journal: Journal, mount: Mount | None) -> dict[Knob, int]:

@@ -13,7 +13,8 @@ from fusetune.cli.common import (
     warn,
 )
 from fusetune.desired.config import load
-from fusetune.desired.reconcile import Keeper, Kept, keep_all
+from fusetune.desired.reconcile import Reconciled, reconcile_all
+from fusetune.desired.resolve import Resolver
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.mounts.discover import discover, find
@@ -37,18 +38,18 @@ def command(
     if bdi and not BDI_NAME.fullmatch(bdi):
         raise UsageError(f"--bdi {bdi!r} is not the name of a bdi such as 0:43")
     refuse_host(name or "")
-    keeper = Keeper(host, load(host))
+    resolver = Resolver(host, load(host))
     mounts = discover(host) if everything else [find(host, name or bdi or "")]
     for mount in () if everything else mounts:
-        why, expected = keeper.look(mount)
+        why, expected = resolver.resolve(mount)
         if not expected:
             why = why or "'fusetune auto' or 'save' keeps values"
             warn(f"nothing is kept for {printable(mount.path)}: {why}")
 
-    def tell(mount: Mount, kept: Kept) -> None:
+    def tell(mount: Mount, kept: Reconciled) -> None:
         for why in kept.refused:
             warn(f"{printable(mount.path)}: {why}")
 
-    changes = keep_all(keeper, mounts, dry_run=dry_run, tell=tell)
+    changes = reconcile_all(resolver, mounts, dry_run=dry_run, tell=tell)
     document = changes_object("apply", changes, dry_run)
     present(document, as_json)

@@ -18,7 +18,7 @@ from fusetune.cli.common import (
     refuse_host,
 )
 from fusetune.desired.config import load
-from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Resolver
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.mounts.discover import find
@@ -49,14 +49,14 @@ def command(
     refuse_host(name)
     workloads, allowed = chosen(names), parse_owners(owners)
     mount = find(host, name)
-    keeper = Keeper(host, load(host))
+    resolver = Resolver(host, load(host))
     if dry_run:
-        plan = preview_object(mount, workloads, preview(keeper, mount, workloads, allowed))
+        plan = preview_object(mount, workloads, preview(resolver, mount, workloads, allowed))
         present(plan, as_json)
         return ExitCode.DONE
     with ProgressLine(budget) as progress:
         outcome = auto(
-            keeper,
+            resolver,
             mount,
             workloads,
             Budget(budget, budget_bytes),

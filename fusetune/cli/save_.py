@@ -15,7 +15,7 @@ from fusetune.cli.common import (
 )
 from fusetune.desired.config import load
 from fusetune.desired.persist import save_now
-from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Resolver
 from fusetune.host import Host
 from fusetune.mounts.discover import find
 from fusetune.report.documents import kept_object
@@ -34,6 +34,6 @@ def command(host: Host, name: str, admin: bool, dry_run: bool, as_json: bool) ->
     document = kept_object("save", [written], dry_run)
     present(document, as_json)
     if not dry_run:
-        keeper = Keeper(host, load(host))
-        for why in keeper.caveats(mount, written.after or {}):
+        resolver = Resolver(host, load(host))
+        for why in resolver.caveats(mount, written.after or {}):
             warn(why)

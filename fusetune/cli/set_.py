@@ -88,7 +88,7 @@ def _set(
 ) -> list[Change]:
     allowed, room = parse_owners(owners), None
     if mount:
-        from fusetune.desired.reconcile import bounds_of_set
+        from fusetune.desired.resolve import bounds_of_set
 
         configured, room = bounds_of_set(host, mount, values, force=force)
         allowed |= configured

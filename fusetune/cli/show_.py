@@ -10,8 +10,7 @@ from fusetune.changes.state import knob_states
 from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host_of_mounts, present, target, warn
 from fusetune.desired.config import load
-from fusetune.desired.reconcile import Keeper
-from fusetune.desired.resolve import Expected
+from fusetune.desired.resolve import Expected, Resolver
 from fusetune.desired.results import saved_for
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -35,7 +34,7 @@ def command(host: Host, name: str, long: bool, as_json: bool) -> None:
     try:
         if mount:
             saved = saved_for(host, mount)
-            expected = Keeper(host, load(host)).expected(mount)
+            expected = Resolver(host, load(host)).expected(mount)
     except FusetuneError as error:
         warn(str(error))
     init = negotiated(host, mount) if mount else None

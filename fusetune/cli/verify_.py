@@ -7,7 +7,7 @@ from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host_of_mounts, present, refuse_host, warn
 from fusetune.desired.config import load
 from fusetune.desired.drift import verify
-from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Resolver
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.mounts.discover import discover, find
@@ -21,8 +21,8 @@ from fusetune.report.documents import verify_object
 @pass_host_of_mounts
 def command(host: Host, name: str | None, as_json: bool) -> int:
     refuse_host(name or "")
-    keeper = Keeper(host, load(host))
-    verified = verify(host, keeper, [find(host, name)] if name else discover(host))
+    resolver = Resolver(host, load(host))
+    verified = verify(host, resolver, [find(host, name)] if name else discover(host))
     document = verify_object(verified, ages(host))
     present(document, as_json)
     for problem in document["problems"]:

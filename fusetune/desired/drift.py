@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from fusetune.changes.journal import Journal, Record
 from fusetune.changes.state import KnobState, knob_states
-from fusetune.desired.reconcile import Keeper
-from fusetune.desired.resolve import Expected
+from fusetune.desired.resolve import Expected, Resolver
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
@@ -45,19 +44,19 @@ class Verified:
     problem: str | None = None
 
 
-def verify(host: Host, keeper: Keeper, mounts: Sequence[Mount]) -> list[Verified]:
+def verify(host: Host, resolver: Resolver, mounts: Sequence[Mount]) -> list[Verified]:
     """Compare what each mount has with what it should have; changes nothing."""
-    return [_verify(host, keeper, mount) for mount in mounts]
+    return [_verify(host, resolver, mount) for mount in mounts]
 
 
-def _verify(host: Host, keeper: Keeper, mount: Mount) -> Verified:
+def _verify(host: Host, resolver: Resolver, mount: Mount) -> Verified:
     problem = None
     try:
         journal = Journal(host, mount)
     except FusetuneError as error:
         journal, problem = None, str(error)
     try:
-        left_alone, expected = keeper.look(mount)
+        left_alone, expected = resolver.resolve(mount)
     except FusetuneError as error:
         return Verified(mount, problem=f"{printable(mount.path)}: {error}")
     checks = [

@@ -7,7 +7,7 @@ from fusetune.changes.lock import Lock
 from fusetune.changes.overrides import note_overrides, overrides
 from fusetune.changes.stale import remove_stale
 from fusetune.desired.results import forget, forget_all
-from fusetune.errors import FusetuneError
+from fusetune.errors import for_each
 from fusetune.host import Host
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
@@ -36,16 +36,12 @@ def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Cha
 
 def reset_all(host: Host, *, dry_run: bool = False) -> list[Change]:
     """Reset the host and every mount; raise FusetuneError for the first failure, after all."""
-    changes: list[Change] = []
-    failure: FusetuneError | None = None
-    for mount in (None, *discover(host)):
-        try:
-            if journal_path(host, mount).exists():
-                changes += reset(host, mount, dry_run=dry_run)
-        except FusetuneError as error:
-            failure = failure or error
-    if failure:
-        raise failure
+
+    def one(mount: Mount | None) -> list[Change]:
+        changed = journal_path(host, mount).exists()
+        return reset(host, mount, dry_run=dry_run) if changed else []
+
+    changes = for_each((None, *discover(host)), one)
     if not dry_run:
         forget_all(host)
         remove_stale(host)

@@ -1,9 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What each mount should have: configuration and saved results, by rank and policy."""
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from fusetune.desired.sections import Origin
+from fusetune.changes.policy import (
+    dirty_share,
+    excluded_reason,
+    more_dirty_memory,
+    owners_named,
+    refusal,
+)
+from fusetune.changes.state import values_now
+from fusetune.desired.config import load
+from fusetune.desired.host_limits import Needs, of_mount
+from fusetune.desired.results import saved_for, saved_path
+from fusetune.desired.sections import Config, Layer, Origin, Section, ranked
+from fusetune.host import Host
+from fusetune.knobs import LIVE, LIVE_BY_NAME, Knob, out_of_range
+from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.discover import discover
+from fusetune.mounts.mount import Mount
+from fusetune.text import printable
 
 
 @dataclass(frozen=True)
@@ -16,3 +34,130 @@ class Expected:
     value: int
     origin: Origin
     refused: str | None = None
+
+
+class Resolver:
+    """Resolves what every mount should have under one configuration; writes nothing."""
+
+    def __init__(self, host: Host, config: Config) -> None:
+        self.host, self.config = host, config
+        self.owners = owners_named(config.settings.allow_users)
+        self._daemons = Daemons(host)
+        self._summed = False
+        self._shares: dict[tuple[str, int | None], int] = {}
+
+    def left_alone_reason(self, mount: Mount) -> str | None:
+        """Return why nothing is to be set on ``mount``, None if it is not left alone."""
+        return self._left_alone_reason(mount, list(self.config.matching(mount, self._daemons)))
+
+    def _left_alone_reason(self, mount: Mount, sections: list[Section]) -> str | None:
+        if why := excluded_reason(mount, self.config.settings.exclude):
+            return why
+        for section in ranked(sections):
+            if section.leave_alone is not None:
+                origin = section.origins["leave_alone"]
+                return f"{origin} says leave_alone" if section.leave_alone else None
+        return None
+
+    def resolve(self, mount: Mount) -> tuple[str | None, dict[str, Expected]]:
+        """Return why ``mount`` is left alone (None if it is not), and what it should have, by knob.
+
+        Raises FusetuneError where the saved result cannot be used.
+        """
+        sections = list(self.config.matching(mount, self._daemons))
+        if why := self._left_alone_reason(mount, sections):
+            return why, {}
+        if saved := saved_for(self.host, mount):
+            origin = Origin(saved_path(self.host, mount))
+            origins = dict.fromkeys(saved.values, origin)
+            sections.append(Section(Layer.SAVED, origin, {}, saved.values, origins))
+        found: dict[str, Expected] = {}
+        for section in ranked(sections):
+            for name in section.values.keys() - found.keys():
+                value = section.values[name]
+                refused = self.refusal(mount, name, value)
+                found[name] = Expected(value, section.origins[name], refused)
+        return None, {knob.name: found[knob.name] for knob in LIVE if knob.name in found}
+
+    def expected(self, mount: Mount) -> dict[str, Expected]:
+        """Return what ``mount`` should have, by knob: empty if it is left alone. As `resolve`."""
+        return self.resolve(mount)[1]
+
+    def refusal(
+        self, mount: Mount, name: str, value: int, allowed_owners: Collection[int] = ()
+    ) -> str | None:
+        """Return why ``mount`` must not get ``value`` under this configuration, None if it may.
+
+        ``allowed_owners``: uids whose mounts may get more dirty memory, besides the configured.
+        """
+        knob = LIVE_BY_NAME[name]
+        if why := out_of_range(self.host, mount, knob, value):
+            return why
+        room = self.room(mount) if more_dirty_memory(knob, value) else None
+        return refusal(mount, knob, value, {*self.owners, *allowed_owners}, room)
+
+    def caveats(self, mount: Mount, values: Mapping[str, int]) -> Iterator[str]:
+        """Yield why later mounts would not get some of ``values`` although they are saved."""
+        why, wanted = self.resolve(mount)
+        if why:
+            yield f"{printable(mount.path)} is left alone: {why}"
+        for name, expected in wanted.items():
+            if name in values and expected.value != values[name]:
+                yield f"{expected.origin} sets {name}={expected.value}, which counts more"
+            elif name in values and expected.refused:
+                yield expected.refused
+
+    def needs(self, mount: Mount) -> Needs:
+        """Return what ``mount`` needs of the host's limits when it is mounted again."""
+        return of_mount(self.host, self.config, mount, self._daemons)
+
+    def room(self, mount: Mount) -> int:
+        """Return how many percent of the host's dirty limit other mounts leave to ``mount``.
+
+        Every mount is read once; later changes are counted by `recount`, or after `forget_sum`.
+        """
+        if not self._summed:
+            self._summed = True
+            for other in discover(self.host):
+                self.recount(other)
+        others = sum(self._shares.values()) - self._shares.get(_identity(mount), 0)
+        return self.config.settings.max_dirty_percent - others
+
+    def recount(self, mount: Mount) -> None:
+        """Read again what ``mount`` may keep dirty, for it was changed."""
+        self._shares[_identity(mount)] = dirty_share(values_now(self.host, mount))
+
+    def gone(self, mount: Mount) -> None:
+        """Take ``mount`` out of the sum."""
+        self._shares.pop(_identity(mount), None)
+
+    def forget_sum(self) -> None:
+        """Read all mounts again for the next `room`: others may have set values."""
+        self._shares.clear()
+        self._summed = False
+
+    def forget_daemons(self) -> None:
+        """Find out again which programs serve which mounts: there are new ones."""
+        self._daemons.forget()
+
+
+def bounds_of_set(
+    host: Host, mount: Mount, values: Mapping[Knob, int], *, force: bool
+) -> tuple[frozenset[int], int | None]:
+    """Return the uids whose mounts may get ``values`` by `set`, and the room for this mount.
+
+    The room is how much it may keep dirty, in percent of the host's limit: at least what it may
+    now. None: any amount, by ``force`` or because ``values`` raise nothing. Raises `ConfigError`
+    where the configuration matters and is wrong.
+    """
+    more = any(more_dirty_memory(knob, value) for knob, value in values.items())
+    if not more or (force and not mount.owner_uid):
+        return frozenset(), None
+    resolver = Resolver(host, load(host))
+    if force:
+        return resolver.owners, None
+    return resolver.owners, max(resolver.room(mount), dirty_share(values_now(host, mount)))
+
+
+def _identity(mount: Mount) -> tuple[str, int | None]:
+    return mount.device, mount.instance

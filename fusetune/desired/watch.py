@@ -20,8 +20,8 @@ from fusetune.changes.stale import remove_stale
 from fusetune.desired.config import load, signature
 from fusetune.desired.events import Events, Signals
 from fusetune.desired.host_limits import raise_limits
-from fusetune.desired.reconcile import Keeper
-from fusetune.desired.resolve import Expected
+from fusetune.desired.reconcile import reconcile
+from fusetune.desired.resolve import Expected, Resolver
 from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -66,7 +66,7 @@ class Watch:
         """
         self._host, self._say, self._idle = host, say, idle
         self._signature = signature(host)
-        self._keeper = Keeper(host, load(host))
+        self._resolver = Resolver(host, load(host))
         self._known: dict[tuple[str, int], Mount] = {}
         self._due: dict[tuple[str, int], _Due] = {}
         self._leaving: list[Mount] = []
@@ -76,7 +76,7 @@ class Watch:
 
     @property
     def _idle_seconds(self) -> float:
-        configured = self._keeper.config.settings.idle_seconds
+        configured = self._resolver.config.settings.idle_seconds
         return (configured if self._idle is None else self._idle) or float("inf")
 
     def run(self) -> None:
@@ -135,12 +135,12 @@ class Watch:
             gone = self._known[key]
             self._due.pop(key, None)
             self._told.pop(key, None)
-            self._keeper.gone(gone)
+            self._resolver.gone(gone)
             self._leaving.append(gone)
             self._active = now
         self._clear_away()
         if found.keys() - self._known.keys():
-            self._keeper.forget_servers()
+            self._resolver.forget_daemons()
         for key in found.keys() - self._known.keys():
             self._due[key] = _Due(found[key], now, now)
             self._active = now
@@ -164,7 +164,7 @@ class Watch:
         """Take the configuration anew, if it is right; every mount is looked at again."""
         self._signature = signature(self._host)
         try:
-            self._keeper = Keeper(self._host, load(self._host))
+            self._resolver = Resolver(self._host, load(self._host))
         except ConfigError as error:
             self._say(f"{error}; the configuration before stays in force")
             return
@@ -184,7 +184,7 @@ class Watch:
         if signature(self._host) != self._signature:
             self._reload()
         if now - self._summed > _SUM_BELIEVED:
-            self._keeper.forget_sum()
+            self._resolver.forget_sum()
             self._summed = now
         for key, due in list(self._due.items()):
             if due.at <= now:
@@ -214,7 +214,7 @@ class Watch:
         """Set what is kept on a mount; return False if it is to be tried again."""
         mount = due.mount
         try:
-            kept = self._keeper.keep(mount, since_init=due.early)
+            done = reconcile(self._resolver, mount, since_init=due.early)
         except Busy:
             return False
         except Damaged as error:  # kept aside by now
@@ -225,11 +225,11 @@ class Watch:
             if any((m.device, m.instance) == key for m in discover(self._host)):
                 self._tell(key, mount, str(error))
             return True
-        if kept.changes:
-            self._say(f"{_name(mount)}: {_words(kept.changes, kept.expected)}")
-        for name, value in kept.left.items():
+        if done.changes:
+            self._say(f"{_name(mount)}: {_words(done.changes, done.expected)}")
+        for name, value in done.overridden.items():
             self._say(f"{_name(mount)}: {name}={value} was set since, and is left alone")
-        for why in kept.refused:
+        for why in done.refused:
             self._tell(key, mount, why)
         self._raise_limits(key, mount)
         return True
@@ -237,8 +237,8 @@ class Watch:
     def _raise_limits(self, key: tuple[str, int], mount: Mount) -> None:
         """Raise the host's limits to what the mount needs when it comes again."""
         try:
-            needs = self._keeper.needs(mount)
-            raised = raise_limits(self._host, needs, self._keeper.config.settings, patience=0)
+            needs = self._resolver.needs(mount)
+            raised = raise_limits(self._host, needs, self._resolver.config.settings, patience=0)
         except FusetuneError as error:
             self._tell(key, mount, str(error))
             return

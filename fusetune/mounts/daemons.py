@@ -32,7 +32,7 @@ class Daemons:
         self._untold: dict[str, frozenset[int]] = {}
         self._by_argument: dict[int, Mapping[str, set[str]]] = {}
 
-    def look_again(self) -> None:
+    def forget(self) -> None:
         """Forget what was found: there are new mounts."""
         self._looked = False
 

@@ -11,8 +11,7 @@ from fusetune.changes.journal import Journal
 from fusetune.changes.state import KnobState, knob_states
 from fusetune.desired.config import load
 from fusetune.desired.drift import Check
-from fusetune.desired.reconcile import Keeper
-from fusetune.desired.resolve import Expected
+from fusetune.desired.resolve import Expected, Resolver
 from fusetune.desired.results import Saved, saved_for
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -64,13 +63,13 @@ class Inventory:
 def take_inventory(host: Host, name: str | None = None) -> Inventory:
     """Look at the host and at every mount, or at the one named; touches no path in a mount."""
     problems: list[str] = []
-    keeper = None
+    resolver = None
     try:
-        keeper = Keeper(host, load(host))
+        resolver = Resolver(host, load(host))
     except FusetuneError as error:
         problems.append(str(error))
     mounts = [find(host, name)] if name else discover(host)
-    surveys = [_mount(host, keeper, mount, problems) for mount in mounts]
+    surveys = [_mount(host, resolver, mount, problems) for mount in mounts]
     meminfo = re.search(r"^MemTotal: +(\d+) kB", host.read("proc/meminfo"), re.MULTILINE)
     return Inventory(
         kernel=host.read("proc/sys/kernel/osrelease"),
@@ -90,7 +89,7 @@ def _values(one: InventoriedMount) -> dict[str, int]:
 
 
 def _mount(
-    host: Host, keeper: Keeper | None, mount: Mount, problems: list[str]
+    host: Host, resolver: Resolver | None, mount: Mount, problems: list[str]
 ) -> InventoriedMount:
     journal = saved = left_alone = None
     expected: dict[str, Expected] = {}
@@ -100,8 +99,8 @@ def _mount(
         problems.append(str(error))
     try:
         saved = saved_for(host, mount)
-        if keeper:
-            left_alone, expected = keeper.look(mount)
+        if resolver:
+            left_alone, expected = resolver.resolve(mount)
     except FusetuneError as error:
         problems.append(str(error))
     states = knob_states(host, mount, journal)

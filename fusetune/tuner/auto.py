@@ -16,7 +16,7 @@ from fusetune.changes.apply import drop_if_undone, enforce, make, plan
 from fusetune.changes.journal import Journal
 from fusetune.changes.lock import Lock
 from fusetune.changes.state import not_stock, values_now
-from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import forget, save
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -58,14 +58,14 @@ class Candidates:
 
 
 def preview(
-    keeper: Keeper,
+    resolver: Resolver,
     mount: Mount,
     workloads: Sequence[Workload],
     allowed_owners: Collection[int] = (),
 ) -> list[Candidates]:
     """Return what ``auto`` would write and where, without measuring or writing anything."""
-    host, before = keeper.host, values_now(keeper.host, mount)
-    refuse = partial(keeper.refusal, mount, allowed_owners=allowed_owners)
+    host, before = resolver.host, values_now(resolver.host, mount)
+    refuse = partial(resolver.refusal, mount, allowed_owners=allowed_owners)
     dimensions, _ = searched(knobs_of(host, mount), before, workloads, refuse)
     tried = {d.name: sorted({d.stock, before[d.name], *d.values}) for d in dimensions}
     for name, follower in FOLLOWERS.items():
@@ -138,7 +138,7 @@ def _words(setting: Mapping[str, int]) -> str:
 
 
 def auto(
-    keeper: Keeper,
+    resolver: Resolver,
     mount: Mount,
     workloads: Sequence[Workload],
     budget: Budget,
@@ -150,18 +150,18 @@ def auto(
 ) -> Outcome:
     """Measure ``mount``, choose values, set and save them.
 
-    ``keeper``: knows what the configuration allows. Nothing is changed unless it is proven better.
-    Raises FusetuneError where it cannot be measured, `Interrupted` on a signal; every value is then
-    as it was.
+    ``resolver``: knows what the configuration allows. Nothing is changed unless it is proven
+    better. Raises FusetuneError where it cannot be measured, `Interrupted` on a signal; every value
+    is then as it was.
     """
-    host = keeper.host
-    if why := keeper.left_alone_reason(mount):
+    host = resolver.host
+    if why := resolver.left_alone_reason(mount):
         raise FusetuneError(f"{printable(mount.path)} is left alone: {why}")
     with ExitStack() as contexts:
         contexts.enter_context(Lock(host, mount))
         interruption = contexts.enter_context(Interruption())
         before = values_now(host, mount)
-        refuse = partial(keeper.refusal, mount, allowed_owners=allowed_owners)
+        refuse = partial(resolver.refusal, mount, allowed_owners=allowed_owners)
         knobs = knobs_of(host, mount)
         dimensions, reasons = searched(knobs, before, workloads, refuse)
         if not dimensions:
@@ -181,7 +181,7 @@ def auto(
         after = before | with_followers(choice.setting, before)
         if choice.changed:
             run.keep(after, choice.gain)
-            reasons += keeper.caveats(mount, after)
+            reasons += resolver.caveats(mount, after)
         reasons += choice.reasons
         reasons += _without_writeback(host, mount, workloads, before, after)
         return Outcome(

@@ -21,7 +21,7 @@ from fusetune.bench.runner import Bench, Budget
 from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.changes.apply import enforce
-from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Resolver
 from fusetune.desired.sections import Config
 from fusetune.host import Host
 from fusetune.knobs import LIVE
@@ -147,7 +147,7 @@ def grid(server: Server) -> dict[str, dict[str, int]]:
 def contest(server: Server) -> Result:
     """Tune ``server``, search the whole grid, and measure all contenders against each other."""
     with mounted(server) as (host, mount):
-        outcome = auto(Keeper(host, Config()), mount, [WORKLOADS[server.workload]], Budget())
+        outcome = auto(Resolver(host, Config()), mount, [WORKLOADS[server.workload]], Budget())
         points = grid(server)
         found = compare(host, mount, server, points, GRID_SAMPLES)
         best = sorted(points, key=lambda name: statistics.fmean(found[name]))[-FINALISTS:]

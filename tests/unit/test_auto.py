@@ -9,7 +9,7 @@ import pytest
 from fusetune.bench.runner import Budget
 from fusetune.bench.workloads import WORKLOADS, Access
 from fusetune.changes.policy import refusal
-from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Resolver
 from fusetune.desired.sections import Config
 from fusetune.errors import FusetuneError
 from fusetune.knobs import LIVE
@@ -136,12 +136,15 @@ def test_the_threshold_stays_where_max_background_is_not_searched() -> None:
 
 def test_preview_of_a_mount_without_knobs(tree: Tree) -> None:
     """Nothing is there in the empty tree, so nothing would be written."""
-    assert preview(Keeper(tree.host, Config()), mount(), [WORKLOADS["mixed"]]) == []
+    assert preview(Resolver(tree.host, Config()), mount(), [WORKLOADS["mixed"]]) == []
 
 
 def test_an_excluded_type_is_left_alone(tree: Tree) -> None:
     with pytest.raises(FusetuneError, match="left alone"):
         auto(
-            Keeper(tree.host, Config()), mount(fstype="fuse.lxcfs"), [WORKLOADS["mixed"]], Budget()
+            Resolver(tree.host, Config()),
+            mount(fstype="fuse.lxcfs"),
+            [WORKLOADS["mixed"]],
+            Budget(),
         )
     assert not tree.host.run_dir.exists()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusetune.desired.config import load, signature
-from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import save
 from fusetune.desired.sections import Config, ConfigError, Layer, Origin, Settings, _path_matches
 from fusetune.desired.toml_lines import lines_of
@@ -361,21 +361,21 @@ def permutations(first: str, second: str) -> Iterator[str]:
 def test_the_more_specific_section_wins(tree: Tree, mounted: Mount, less: str, more: str) -> None:
     for text in permutations(less, more):
         configure(tree, text)
-        assert Keeper(tree.host, load(tree.host)).expected(mounted)["max_ratio"].value == 2
+        assert Resolver(tree.host, load(tree.host)).expected(mounted)["max_ratio"].value == 2
 
 
 def test_of_equals_the_later_one_wins(tree: Tree, mounted: Mount) -> None:
     configure(tree, "[[mount]]\nmax_ratio = 1\n[[mount]]\nmax_ratio = 2\n")
-    assert Keeper(tree.host, load(tree.host)).expected(mounted)["max_ratio"].value == 2
+    assert Resolver(tree.host, load(tree.host)).expected(mounted)["max_ratio"].value == 2
     configure(tree, "[[mount]]\nmax_ratio = 3\n", "mounts.d/a.toml")
-    assert Keeper(tree.host, load(tree.host)).expected(mounted)["max_ratio"].value == 3
+    assert Resolver(tree.host, load(tree.host)).expected(mounted)["max_ratio"].value == 3
 
 
 def test_layers_count_before_what_is_specific(tree: Tree, mounted: Mount) -> None:
     """And each knob for itself: what the upper one does not say is the lower one's."""
 
     def sources() -> dict[str, str]:
-        expected = Keeper(tree.host, load(tree.host)).expected(mounted)
+        expected = Resolver(tree.host, load(tree.host)).expected(mounted)
         return {
             name: f"{one.value} {one.origin.file.parent.name}" for name, one in expected.items()
         }

@@ -7,7 +7,8 @@ from fusetune.changes.apply import set_knobs
 from fusetune.changes.journal import KEEPING
 from fusetune.desired.config import load
 from fusetune.desired.drift import Verified, verify
-from fusetune.desired.reconcile import Keeper
+from fusetune.desired.reconcile import reconcile
+from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import save, saved_path
 from fusetune.desired.sections import Origin
 from fusetune.knobs import LIVE
@@ -18,17 +19,17 @@ from tests.unit.conftest import Tree
 KNOBS = {knob.name: knob for knob in LIVE}
 
 
-def keeper(tree: Tree, text: str = "[[mount]]\nmax_ratio = 20\n") -> Keeper:
+def resolver(tree: Tree, text: str = "[[mount]]\nmax_ratio = 20\n") -> Resolver:
     tree.write("etc/fusetune.toml", text)
-    return Keeper(tree.host, load(tree.host))
+    return Resolver(tree.host, load(tree.host))
 
 
 def look(tree: Tree, text: str = "[[mount]]\nmax_ratio = 20\n") -> list[Verified]:
-    return verify(tree.host, keeper(tree, text), discover(tree.host))
+    return verify(tree.host, resolver(tree, text), discover(tree.host))
 
 
 def test_as_it_should_be(tree: Tree, mounted: Mount) -> None:
-    keeper(tree).keep(mounted)
+    reconcile(resolver(tree), mounted)
     (one,) = look(tree)
     (check,) = one.checks
     assert (check.differs, check.state.value, check.state.set_by) == (False, 20, "fusetune")
@@ -49,7 +50,7 @@ def test_nobody_or_somebody_else(tree: Tree, mounted: Mount, value: int, set_by:
 
 
 def test_somebody_else_after_us(tree: Tree, mounted: Mount) -> None:
-    keeper(tree).keep(mounted)
+    reconcile(resolver(tree), mounted)
     tree.live(values={"max_ratio": 7})
     (check,) = look(tree)[0].checks
     assert (check.differs, check.state.set_by) == (True, "other")
@@ -58,7 +59,7 @@ def test_somebody_else_after_us(tree: Tree, mounted: Mount) -> None:
 
 
 def test_another_command_of_ours(tree: Tree, mounted: Mount) -> None:
-    keeper(tree).keep(mounted)
+    reconcile(resolver(tree), mounted)
     set_knobs(tree.host, mounted, {KNOBS["max_ratio"]: 30})
     (check,) = look(tree)[0].checks
     assert (check.differs, check.state.set_by) == (True, "fusetune")

@@ -12,8 +12,9 @@ from fusetune.changes.journal import Journal
 from fusetune.changes.state import is_tuned, knob_states, values_now
 from fusetune.desired.config import load
 from fusetune.desired.persist import save_now
-from fusetune.desired.reconcile import Keeper
+from fusetune.desired.reconcile import reconcile
 from fusetune.desired.reset import reset
+from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import saved_for
 from fusetune.errors import FusetuneError
 from fusetune.knobs import LIVE, REMOUNT, Absent, Knob, knobs_of
@@ -78,7 +79,7 @@ def test_kept_for_a_larger_mount_it_does_not_hinder_the_rest(tree: Tree, by_modu
     """As after a remount with a smaller limit."""
     section = '[[mount]]\npath = "/mnt/tuned"\nmax_pages = 512\nmax_ratio = 20\n'
     tree.write("etc/fusetune.toml", section)
-    kept = Keeper(tree.host, load(tree.host)).keep(by_module)
+    kept = reconcile(Resolver(tree.host, load(tree.host)), by_module)
     assert [(c.knob.name, c.new) for c in kept.changes] == [("max_ratio", 20)]
     assert kept.refused == ["max_pages=512: INIT negotiated 256; more needs a remount"]
 
@@ -99,18 +100,18 @@ def test_a_mount_of_the_kernels_fuse_has_none(tree: Tree, mounted: Mount) -> Non
 
 
 def test_auto_tries_no_more_than_init_settled_on(tree: Tree, by_module: Mount) -> None:
-    keeper = Keeper(tree.host, load(tree.host))
-    tried = {one.knob: one for one in preview(keeper, by_module, [WORKLOADS["seq-write"]])}
+    resolver = Resolver(tree.host, load(tree.host))
+    tried = {one.knob: one for one in preview(resolver, by_module, [WORKLOADS["seq-write"]])}
     assert tried["max_pages"].values == (16, 32, 64, 128, 256)
     assert tried["max_pages"].file == tree.host.path(FILE)
     knobs, now = knobs_of(tree.host, by_module), values_now(tree.host, by_module)
-    refuse = partial(keeper.refusal, by_module)
+    refuse = partial(resolver.refusal, by_module)
     assert searched(knobs, now, [WORKLOADS["seq-write"]], refuse)[1] == []
 
 
 def test_auto_leaves_it_out_elsewhere(tree: Tree, mounted: Mount) -> None:
-    keeper = Keeper(tree.host, load(tree.host))
-    tried = preview(keeper, mounted, [WORKLOADS["seq-write"]])
+    resolver = Resolver(tree.host, load(tree.host))
+    tried = preview(resolver, mounted, [WORKLOADS["seq-write"]])
     assert "max_pages" not in {one.knob for one in tried}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fusetune.desired.config import load
 from fusetune.desired.persist import forget_kept, save_now
-from fusetune.desired.reconcile import Keeper
+from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import save, saved_for, saved_path
 from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError
@@ -112,13 +112,13 @@ def test_a_new_section_gets_a_file_of_its_own(tree: Tree, tuned: Mount) -> None:
 def test_odd_names_are_meant_literally(tree: Tree, tuned: Mount, path: str) -> None:
     odd = replace(tuned, path=path, source=path, fstype="fuse." + path)
     save_now(tree.host, odd, admin=True, dry_run=False)
-    expected = Keeper(tree.host, load(tree.host)).expected(odd)
+    expected = Resolver(tree.host, load(tree.host)).expected(odd)
     assert {name: one.value for name, one in expected.items()} == {
         "read_ahead_kb": 512,
         "max_ratio": 20,
     }
     for other in (replace(odd, path="/mnt/x"), replace(odd, source="x"), tuned):
-        assert Keeper(tree.host, load(tree.host)).expected(other) == {}
+        assert Resolver(tree.host, load(tree.host)).expected(other) == {}
     again = save_now(tree.host, odd, admin=True, dry_run=False)
     assert again.before == again.after
     assert len(load(tree.host).sections) == 1
@@ -168,7 +168,7 @@ def test_a_section_about_another_file_system_there_is_not_edited(tree: Tree, tun
     file = tree.write("etc/fusetune.toml", other)
     save_now(tree.host, tuned, admin=True, dry_run=False)
     assert file.read_text() == other
-    expected = Keeper(tree.host, load(tree.host)).expected(tuned)
+    expected = Resolver(tree.host, load(tree.host)).expected(tuned)
     assert expected["max_ratio"].value == 20
 
 

@@ -14,8 +14,9 @@ from fusetune.changes.journal import KEEPING, Journal, Record
 from fusetune.changes.lock import Busy, Lock
 from fusetune.changes.overrides import overrides
 from fusetune.desired.config import load
-from fusetune.desired.reconcile import Keeper, Kept, bounds_of_set, keep_all
+from fusetune.desired.reconcile import Reconciled, reconcile, reconcile_all
 from fusetune.desired.reset import reset
+from fusetune.desired.resolve import Resolver, bounds_of_set
 from fusetune.desired.results import Unusable, save, saved_path
 from fusetune.errors import FusetuneError
 from fusetune.knobs import LIVE
@@ -31,14 +32,14 @@ NOW = STOCK | {"max_ratio": 20, "max_background": 64}
 OWNED = "rw,user_id=1000,group_id=1000"
 
 
-def keeper(tree: Tree, text: str | None = None) -> Keeper:
+def resolver(tree: Tree, text: str | None = None) -> Resolver:
     """Return a new one, as of a new process."""
     if text is not None:
         tree.write("etc/fusetune.toml", text)
-    return Keeper(tree.host, load(tree.host))
+    return Resolver(tree.host, load(tree.host))
 
 
-def made(kept: Kept) -> dict[str, int]:
+def made(kept: Reconciled) -> dict[str, int]:
     return {change.knob.name: change.new for change in kept.changes}
 
 
@@ -55,27 +56,27 @@ def die(tree: Tree) -> None:
 
 
 def test_what_is_kept_is_set_once_and_journalled(tree: Tree, mounted: Mount) -> None:
-    assert made(keeper(tree, BOTH).keep(mounted)) == {"max_ratio": 20, "max_background": 64}
+    assert made(reconcile(resolver(tree, BOTH), mounted)) == {"max_ratio": 20, "max_background": 64}
     assert tree.values() == NOW
     records = Journal(tree.host, mounted).records
     assert [(r.knob, r.new, r.why) for r in records] == [
         ("max_background", 64, KEEPING),
         ("max_ratio", 20, KEEPING),
     ]
-    assert keeper(tree).keep(mounted) == Kept()
+    assert reconcile(resolver(tree), mounted) == Reconciled()
     assert Journal(tree.host, mounted).records == records
     assert list(tree.host.run_dir.iterdir()) == []
     reset(tree.host, mounted, dry_run=True)
 
 
 def test_nothing_kept_touches_nothing(tree: Tree, mounted: Mount) -> None:
-    assert keeper(tree, "").keep(mounted) == Kept()
+    assert reconcile(resolver(tree, ""), mounted) == Reconciled()
     assert not tree.host.run_dir.exists()
     assert not tree.host.state_dir.exists()
 
 
 def test_a_dry_run_tells_and_writes_nothing(tree: Tree, mounted: Mount) -> None:
-    assert made(keeper(tree, BOTH).keep(mounted, dry_run=True)) == {
+    assert made(reconcile(resolver(tree, BOTH), mounted, dry_run=True)) == {
         "max_ratio": 20,
         "max_background": 64,
     }
@@ -88,12 +89,12 @@ def test_a_knob_that_is_absent_hinders_no_other(tree: Tree) -> None:
     tree.mount("/mnt/one")
     tree.live(connection=None)
     text = "[[mount]]\nread_ahead_kb = 4096\nmax_background = 64\n"
-    assert made(keeper(tree, text).keep(tree.only())) == {"read_ahead_kb": 4096}
+    assert made(reconcile(resolver(tree, text), tree.only())) == {"read_ahead_kb": 4096}
 
 
 def test_one_that_is_at_work_is_not_disturbed(tree: Tree, mounted: Mount) -> None:
     with Lock(tree.host, mounted), pytest.raises(Busy):
-        keeper(tree, BOTH).keep(mounted)
+        reconcile(resolver(tree, BOTH), mounted)
     assert tree.values() == STOCK
 
 
@@ -101,7 +102,7 @@ def test_a_saved_result_that_cannot_be_read_stops_the_mount(tree: Tree, mounted:
     save(tree.host, mounted, {"max_ratio": 5}, "auto")
     saved_path(tree.host, mounted).write_text("garbage")
     with pytest.raises(Unusable):
-        keeper(tree, BOTH).keep(mounted)
+        reconcile(resolver(tree, BOTH), mounted)
     assert tree.values() == STOCK
 
 
@@ -110,8 +111,8 @@ def test_a_saved_result_that_cannot_be_read_does_not_hinder_a_new_one(
 ) -> None:
     saved_path(tree.host, mounted).parent.mkdir(parents=True)
     saved_path(tree.host, mounted).write_text("garbage")
-    assert preview(keeper(tree, BOTH), mounted, [WORKLOADS["mixed"]])
-    assert keeper(tree, BOTH).left_alone_reason(mounted) is None
+    assert preview(resolver(tree, BOTH), mounted, [WORKLOADS["mixed"]])
+    assert resolver(tree, BOTH).left_alone_reason(mounted) is None
 
 
 def test_all_are_tried_before_the_first_failure_is_told(tree: Tree, mounted: Mount) -> None:
@@ -121,8 +122,8 @@ def test_all_are_tried_before_the_first_failure_is_told(tree: Tree, mounted: Mou
     saved_path(tree.host, mounted).write_text("garbage")
     told: list[str] = []
     with pytest.raises(Unusable):
-        keep_all(
-            keeper(tree, BOTH),
+        reconcile_all(
+            resolver(tree, BOTH),
             discover(tree.host),
             tell=lambda mount, kept: told.append(mount.path),
         )
@@ -136,12 +137,12 @@ def test_all_are_tried_before_the_first_failure_is_told(tree: Tree, mounted: Mou
 
 def test_what_was_found_before_anything_was_kept_is_overwritten(tree: Tree, mounted: Mount) -> None:
     by_hand(tree, "max_ratio", 7)
-    assert made(keeper(tree, BOTH).keep(mounted)) == {"max_ratio": 20, "max_background": 64}
+    assert made(reconcile(resolver(tree, BOTH), mounted)) == {"max_ratio": 20, "max_background": 64}
 
 
 def test_ours_moves_with_the_configuration(tree: Tree, mounted: Mount) -> None:
-    keeper(tree, BOTH).keep(mounted)
-    assert made(keeper(tree, BOTH.replace("20", "30")).keep(mounted)) == {"max_ratio": 30}
+    reconcile(resolver(tree, BOTH), mounted)
+    assert made(reconcile(resolver(tree, BOTH.replace("20", "30")), mounted)) == {"max_ratio": 30}
 
 
 @pytest.mark.parametrize("value", [7, 1])
@@ -149,47 +150,47 @@ def test_what_was_set_by_hand_since_is_left_alone_and_told_once(
     tree: Tree, mounted: Mount, value: int
 ) -> None:
     """Also where it is the value found before ours, and so nothing is left to undo."""
-    keeper(tree, "[[mount]]\nmax_ratio = 20\n").keep(mounted)
+    reconcile(resolver(tree, "[[mount]]\nmax_ratio = 20\n"), mounted)
     by_hand(tree, "max_ratio", value)
-    assert keeper(tree).keep(mounted) == Kept([], {"max_ratio": value})
+    assert reconcile(resolver(tree), mounted) == Reconciled([], {"max_ratio": value})
     for _ in range(2):
-        assert keeper(tree).keep(mounted) == Kept()
+        assert reconcile(resolver(tree), mounted) == Reconciled()
     assert tree.values()["max_ratio"] == value
     by_hand(tree, "max_ratio", 9)
-    assert keeper(tree).keep(mounted).left == {"max_ratio": 9}
-    assert keeper(tree).keep(mounted).left == {}
+    assert reconcile(resolver(tree), mounted).overridden == {"max_ratio": 9}
+    assert reconcile(resolver(tree), mounted).overridden == {}
 
 
 def test_what_is_not_left_alone_is_still_set(tree: Tree, mounted: Mount) -> None:
-    keeper(tree, "[[mount]]\nmax_ratio = 20\n").keep(mounted)
+    reconcile(resolver(tree, "[[mount]]\nmax_ratio = 20\n"), mounted)
     by_hand(tree, "max_ratio", 7)
-    kept = keeper(tree, BOTH).keep(mounted)
-    assert (made(kept), kept.left) == ({"max_background": 64}, {"max_ratio": 7})
+    kept = reconcile(resolver(tree, BOTH), mounted)
+    assert (made(kept), kept.overridden) == ({"max_background": 64}, {"max_ratio": 7})
 
 
 def test_apply_does_not_ask_whose_it_is(tree: Tree, mounted: Mount) -> None:
     """And then it is ours again."""
-    keeper(tree, BOTH).keep(mounted)
+    reconcile(resolver(tree, BOTH), mounted)
     by_hand(tree, "max_ratio", 7)
-    assert keeper(tree).keep(mounted).left == {"max_ratio": 7}
-    assert made(keeper(tree).keep(mounted, respect=False)) == {"max_ratio": 20}
+    assert reconcile(resolver(tree), mounted).overridden == {"max_ratio": 7}
+    assert made(reconcile(resolver(tree), mounted, respect=False)) == {"max_ratio": 20}
     assert overrides(tree.host, mounted) == {}
-    assert made(keeper(tree, BOTH.replace("20", "30")).keep(mounted)) == {"max_ratio": 30}
+    assert made(reconcile(resolver(tree, BOTH.replace("20", "30")), mounted)) == {"max_ratio": 30}
 
 
 @pytest.mark.parametrize("value", [7, 1])
 def test_what_was_set_by_command_is_left_alone(tree: Tree, mounted: Mount, value: int) -> None:
-    keeper(tree, "[[mount]]\nmax_ratio = 5\n").keep(mounted)
+    reconcile(resolver(tree, "[[mount]]\nmax_ratio = 5\n"), mounted)
     set_knobs(tree.host, mounted, {KNOBS["max_ratio"]: value})
-    keeper(tree).keep(mounted)
+    reconcile(resolver(tree), mounted)
     assert tree.values()["max_ratio"] == value
 
 
 def test_what_was_reset_is_left_alone(tree: Tree, mounted: Mount) -> None:
-    keeper(tree, "[[mount]]\nmax_ratio = 5\n").keep(mounted)
+    reconcile(resolver(tree, "[[mount]]\nmax_ratio = 5\n"), mounted)
     reset(tree.host, mounted)
     assert tree.values() == STOCK
-    assert keeper(tree).keep(mounted) == Kept()
+    assert reconcile(resolver(tree), mounted) == Reconciled()
     assert tree.values() == STOCK
 
 
@@ -200,38 +201,38 @@ def test_a_killed_one_is_finished_by_the_next(tree: Tree, mounted: Mount) -> Non
     )
     by_hand(tree, "max_background", 64)
     die(tree)
-    assert made(keeper(tree, BOTH).keep(mounted)) == {"max_ratio": 20}
+    assert made(reconcile(resolver(tree, BOTH), mounted)) == {"max_ratio": 20}
     assert tree.values() == NOW
 
 
 def test_one_killed_after_its_work_excuses_nothing_later(tree: Tree, mounted: Mount) -> None:
-    keeper(tree, BOTH).keep(mounted)
+    reconcile(resolver(tree, BOTH), mounted)
     die(tree)
-    assert keeper(tree).keep(mounted) == Kept()
+    assert reconcile(resolver(tree), mounted) == Reconciled()
     by_hand(tree, "max_ratio", 7)
-    assert keeper(tree).keep(mounted).left == {"max_ratio": 7}
+    assert reconcile(resolver(tree), mounted).overridden == {"max_ratio": 7}
     assert tree.values()["max_ratio"] == 7
 
 
 def test_what_the_answer_to_init_overwrote_is_set_again(tree: Tree, mounted: Mount) -> None:
-    keeper(tree, BOTH).keep(mounted)
+    reconcile(resolver(tree, BOTH), mounted)
     by_hand(tree, "max_background", 30)
-    assert made(keeper(tree).keep(mounted, since_init=True)) == {"max_background": 64}
+    assert made(reconcile(resolver(tree), mounted, since_init=True)) == {"max_background": 64}
     by_hand(tree, "max_ratio", 7)
-    assert keeper(tree).keep(mounted).left == {"max_ratio": 7}
+    assert reconcile(resolver(tree), mounted).overridden == {"max_ratio": 7}
     by_hand(tree, "max_background", 30)
-    assert made(keeper(tree).keep(mounted, since_init=True)) == {"max_background": 64}
+    assert made(reconcile(resolver(tree), mounted, since_init=True)) == {"max_background": 64}
     assert tree.values()["max_ratio"] == 7
 
 
 def test_a_section_may_say_leave_alone(tree: Tree, mounted: Mount) -> None:
     with_all = "[[mount]]\npath = '/mnt/*'\nleave_alone = true\nmax_ratio = 20\n"
-    one = keeper(tree, with_all)
+    one = resolver(tree, with_all)
     assert one.left_alone_reason(mounted) == f"{tree.root}/etc/fusetune.toml:3 says leave_alone"
-    assert (one.expected(mounted), one.keep(mounted)) == ({}, Kept())
+    assert (one.expected(mounted), reconcile(one, mounted)) == ({}, Reconciled())
     but_one = with_all + "[[mount]]\npath = '/mnt/one'\nleave_alone = false\n"
-    assert keeper(tree, but_one).left_alone_reason(mounted) is None
-    assert made(keeper(tree).keep(mounted)) == {"max_ratio": 20}
+    assert resolver(tree, but_one).left_alone_reason(mounted) is None
+    assert made(reconcile(resolver(tree), mounted)) == {"max_ratio": 20}
 
 
 # Policy
@@ -241,15 +242,15 @@ def test_a_section_may_say_leave_alone(tree: Tree, mounted: Mount) -> None:
 def test_excluded_types_are_left_alone(tree: Tree, fstype: str) -> None:
     tree.mount("/mnt/one", fstype=fstype)
     tree.live()
-    one = keeper(tree, BOTH + "[policy]\nexclude = ['fuse.rclone*']\n")
+    one = resolver(tree, BOTH + "[policy]\nexclude = ['fuse.rclone*']\n")
     assert one.left_alone_reason(tree.only())
-    assert one.keep(tree.only()) == Kept()
+    assert reconcile(one, tree.only()) == Reconciled()
 
 
 def test_a_users_mount_gets_no_more_dirty_memory(tree: Tree) -> None:
     tree.mount("/mnt/one", options=OWNED)
     tree.live(owner=1000)
-    kept = keeper(tree, BOTH + "strict_limit = 0\n").keep(tree.only())
+    kept = reconcile(resolver(tree, BOTH + "strict_limit = 0\n"), tree.only())
     assert made(kept) == {"max_background": 64}
     assert len(kept.refused) == 2
     assert all("unprivileged user's mount (uid 1000)" in why for why in kept.refused)
@@ -259,7 +260,7 @@ def test_a_mount_of_a_user_namespace_is_not_roots(tree: Tree) -> None:
     """There user_id=0 is the user's own; the connection's directory has the real owner."""
     tree.mount("/mnt/one", options="rw,user_id=0,group_id=0")
     tree.live(owner=1000)
-    kept = keeper(tree, BOTH).keep(tree.only())
+    kept = reconcile(resolver(tree, BOTH), tree.only())
     assert made(kept) == {"max_background": 64}
     assert ["unprivileged user's mount (uid 1000)" in why for why in kept.refused] == [True]
 
@@ -267,7 +268,7 @@ def test_a_mount_of_a_user_namespace_is_not_roots(tree: Tree) -> None:
 def test_a_mount_of_nobody_knows_whom_gets_no_more_dirty_memory(tree: Tree) -> None:
     tree.mount("/mnt/one", options="rw,user_id=0,group_id=0")
     tree.live(connection=None)
-    kept = keeper(tree, "[policy]\nallow_users = [0]\n" + BOTH).keep(tree.only())
+    kept = reconcile(resolver(tree, "[policy]\nallow_users = [0]\n" + BOTH), tree.only())
     assert made(kept) == {}
     assert ["who mounted /mnt/one cannot be told" in why for why in kept.refused] == [True]
     with pytest.raises(FusetuneError, match="mount -t fusectl fusectl /sys/fs/fuse/connections"):
@@ -278,7 +279,7 @@ def test_a_mount_of_nobody_knows_whom_gets_no_more_dirty_memory(tree: Tree) -> N
 def test_but_an_owner_named_in_the_configuration_does(tree: Tree, name: str) -> None:
     tree.mount("/mnt/one", options=OWNED)
     tree.live(owner=1000)
-    kept = keeper(tree, f"[policy]\nallow_users = [{name}]\n{BOTH}").keep(tree.only())
+    kept = reconcile(resolver(tree, f"[policy]\nallow_users = [{name}]\n{BOTH}"), tree.only())
     assert (made(kept), kept.refused) == ({"max_ratio": 20, "max_background": 64}, [])
 
 
@@ -286,9 +287,9 @@ def test_an_owner_may_be_named_by_name(tree: Tree) -> None:
     uid = pwd.getpwnam("daemon").pw_uid
     tree.mount("/mnt/one", options=OWNED.replace("1000", str(uid)))
     tree.live(owner=uid)
-    assert keeper(tree, BOTH).keep(tree.only()).refused
+    assert reconcile(resolver(tree, BOTH), tree.only()).refused
     allowing = f"[policy]\nallow_users = ['daemon']\n{BOTH}"
-    assert keeper(tree, allowing).keep(tree.only()).refused == []
+    assert reconcile(resolver(tree, allowing), tree.only()).refused == []
 
 
 def three(tree: Tree) -> list[Mount]:
@@ -301,27 +302,27 @@ def three(tree: Tree) -> list[Mount]:
 def test_the_sum_of_dirty_memory_is_bounded(tree: Tree) -> None:
     one, two, last = three(tree)
     text = "[policy]\nmax_dirty_percent = 50\n[[mount]]\nmax_ratio = 20\n"
-    ours = keeper(tree, text)
-    assert [len(ours.keep(mount).refused) for mount in (one, two, last)] == [0, 0, 1]
+    ours = resolver(tree, text)
+    assert [len(reconcile(ours, mount).refused) for mount in (one, two, last)] == [0, 0, 1]
     assert ours.room(last) == 10
-    assert ours.keep(one) == Kept()  # its own share does not count against it
-    (why,) = ours.keep(last).refused
+    assert reconcile(ours, one) == Reconciled()  # its own share does not count against it
+    (why,) = reconcile(ours, last).refused
     assert "max_dirty_percent" in why
     assert "10 % are left" in why
     for mount in (one, two, last):
-        assert bool(keeper(tree).keep(mount).refused) == (mount == last)
+        assert bool(reconcile(resolver(tree), mount).refused) == (mount == last)
     ours.gone(one)
-    assert ours.keep(last).refused == []
+    assert reconcile(ours, last).refused == []
 
 
 def test_what_others_set_counts_once_it_is_looked_at_again(tree: Tree) -> None:
     one, two, _ = three(tree)
-    ours = keeper(tree, "[policy]\nmax_dirty_percent = 50\n[[mount]]\nmax_ratio = 20\n")
-    assert ours.keep(one).refused == []
+    ours = resolver(tree, "[policy]\nmax_dirty_percent = 50\n[[mount]]\nmax_ratio = 20\n")
+    assert reconcile(ours, one).refused == []
     tree.live(bdi="0:42", connection="42", values={"strict_limit": 0})
     ours.forget_sum()
     assert ours.room(two) == 50 - 20 - 100
-    assert len(ours.keep(two).refused) == 1
+    assert len(reconcile(ours, two).refused) == 1
 
 
 @pytest.mark.parametrize(
@@ -367,13 +368,13 @@ def test_what_a_mount_has_already_is_not_refused_it(tree: Tree) -> None:
 def test_without_strict_limit_a_mount_may_fill_it_all(tree: Tree, mounted: Mount) -> None:
     for bound, refused in ((99, 1), (100, 0)):
         text = f"[policy]\nmax_dirty_percent = {bound}\n[[mount]]\nstrict_limit = 0\n"
-        assert len(keeper(tree, text).keep(mounted).refused) == refused
+        assert len(reconcile(resolver(tree, text), mounted).refused) == refused
 
 
 def test_nothing_may_be_kept_dirty(tree: Tree, mounted: Mount) -> None:
     """Less than the default is never refused."""
     text = "[policy]\nmax_dirty_percent = 0\n[[mount]]\nmax_ratio = 0\nmax_background = 64\n"
-    assert made(keeper(tree, text).keep(mounted)) == {"max_ratio": 0, "max_background": 64}
+    assert made(reconcile(resolver(tree, text), mounted)) == {"max_ratio": 0, "max_background": 64}
 
 
 # Which program serves a mount
@@ -401,7 +402,7 @@ def process(
 
 
 def served_by(tree: Tree, program: str, mount: Mount) -> bool:
-    ours = keeper(tree, f"[[mount]]\nserver = '{program}'\nmax_ratio = 20\n")
+    ours = resolver(tree, f"[[mount]]\nserver = '{program}'\nmax_ratio = 20\n")
     return bool(ours.expected(mount))
 
 
@@ -511,15 +512,15 @@ def test_a_process_that_lets_one_wait_hides_no_other(tree: Tree, mounted: Mount)
 
 
 def test_new_servers_are_seen_once_asked_for(tree: Tree, mounted: Mount) -> None:
-    ours = keeper(tree, "[[mount]]\nserver = 'one'\nmax_ratio = 20\n")
+    ours = resolver(tree, "[[mount]]\nserver = 'one'\nmax_ratio = 20\n")
     assert ours.expected(mounted) == {}
     process(tree, 10, "one", fds={3: "40"})
-    ours.forget_servers()
+    ours.forget_daemons()
     assert ours.expected(mounted)["max_ratio"].value == 20
 
 
 def test_where_the_journal_cannot_be_written_nothing_changes(tree: Tree, mounted: Mount) -> None:
     tree.write("var/lib", "a file in its place")
     with pytest.raises(FusetuneError):
-        keeper(tree, BOTH).keep(mounted)
+        reconcile(resolver(tree, BOTH), mounted)
     assert tree.values() == STOCK
