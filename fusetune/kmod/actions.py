@@ -23,7 +23,7 @@ from fusetune.kmod.state import (
     status,
 )
 from fusetune.mounts.control import control_mounted
-from fusetune.mounts.daemons import open_devices
+from fusetune.mounts.daemons import open_devices, process_ids
 from fusetune.mounts.mount import CONTROLS
 from fusetune.mounts.mountinfo import fstypes, points_of
 from fusetune.text import printable
@@ -165,7 +165,7 @@ def unload(
 def _users(host: Host, kind: Kind) -> str:
     """Return, as the end of a sentence, which processes keep a module that has no mount here."""
     users = []
-    for pid in sorted(filter(str.isdigit, os.listdir(host.path("proc"))), key=int):
+    for pid in process_ids(host):
         with suppress(OSError, FusetuneError):  # it ended, or it is not ours to look at
             if _uses(host, kind, pid):
                 users.append(f"{printable(host.read(f'proc/{pid}/comm'))} (PID {pid})")

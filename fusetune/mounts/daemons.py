@@ -90,13 +90,18 @@ def _uids(host: Host, pid: str) -> frozenset[int]:
     raise FileNotFoundError(f"/proc/{pid}/status names no uid")
 
 
+def process_ids(host: Host) -> list[str]:
+    """Return the id of every process, in order."""
+    return sorted(filter(str.isdigit, os.listdir(host.path("proc"))), key=int)
+
+
 def fuse_processes(host: Host) -> Iterator[tuple[str, list[str | None]]]:
     """Yield each process that has /dev/fuse, or fusetuned's, open, and the connections of these.
 
     None stands for one that the kernel does not tell. By process id; those of others only as root.
     """
     numbers = _device_numbers(host)
-    for pid in sorted(filter(str.isdigit, os.listdir(host.path("proc"))), key=int):
+    for pid in process_ids(host):
         # It may have ended, or not be ours to look at.
         with suppress(OSError):
             found = [_connection(host, pid, fd) for fd, _ in _open_devices(host, pid, numbers)]
