@@ -7,17 +7,16 @@ table is a function in ``TABLES``.
 """
 
 import argparse
+import ast
 import re
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from graphlib import TopologicalSorter
 from pathlib import Path
 
-import click
-
+from docs.commands import commands, commands_named, options_of, synopsis, usage
+from docs.markup import Row, Table, mdoc_words, sentence
 from fusetune.bench.workloads import DEFAULT, WORKLOADS
-from fusetune.cli import COMMANDS, cli
 from fusetune.errors import ExitCode
 from fusetune.knobs import LIVE, REMOUNT, SYSTEM, Knob
 from fusetune.libfuse.options import OPTIONS
@@ -32,187 +31,15 @@ _PLACE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _SYNOPSIS = re.compile(r'^\.\\" make docs: synopsis (.*)$', re.MULTILINE)
-_DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
-_NAMES = {"fio", *COMMANDS}
-_TOKEN = re.compile(r"\.\.\.|[A-Za-z]+|\S")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One entry: its name, mdoc(7)'s words for that, its sentences in the manual, its cells."""
-
-    name: str
-    tag: str
-    text: str
-    cells: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows, and the headings of their cells, the name's included."""
-
-    headings: Sequence[str]
-    rows: Sequence[Row]
-
-    def markdown(self) -> str:
-        """Return the table in Markdown."""
-        lines = [self.headings, ["---"] * len(self.headings)]
-        for row in self.rows:
-            cells = [f"`{row.name}`", *(row.cells or [row.text])]
-            lines.append([cell.replace("|", "\\|") for cell in cells])
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-    def mdoc(self) -> str:
-        """Return the table as a list of the manual."""
-        rows = "".join(f".It {row.tag}\n{_wrapped(row.text)}" for row in self.rows)
-        return f".Bl -tag -width Ds\n{rows}.El\n"
-
-
-def _sentence(text: str) -> str:
-    """Return ``text`` with a full stop, and a capital unless it begins with a name."""
-    first = re.split(r"[ ,:;]", text)[0]
-    if first.isalpha() and first not in _NAMES:
-        text = text[:1].upper() + text[1:]
-    return text if text.endswith(".") else f"{text}."
-
-
-def _wrapped(text: str) -> str:
-    """Return text for the manual: lines of 78 characters at most, a new one for each sentence."""
-    lines: list[str] = []
-    for sentence in re.split(r"(?<=[.)])(?<=\.) (?=[A-Z0-9'])", text):
-        escaped = sentence.replace("\\", "\\e")
-        lines += textwrap.wrap(escaped, 78, break_long_words=False, break_on_hyphens=False)
-    return "".join(f"\\&{line}\n" if line[0] in ".'" else f"{line}\n" for line in lines)
-
-
-# What commands take
-
-
-def _commands(names: Iterable[str]) -> Iterator[tuple[str, click.Command]]:
-    """Yield commands of these names, those of a group one by one."""
-    for name in names:
-        command = cli.get_command(click.Context(cli), name)
-        if command is None:
-            raise KeyError(name)
-        if isinstance(command, click.Group):
-            yield from ((f"{name} {sub}", one) for sub, one in command.commands.items())
-        else:
-            yield name, command
-
-
-def _value(param: click.Parameter) -> str:
-    """Return what stands for the value of an option or argument; empty for a flag."""
-    if getattr(param, "is_flag", False):
-        return ""
-    if param.metavar:
-        return re.sub(r"^\[(\w+)\]$", r"\1", param.metavar)
-    if isinstance(param.type, click.Choice):
-        return "|".join(param.type.choices)
-    if isinstance(param, click.Argument):
-        return (param.name or "").upper()
-    if isinstance(param.type, click.Path):
-        return "FILE"
-    return "N" if param.type.name == "integer" else param.type.name.upper()
-
-
-def _mdoc_words(value: str) -> str:
-    """Return mdoc(7)'s macros for a value: what is in capitals stands for something else."""
-    words: list[str] = []
-    for word in _TOKEN.findall(value):
-        if word == "...":
-            words.append(word)
-        elif word.isalpha():
-            words.append(f"{'Ar' if word.isupper() else 'Cm'} {word}")
-        else:
-            words.append(f"Ns {word} Ns")
-    return " ".join(words)
-
-
-def _flags(option: click.Option) -> str:
-    return " , ".join(f"Fl {name[1:]}" for name in sorted(option.opts, key=len))
-
-
-def _options(command: click.Command) -> list[click.Option]:
-    return [param for param in command.params if isinstance(param, click.Option)]
-
-
-def _arguments(command: click.Command) -> list[click.Argument]:
-    return [param for param in command.params if isinstance(param, click.Argument)]
-
-
-def _synopsis(names: Sequence[str]) -> str:
-    lines = []
-    for name, command in _commands(names):
-        lines.append(f".Nm fusetune Cm {name}")
-        for option in _options(command):
-            flag = f"Fl {sorted(option.opts, key=len)[0][1:]}"
-            lines.append(f".Op {flag} {_mdoc_words(_value(option))}".rstrip())
-        for one in _arguments(command):
-            value = _value(one).removeprefix("[--] ")
-            if value != _value(one):
-                lines.append(".Op Fl -")
-            lines.append(f".{'' if one.required else 'Op '}{_mdoc_words(value)}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _help(option: click.Option) -> str:
-    """Return an option's help in sentences, its default last."""
-    text = option.help or ""
-    default = match[1] if (match := _DEFAULT.search(text)) else None
-    if isinstance(option.show_default, str):
-        default = option.show_default
-    elif option.show_default:
-        default = str(option.default)
-    text = _sentence(_DEFAULT.sub("", text))
-    return f"{text} Default: {default}." if default else text
-
-
-def _options_of(commands: Sequence[tuple[str, click.Command]]) -> Table:
-    """Return the options of commands; of one that not all of them have, whose it is."""
-    found: dict[tuple[str, str], list[str]] = {}
-    tags: dict[tuple[str, str], str] = {}
-    for name, command in commands:
-        for option in _options(command):
-            shown = ", ".join(sorted(option.opts, key=len))
-            key = f"{shown} {_value(option)}".strip(), _help(option)
-            found.setdefault(key, []).append(name)
-            tags[key] = f"{_flags(option)} {_mdoc_words(_value(option))}".strip()
-    rows = []
-    for key, having in found.items():
-        whose = f"({', '.join(having)}) " if len(having) < len(commands) else ""
-        rows.append(Row(key[0], tags[key], whose + key[1]))
-    return Table(("option", "meaning"), rows)
-
-
-def _usage(names: Sequence[str]) -> str:
-    """Return a section of Markdown for each command."""
-    parts = []
-    for name, command in _commands(names or COMMANDS):
-        values = [(_value(one), one.required) for one in _arguments(command)]
-        shown = " ".join(value if required else f"[{value}]" for value, required in values)
-        text = _sentence((command.help or "").partition("\n")[0])
-        usage = f"    fusetune {name} [OPTION...] {shown}".rstrip()
-        table = _options_of([(name, command)]).markdown()
-        parts.append(f"### {name}\n\n{text}\n\n{usage}\n\n{table}")
-    return "\n".join(parts)
-
-
-def commands() -> Table:
-    """Return every command, with the page of the manual that is about it."""
+def _pages() -> dict[str, str]:
+    """Return by command the page of the manual that is about it."""
     pages: dict[str, str] = {}
     for path in FILES:
         for names in _SYNOPSIS.findall(path.read_text(encoding="utf-8")):
             pages |= dict.fromkeys(names.split(), path.stem)
-    return Table(
-        ("command", "what it does"),
-        [
-            Row(f"fusetune {name}", f"Cm {name}", f"{text} See {pages[name]}(8).", (text,))
-            for name, text in COMMANDS.items()
-        ],
-    )
-
-
-# Tables of data
+    return pages
 
 
 def _range(knob: Knob) -> str:
@@ -231,8 +58,8 @@ def _knobs(known: Iterable[Knob]) -> Table:
     rows = []
     for knob in known:
         text = (
-            f"{_sentence(knob.summary)} Unit: {knob.unit}; range: {_range(knob)}; the kernel's "
-            f"default: {_stock(knob)}. {_sentence(f'Risk: {knob.risk}')}"
+            f"{sentence(knob.summary)} Unit: {knob.unit}; range: {_range(knob)}; the kernel's "
+            f"default: {_stock(knob)}. {sentence(f'Risk: {knob.risk}')}"
         )
         cells = (knob.unit, _range(knob), _stock(knob), knob.summary, knob.risk)
         rows.append(Row(knob.name, f"Cm {knob.name}", text, cells))
@@ -245,7 +72,7 @@ def remount_knobs() -> Table:
     for knob in REMOUNT:
         sentences = (knob.summary, f"How: {knob.remedy}", f"Risk: {knob.risk}")
         cells = (knob.summary, knob.remedy, knob.risk)
-        rows.append(Row(knob.name, f"Cm {knob.name}", " ".join(map(_sentence, sentences)), cells))
+        rows.append(Row(knob.name, f"Cm {knob.name}", " ".join(map(sentence, sentences)), cells))
     return Table(("property", "meaning", "how", "risk"), rows)
 
 
@@ -253,7 +80,7 @@ def workloads() -> Table:
     """Return the workloads of auto and bench."""
     rows = []
     for one in WORKLOADS.values():
-        text = f"{_sentence(one.measures)}{' The default.' if one.name == DEFAULT else ''}"
+        text = f"{sentence(one.measures)}{' The default.' if one.name == DEFAULT else ''}"
         rows.append(Row(one.name, f"Cm {one.name}", text, (text, one.unit)))
     return Table(("workload", "what it measures", "unit"), rows)
 
@@ -262,15 +89,15 @@ def library_options() -> Table:
     """Return the options of the tuned libfuse3."""
     rows = []
     for name, one in OPTIONS.items():
-        value = f" Ns = Ns {_mdoc_words(one.value)}" if one.value else ""
+        value = f" Ns = Ns {mdoc_words(one.value)}" if one.value else ""
         shown = f"{name}={one.value}" if one.value else name
-        rows.append(Row(shown, f"Cm {name}{value}", _sentence(one.summary)))
+        rows.append(Row(shown, f"Cm {name}{value}", sentence(one.summary)))
     return Table(("option", "meaning"), rows)
 
 
 def findings() -> Table:
     """Return the findings of doctor."""
-    rows = [Row(name, f"Cm {name}", _sentence(text)) for name, text in FINDINGS.items()]
+    rows = [Row(name, f"Cm {name}", sentence(text)) for name, text in FINDINGS.items()]
     return Table(("finding", "meaning"), rows)
 
 
@@ -285,13 +112,41 @@ def metrics() -> Table:
 
 def exit_codes() -> Table:
     """Return the exit codes."""
-    rows = [Row(str(int(code)), str(int(code)), _sentence(code.meaning)) for code in ExitCode]
+    rows = [Row(str(int(code)), str(int(code)), sentence(code.meaning)) for code in ExitCode]
     return Table(("exit code", "meaning"), rows)
 
 
+def packages() -> Table:
+    """Return the parts of fusetune/, each below those that it imports.
+
+    Raises graphlib.CycleError where two of them import each other.
+    """
+    base = ROOT / "fusetune"
+    holds: dict[str, str] = {}
+    uses: dict[str, set[str]] = {}
+    for path in sorted(base.rglob("*.py")):
+        name, *below = path.relative_to(base).parts
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        if below in ([], ["__init__.py"]):
+            holds[name] = (ast.get_docstring(module) or "").partition("\n")[0]
+        for node in ast.walk(module):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fusetune."):
+                used = (node.module or "").split(".")[1]
+                used = used if (base / used).is_dir() else f"{used}.py"
+                uses.setdefault(name, set()).update({used} - {name})
+    order = TopologicalSorter({name: sorted(uses.get(name, ())) for name in holds})
+    rows = []
+    for name in order.static_order():
+        if not name.startswith("__"):
+            shown = name if name.endswith(".py") else f"{name}/"
+            parts = ", ".join(sorted(one.removesuffix(".py") for one in uses.get(name, ())))
+            rows.append(Row(shown, "", holds[name], (holds[name], parts)))
+    return Table(("part", "what it holds", "imports"), rows)
+
+
 TABLES: dict[str, Callable[[Sequence[str]], Table]] = {
-    "commands": lambda _: commands(),
-    "options": lambda names: _options_of(list(_commands(names))),
+    "commands": lambda _: commands(_pages()),
+    "options": lambda names: options_of(list(commands_named(names))),
     "mount-knobs": lambda _: _knobs(LIVE),
     "host-knobs": lambda _: _knobs(SYSTEM),
     "remount-knobs": lambda _: remount_knobs(),
@@ -300,6 +155,7 @@ TABLES: dict[str, Callable[[Sequence[str]], Table]] = {
     "findings": lambda _: findings(),
     "metrics": lambda _: metrics(),
     "exit-codes": lambda _: exit_codes(),
+    "packages": lambda _: packages(),
 }
 
 
@@ -309,7 +165,7 @@ def filled(text: str, manual: bool) -> str:
     def made(place: re.Match[str]) -> str:
         begin, name, words, _, end = place.groups()
         if name in ("synopsis", "usage"):
-            return begin + {"synopsis": _synopsis, "usage": _usage}[name](words.split()) + end
+            return begin + {"synopsis": synopsis, "usage": usage}[name](words.split()) + end
         table = TABLES[name](words.split())
         return begin + (table.mdoc() if manual else table.markdown()) + end
 
