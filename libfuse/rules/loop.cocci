@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Threads, and the device that each may have of its own.
+// Threads, and the device that each clones.
 @@
 expression config;
 symbol mt, se;

@@ -1,3 +1,3 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the C parser of Coccinelle does not know, and would leave whole functions out for. */
+/* Coccinelle cannot parse these, and would leave out the whole function without a word. */
 #define alignas(x)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A mount(2) of our own making: another device, type and more options, where the session says so.
+// root's own mount(2): the module's device, type and options, for a session that asks for it.
 @@
 expression E;
 symbol devname;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// TUNED_HELLO and TUNED_OPEN, which libfuse does not know, and what the server answers to the
-// operations that the latter becomes.
+// TUNED_HELLO and TUNED_OPEN, which libfuse does not know, and the server's replies to the
+// operations that TUNED_OPEN is turned into.
 @@
 symbol in, se, req, inarg, fuse_ll_ops, do_lookup, do_open, do_create;
 expression E;
@@ -21,5 +21,5 @@ symbol res, iov, count;
 expression E;
 @@
 + if (req->opening)
-+	return tuned_answered(req, E, iov, count);
++	return tuned_replied(req, E, iov, count);
 res = fuse_send_reply_iov_nofree(req, E, iov, count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A session's options: taken from the arguments, completed and checked before the mount, put into
-// what INIT settles and into each open.
+// A session's options: taken from the arguments, completed and checked before the mount, and used
+// in INIT and in each open.
 @@
 expression args;
 symbol se, fuse_ll_opts;
@@ -8,7 +8,7 @@ symbol se, fuse_ll_opts;
 - fuse_opt_parse(args, se, fuse_ll_opts, NULL) == -1
 + tuned_parse_args(se, args) == -1 || fuse_opt_parse(args, se, fuse_ll_opts, NULL) == -1
 
-// Two ways to fail: only the one that the function itself takes right there cleans up as it should.
+// The versions of this function fail in two ways; only its own way cleans up as it should.
 @ by_label @
 expression mountpoint, fd, E;
 symbol se;
@@ -18,7 +18,7 @@ fuse_session_mount(...)
 {
 ...
 fd = fuse_mnt_parse_fuse_fd(mountpoint);
-+ if (tuned_settle(se, mountpoint) == -1)
++ if (tuned_prepare(se, mountpoint) == -1)
 +	goto label;
 if (fd != -1) { if (E) { ... goto label; } ... }
 ...
@@ -32,7 +32,7 @@ fuse_session_mount(...)
 {
 ...
 fd = fuse_mnt_parse_fuse_fd(mountpoint);
-+ if (tuned_settle(se, mountpoint) == -1)
++ if (tuned_prepare(se, mountpoint) == -1)
 +	return -1;
 ...
 }
@@ -44,7 +44,7 @@ symbol se;
 - fuse_kern_mount(mountpoint, se->mo)
 + tuned_kern_mount(se, mountpoint)
 
-// After the server's own init(), before its answer is used.
+// After the server's own init(), before its choices are used.
 @@
 expression most;
 symbol se, req, arg;

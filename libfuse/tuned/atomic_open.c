@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * TUNED_OPEN (protocol.h), by the server's own operations: lookup, then open or create, as the
- * kernel asks for them otherwise.
+ * TUNED_OPEN (dkms/fusetuned/tuned/protocol.h) by the server's own operations: lookup, then open or
+ * create, as the kernel sends them otherwise. The server need not know.
  *
- * The second is called after the first has returned, by the same thread: who answers a request may
- * hold locks that the second takes, or be a thread that it waits for. Where the lookup is answered
- * later, or by another thread, the kernel asks for the second, as stock.
+ * One request goes through libfuse's do_lookup(), then do_open() or do_create(). The reply to the
+ * first is kept in the request's tuned_opening.
  *
- * Every lookup that counts is answered with its entry, so none is ever to be forgotten.
+ * The second operation is called by the thread that called the first, after that has returned. A
+ * server may reply while it holds a lock that the second takes, or from a thread that the second
+ * waits for. If the lookup is replied to later or by another thread, the entry alone is sent, and
+ * the kernel sends OPEN. If a file is to be created then, the reply is ENOSYS, which ends
+ * TUNED_OPEN for the mount: nothing else makes the kernel send CREATE.
+ *
+ * With O_EXCL or O_TRUNC nothing that exists is opened, and never anything but a regular file. Then,
+ * and after an open that failed, the kernel goes on with the entry as after LOOKUP. So every lookup
+ * that counts is replied to with its entry, and none needs a FORGET.
+ *
+ * Requests that come by io_uring do not pass through here, so the two options exclude each other.
  */
 #include "fuse_config.h"
 #include "fuse_i.h"
@@ -22,9 +31,9 @@
 #include <sys/uio.h>
 
 struct tuned_opening {
-	/* The operation that has not been answered. */
+	/* The operation whose reply is due. */
 	enum { LOOKUP, OPEN, CREATE } step;
-	/* Of open(2). */
+	/* As in open(2). */
 	uint32_t flags;
 	struct {
 		struct fuse_entry_out entry;
@@ -32,15 +41,15 @@ struct tuned_opening {
 	} out;
 };
 
-/* The lookup that this thread is in, and whether it was answered with more to do. */
+/* The lookup that this thread is in, and whether its reply leaves more to do. */
 static __thread struct lookup {
-	/* A request: its number is its connection's own. */
+	/* Numbers of requests are unique in one connection only. */
 	const struct fuse_session *session;
 	uint64_t unique;
 	int goes_on;
 } *within;
 
-/* What is in INIT's flags2. */
+/* The bit in flags2 of INIT. */
 static const uint32_t offer = TUNED_INIT_OPEN >> 32;
 
 void tuned_init_open(struct tuned *tuned, const struct fuse_init_in *in)
@@ -60,7 +69,7 @@ int tuned_takes(const struct fuse_session *se, uint32_t opcode)
 	return se->tuned.opens && (opcode == TUNED_HELLO || opcode == TUNED_OPEN);
 }
 
-static void answer_hello(fuse_req_t req, const struct tuned_hello *asked)
+static void reply_hello(fuse_req_t req, const struct tuned_hello *asked)
 {
 	const struct tuned_hello hello = { .magic = TUNED_MAGIC, .version = TUNED_VERSION };
 
@@ -79,7 +88,7 @@ void tuned_serve(fuse_req_t req, const struct fuse_in_header *in, tuned_operatio
 	struct tuned_opening *opening;
 
 	if (in->opcode == TUNED_HELLO) {
-		answer_hello(req, (const void *)(in + 1));
+		reply_hello(req, (const void *)(in + 1));
 		return;
 	}
 	opening = calloc(1, sizeof(*opening));
@@ -93,11 +102,11 @@ void tuned_serve(fuse_req_t req, const struct fuse_in_header *in, tuned_operatio
 	lookup(req, in->nodeid, asked + 1);
 	within = outer;
 	if (!this.goes_on)
-		return; /* and the request may be gone */
-	/* What interrupts a lookup is not for what follows. */
+		return; /* the request may have been freed */
+	/* The lookup's interrupt function is not for the second operation. */
 	fuse_req_interrupt_func(req, NULL, NULL);
 	if (opening->step == CREATE)
-		create(req, in->nodeid, asked); /* laid out alike */
+		create(req, in->nodeid, asked); /* same layout */
 	else
 		open(req, opening->out.entry.nodeid, &open_in);
 }
@@ -133,11 +142,10 @@ static int looked_up(fuse_req_t req, int error)
 		within->goes_on = 1;
 		return 0;
 	}
-	/* ENOSYS ends the use of TUNED_OPEN: nothing else has the kernel ask for CREATE. */
 	return reply(req, opening->step == CREATE ? -ENOSYS : 0, TUNED_FOPEN_LOOKUP);
 }
 
-int tuned_answered(fuse_req_t req, int error, const struct iovec *iov, int count)
+int tuned_replied(fuse_req_t req, int error, const struct iovec *iov, int count)
 {
 	struct tuned_opening *opening = req->opening;
 	void *place = opening->step == OPEN ? (void *)&opening->out.open : &opening->out;

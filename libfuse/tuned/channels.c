@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Options that no command line carries, for servers whose own parser rejects what it does not
- * know: files of the administrator, and the environment.
+ * Options from the administrator's files and the environment, for servers whose own parser rejects
+ * options that it does not know.
+ *
+ * The order is: command line, then `options` of the most specific section in mounts.d, then
+ * FUSETUNE_OPTIONS; option by option. A privileged program (AT_SECURE) reads neither files nor
+ * environment, because whoever starts it must not configure it. A file or directory that others
+ * than root may change is ignored.
  */
 #define _GNU_SOURCE
 
@@ -19,11 +24,11 @@
 #include <unistd.h>
 
 #define ADMIN_DIR "/etc/fusetune"
-#define FOLDER ADMIN_DIR "/mounts.d"
+#define MOUNTS_DIR ADMIN_DIR "/mounts.d"
 #define SUFFIX ".toml"
 #define ENVIRONMENT "FUSETUNE_OPTIONS"
 
-/* No file by hand comes near it. */
+/* Far above any file that is written by hand. */
 #define LONGEST 65536
 
 int tuned_take_list(struct tuned_options *options, const char *list, const char *where)
@@ -43,7 +48,7 @@ int tuned_take_list(struct tuned_options *options, const char *list, const char 
 	return 0;
 }
 
-/* Whether only root decides what this is. */
+/* Whether only root can change this. */
 static int is_roots(int fd, const char *path, mode_t type)
 {
 	struct stat st;
@@ -59,10 +64,10 @@ static int is_roots(int fd, const char *path, mode_t type)
 	return 1;
 }
 
-/* Room for what is read, or -1; size is set. */
-static char *read_file(int folder, const char *name, const char *path, size_t *size)
+/* Returns the text of a file, which the caller frees, and sets size; NULL if there is none. */
+static char *read_file(int dir, const char *name, const char *path, size_t *size)
 {
-	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	char *text = NULL;
 	ssize_t got = 1;
 
@@ -99,28 +104,28 @@ static int by_name(const struct dirent **one, const struct dirent **other)
 	return strcmp((*one)->d_name, (*other)->d_name);
 }
 
-/* One file that is not understood, and nothing is taken of any. */
-static void find_section(int folder, const struct tuned_about *about, struct tuned_section *best)
+/* If one file is not understood, nothing is taken from any. */
+static void find_section(int dir, const struct tuned_about *about, struct tuned_section *best)
 {
 	struct dirent **names;
 	int wrong = 0, count, i;
 
-	count = scandirat(folder, ".", &names, is_section_file, by_name);
+	count = scandirat(dir, ".", &names, is_section_file, by_name);
 	if (count == -1)
 		return;
 	for (i = 0; i < count; i++) {
-		char path[sizeof(FOLDER) + 1 + sizeof(names[i]->d_name)];
+		char path[sizeof(MOUNTS_DIR) + 1 + sizeof(names[i]->d_name)];
 		unsigned int line = 0;
 		size_t size;
 		char *text;
 
-		snprintf(path, sizeof(path), FOLDER "/%s", names[i]->d_name);
-		text = read_file(folder, names[i]->d_name, path, &size);
+		snprintf(path, sizeof(path), MOUNTS_DIR "/%s", names[i]->d_name);
+		text = read_file(dir, names[i]->d_name, path, &size);
 		if (text)
 			line = tuned_find(text, size, about, best);
 		if (line)
 			fuse_log(FUSE_LOG_ERR,
-				 "fuse: %s:%u is not understood; " FOLDER " is ignored\n", path,
+				 "fuse: %s:%u is not understood; " MOUNTS_DIR " is ignored\n", path,
 				 line);
 		wrong |= line;
 		free(text);
@@ -133,16 +138,16 @@ static void find_section(int folder, const struct tuned_about *about, struct tun
 
 static void read_sections(const struct tuned_about *about, struct tuned_section *best)
 {
-	int admin, folder;
+	int admin, dir;
 
 	admin = open(ADMIN_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (admin == -1)
 		return;
-	folder = openat(admin, "mounts.d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (folder != -1) {
-		if (is_roots(admin, ADMIN_DIR, S_IFDIR) && is_roots(folder, FOLDER, S_IFDIR))
-			find_section(folder, about, best);
-		close(folder);
+	dir = openat(admin, "mounts.d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir != -1) {
+		if (is_roots(admin, ADMIN_DIR, S_IFDIR) && is_roots(dir, MOUNTS_DIR, S_IFDIR))
+			find_section(dir, about, best);
+		close(dir);
 	}
 	close(admin);
 }
@@ -153,11 +158,10 @@ int tuned_read_channels(struct tuned_options *options, const struct tuned_about 
 	struct tuned_section best = { 0 };
 	const char *list;
 
-	/* Who starts a privileged program does not configure it. */
 	if (getauxval(AT_SECURE))
 		return 0;
 	read_sections(about, &best);
-	if (best.found && tuned_take_list(&more, best.options, FOLDER) == -1)
+	if (best.found && tuned_take_list(&more, best.options, MOUNTS_DIR) == -1)
 		return -1;
 	tuned_add(options, &more);
 	list = getenv(ENVIRONMENT);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * The options: their names, what they take, and how they are read.
+ * The options: names, ranges and parsing, in one table.
  */
 #include "options.h"
 
@@ -42,7 +42,7 @@ const char *tuned_name(enum tuned_option option)
 	return specs[option].name;
 }
 
-/* -1 unless all of it is a number, with K, M or G where a size is wanted. */
+/* Returns -1 unless all of the text is a number; a size may end in K, M or G. */
 static int64_t parse_number(const char *text, size_t length, enum kind kind)
 {
 	int64_t value = 0;

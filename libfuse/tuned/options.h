@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Options and configuration, as far as they are only text: nothing here knows of a session.
+ * Options and configuration as text. Nothing here knows about sessions.
  */
 #ifndef TUNED_OPTIONS_H
 #define TUNED_OPTIONS_H
@@ -33,7 +33,7 @@ enum tuned_option {
 #define TUNED_SPLICE_WRITE	2
 #define TUNED_SPLICE_MOVE	4
 
-/* Which options are given, bit by bit, and the values of those that have one; sizes in bytes. */
+/* A bit for each option that is given, and the values; sizes are in bytes. */
 struct tuned_options {
 	uint32_t given;
 	uint32_t value[TUNED_OPTIONS];
@@ -44,15 +44,15 @@ struct tuned_options {
 const char *tuned_name(enum tuned_option option);
 
 /*
- * Takes one option, "name" or "name=value", of this length. Returns NULL, or what is wrong with
- * it; options is as it was then.
+ * Takes one option, "name" or "name=value", of this length. Returns NULL, or what is wrong with it;
+ * options is unchanged then.
  */
 const char *tuned_take(struct tuned_options *options, const char *word, size_t length);
 
-/* Adds what is given in more and not in options. */
+/* Adds the options that are given in more but not in options. */
 void tuned_add(struct tuned_options *options, const struct tuned_options *more);
 
-/* What a section of a configuration file can be about; NULL where not known. */
+/* What sections match: properties of a mount; NULL if not known. */
 struct tuned_about {
 	const char *path;
 	const char *source;
@@ -60,7 +60,7 @@ struct tuned_about {
 	const char *fstype;
 };
 
-/* path, source, server, fstype: what is most specific first */
+/* path, source, server, fstype; the most specific first */
 #define TUNED_MATCHES	4
 
 /* How specific a section is, compared number by number. */
@@ -68,7 +68,7 @@ struct tuned_rank {
 	unsigned int of[2 * TUNED_MATCHES];
 };
 
-/* Longest value of "options" in a section, with its NUL. */
+/* Size of "options" in a section, with its NUL. */
 #define TUNED_LIST	1024
 
 struct tuned_section {
@@ -78,11 +78,18 @@ struct tuned_section {
 };
 
 /*
- * Looks through the text of one file for the section with options that is most specific about
- * this; of equals the later, and best may hold one already. Returns 0, or the line, counted from
- * 1, that is not understood.
+ * Searches the text of one file for the most specific section that matches and has options; of
+ * equally specific ones the last. best may hold one already. Returns 0, or the number, from 1, of
+ * the line that is not understood.
  */
 unsigned int tuned_find(const char *text, size_t length, const struct tuned_about *about,
 			struct tuned_section *best);
+
+/* glob.c */
+
+/* As Python's fnmatchcase(), in any locale. */
+int tuned_matches_glob(const char *pattern, const char *text);
+/* The same part by part: a * stays within a part; a part ** is any number of directories. */
+int tuned_matches_path(const char *pattern, const char *path);
 
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * The sections of /etc/fusetune/mounts.d: as much of TOML as those files need. What a section
- * matches by, and which of several counts, is as fusetune's config.py has it.
+ * The sections of /etc/fusetune/mounts.d: as much of TOML as these files need (tables [[mount]],
+ * strings in one line, numbers, booleans). Matching and order are those of the program fusetune.
  */
 #include "options.h"
 
 #include <string.h>
 
-/* Longest key, pattern and value, with their NUL. */
+/* Sizes of a key and of a pattern or value, with their NUL. */
 #define KEY	64
 #define VALUE	4096
 
@@ -60,7 +60,7 @@ static int read_key(struct text *line, char *key)
 	return 0;
 }
 
-/* Escapes that are no control characters; a \u is left to others. */
+/* Knows two escapes: of a backslash and of a double quote. */
 static int read_string(struct text *line, char *value)
 {
 	char quote = *line->at++;
@@ -82,7 +82,7 @@ static int read_string(struct text *line, char *value)
 	return line->at++ < line->end ? 0 : -1;
 }
 
-/* A number or a boolean: for keys that are not ours, and so not looked at. */
+/* A number or a boolean, of a key that is not used here. */
 static int read_bare(struct text *line)
 {
 	const char *start = line->at;
@@ -92,87 +92,7 @@ static int read_bare(struct text *line)
 	return line->at > start ? 0 : -1;
 }
 
-/* One character of UTF-8; a byte that is none stands for itself. */
-static uint32_t take_char(const char **text)
-{
-	const unsigned char *c = (const unsigned char *)*text;
-	unsigned int more = *c >= 0xf0 ? 3 : *c >= 0xe0 ? 2 : *c >= 0xc0 ? 1 : 0;
-	uint32_t value = more ? *c & (0x3f >> more) : *c;
-	unsigned int i;
-
-	for (i = 1; i <= more; i++) {
-		if ((c[i] & 0xc0) != 0x80) {
-			more = 0;
-			value = *c;
-			break;
-		}
-		value = value << 6 | (c[i] & 0x3f);
-	}
-	*text += more + 1;
-	return value;
-}
-
-/* Where the bracket expression ends that begins before this; NULL if it does not. */
-static const char *bracket_close(const char *inside)
-{
-	if (*inside == '!')
-		inside++;
-	if (*inside == ']')
-		inside++;
-	return strchr(inside, ']');
-}
-
-static int in_bracket(const char *inside, const char *close, uint32_t c)
-{
-	int negated = *inside == '!', found = 0;
-
-	inside += negated;
-	while (inside < close) {
-		uint32_t low = take_char(&inside), high = low;
-
-		if (*inside == '-' && inside + 1 < close) {
-			inside++;
-			high = take_char(&inside);
-		}
-		found |= low <= c && c <= high;
-	}
-	return found != negated;
-}
-
-/* As Python's fnmatchcase(), whatever the locale; only the last * is tried again. */
-static int matches_glob(const char *pattern, const char *text)
-{
-	const char *star = NULL, *again = NULL;
-
-	for (;;) {
-		const char *p = pattern, *t = text;
-
-		if (*p == '*') {
-			star = ++pattern;
-			again = text;
-			continue;
-		}
-		if (!*p && !*t)
-			return 1;
-		if (*p && *t) {
-			uint32_t want = take_char(&p), have = take_char(&t);
-			const char *close = want == '[' ? bracket_close(p) : NULL;
-
-			if (close ? in_bracket(p, close, have) : want == '?' || want == have) {
-				pattern = close ? close + 1 : p;
-				text = t;
-				continue;
-			}
-		}
-		if (!again || !*again)
-			return 0;
-		take_char(&again);
-		pattern = star;
-		text = again;
-	}
-}
-
-/* The end of a bracket expression that begins here; the bracket itself if it has none. */
+/* Returns the end of the bracket expression that begins here; the bracket itself if it has none. */
 static const char *bracket_end(const char *pattern)
 {
 	const char *end = strchr(pattern + 1, ']');
@@ -180,7 +100,7 @@ static const char *bracket_end(const char *pattern)
 	return end ? end : pattern;
 }
 
-/* 0 without a pattern, 1 for one with wildcards, 2 for one without; and its other characters. */
+/* Ranks a pattern: 1 with wildcards, 2 without; then the number of its other characters. */
 static void specificity(const char *pattern, unsigned int *rank)
 {
 	unsigned int literal = 0, wild = 0;
@@ -200,54 +120,6 @@ static void specificity(const char *pattern, unsigned int *rank)
 	rank[1] = literal;
 }
 
-/* The folder's or file's name up to the next slash; NULL if it is too long for one. */
-static const char *part_of(const char *path, char *part)
-{
-	size_t length = strcspn(path, "/");
-
-	if (length >= VALUE)
-		return NULL;
-	memcpy(part, path, length);
-	part[length] = '\0';
-	return path + length;
-}
-
-/* A * stays within a name; ** is any number of folders, and only the last one is tried again. */
-static int path_matches(const char *pattern, const char *path)
-{
-	const char *again_pattern = NULL, *again_path = NULL;
-	char want[VALUE], have[VALUE];
-
-	for (;;) {
-		const char *rest = pattern ? part_of(pattern, want) : NULL;
-		const char *left = path ? part_of(path, have) : NULL;
-
-		if (!pattern && !path)
-			return 1;
-		if ((pattern && !rest) || (path && !left))
-			return 0;
-		if (pattern && !strcmp(want, "**")) {
-			again_pattern = pattern = *rest ? rest + 1 : NULL;
-			again_path = path;
-			if (!pattern)
-				return 1;
-			continue;
-		}
-		if (pattern && path && matches_glob(want, have)) {
-			pattern = *rest ? rest + 1 : NULL;
-			path = *left ? left + 1 : NULL;
-			continue;
-		}
-		if (!again_path)
-			return 0;
-		again_path = strchr(again_path, '/');
-		if (!again_path)
-			return 0;
-		pattern = again_pattern;
-		path = ++again_path;
-	}
-}
-
 static int section_matches(int which, const char *pattern, const struct tuned_about *about)
 {
 	const char *const values[] = { about->path, about->source, about->server, about->fstype };
@@ -257,13 +129,13 @@ static int section_matches(int which, const char *pattern, const struct tuned_ab
 	if (!value)
 		return 0;
 	if (value == about->path)
-		return path_matches(pattern, value);
+		return tuned_matches_path(pattern, value);
 	if (value != about->server)
-		return matches_glob(pattern, value);
+		return tuned_matches_glob(pattern, value);
 	if (strchr(pattern, '/'))
-		return path_matches(pattern, value);
+		return tuned_matches_path(pattern, value);
 	slash = strrchr(value, '/');
-	return matches_glob(pattern, slash ? slash + 1 : value);
+	return tuned_matches_glob(pattern, slash ? slash + 1 : value);
 }
 
 static void end_section(struct reading *reading, struct tuned_section *best)
@@ -291,7 +163,7 @@ static int take_key(struct reading *reading, const char *key, const char *value,
 			break;
 	if (which == TUNED_MATCHES && strcmp(key, "options"))
 		return 0;
-	/* Twice the same, or not a string. */
+	/* A key twice, or not a string. */
 	if (!value || (reading->seen & (1U << which)))
 		return -1;
 	reading->seen |= 1U << which;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * What the options do to a session.
+ * Options of a session: taken from the arguments, completed from the other
+ * channels and checked before the mount.
+ *
+ * The mount point is one of the things that sections match by, and it is known
+ * only to fuse_session_mount(); so that is where the options are completed. It is
+ * also before the first buffer is allocated, whose size some options change.
  */
 #define _GNU_SOURCE
 
 #include "fuse_config.h"
 #include "fuse_i.h"
-#include "fuse_kernel.h"
-#include "fuse_misc.h"
 #include "fuse_opt.h"
 #include "mount_util.h"
 
@@ -18,38 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#define DEVICE "/dev/fuse"
-#define MODULE "fusetuned"
-#define MODULE_DEVICE "/dev/" MODULE
-
-/* Headers of some versions lack them; the protocol has them. */
-#ifndef FOPEN_PARALLEL_DIRECT_WRITES
-#define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
-#endif
-#ifndef FOPEN_PASSTHROUGH
-#define FOPEN_PASSTHROUGH (1 << 7)
-#endif
-
-#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17)
-#define CAPABLE(conn) ((conn)->capable_ext)
-#define WANT(conn) ((conn)->want_ext)
-#else
-#define CAPABLE(conn) ((conn)->capable)
-#define WANT(conn) ((conn)->want)
-#endif
-
-/* The session that this thread is mounting by the module. */
-static __thread struct fuse_session *mounting;
-
-/*
- * Says that an option cannot be had. Returns -1, or 0 where options are only wanted if possible;
- * then it is as if it had not been given.
- */
-static int __attribute__((format(printf, 3, 4)))
-refuse(struct fuse_session *se, enum tuned_option option, const char *why, ...)
+int tuned_refuse(struct fuse_session *se, enum tuned_option option, const char *why, ...)
 {
 	struct tuned_options *options = &se->tuned.options;
 	int drop = !!TUNED_GIVEN(options, TUNED_IF_POSSIBLE);
@@ -67,7 +41,7 @@ refuse(struct fuse_session *se, enum tuned_option option, const char *why, ...)
 	return 0;
 }
 
-/* The number that a file of /proc or /sys holds, Y being 1; or what is taken in its place. */
+/* Returns the number in a file of /proc or /sys, 1 for Y; `otherwise` if there is none. */
 static unsigned int read_number(const char *path, unsigned int otherwise)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -87,8 +61,6 @@ static unsigned int read_number(const char *path, unsigned int otherwise)
 	value = strtoul(text, &end, 10);
 	return end == text || value > UINT_MAX ? otherwise : value;
 }
-
-/* Arguments */
 
 enum { KEY_OURS, KEY_SOURCE, KEY_SUBTYPE };
 
@@ -145,8 +117,6 @@ int tuned_parse_args(struct fuse_session *se, struct fuse_args *args)
 	return fuse_opt_parse(args, &se->tuned, arguments, take_argument);
 }
 
-/* Before the mount */
-
 static int read_channels(struct fuse_session *se, const char *mountpoint)
 {
 	struct tuned *tuned = &se->tuned;
@@ -156,8 +126,8 @@ static int read_channels(struct fuse_session *se, const char *mountpoint)
 
 	snprintf(fstype, sizeof(fstype), "fuse%s%s", *tuned->subtype ? "." : "", tuned->subtype);
 	about.source = *tuned->source ? tuned->source :
-		       *tuned->subtype ? tuned->subtype : DEVICE;
-	/* One handed over as an open device is mounted somewhere else. */
+		       *tuned->subtype ? tuned->subtype : TUNED_STOCK_DEVICE;
+	/* /dev/fd/N is an open device; where it is mounted is not known. */
 	if (fuse_mnt_parse_fuse_fd(mountpoint) == -1)
 		about.path = realpath(mountpoint, path);
 	length = readlink("/proc/self/exe", server, sizeof(server) - 1);
@@ -168,7 +138,7 @@ static int read_channels(struct fuse_session *se, const char *mountpoint)
 	return tuned_read_channels(&tuned->options, &about);
 }
 
-/* Whether the module can be had; one line where it is asked for and cannot. */
+/* Whether to mount by the module. Prints one line if it is asked for and cannot be used. */
 static int module_is_there(const struct fuse_session *se, const char *mountpoint)
 {
 	const char *why;
@@ -178,9 +148,9 @@ static int module_is_there(const struct fuse_session *se, const char *mountpoint
 	if (fuse_mnt_parse_fuse_fd(mountpoint) != -1)
 		why = "the device is open already";
 	else if (geteuid())
-		why = "only root mounts by " MODULE;
-	else if (access(MODULE_DEVICE, R_OK | W_OK) == -1)
-		why = "there is no " MODULE_DEVICE;
+		why = "only root mounts by " TUNED_MODULE_NAME;
+	else if (access(TUNED_MODULE_DEVICE, R_OK | W_OK) == -1)
+		why = "there is no " TUNED_MODULE_DEVICE;
 	else
 		return 1;
 	fuse_log(FUSE_LOG_ERR, "fuse: mounted by the kernel's own FUSE: %s\n", why);
@@ -193,17 +163,17 @@ static int check_pages(struct fuse_session *se)
 	struct tuned_options *options = &tuned->options;
 	uint32_t page = getpagesize(), most, bytes;
 
-	/* The module has limits of its own, and says so. */
+	/* The module checks limits of its own, and reports them. */
 	most = tuned->by_module ? UINT16_MAX : read_number("/proc/sys/fs/fuse/max_pages_limit", 256);
 	if (TUNED_GIVEN(options, TUNED_MAX_PAGES) && options->value[TUNED_MAX_PAGES] > most &&
-	    refuse(se, TUNED_MAX_PAGES, "the limit is %u pages (fs.fuse.max_pages_limit)",
+	    tuned_refuse(se, TUNED_MAX_PAGES, "the limit is %u pages (fs.fuse.max_pages_limit)",
 		   most) == -1)
 		return -1;
 	if (TUNED_GIVEN(options, TUNED_MAX_PAGES))
 		most = options->value[TUNED_MAX_PAGES];
 	bytes = options->value[TUNED_MAX_WRITE];
 	if (TUNED_GIVEN(options, TUNED_MAX_WRITE) && (bytes - 1) / page >= most &&
-	    refuse(se, TUNED_MAX_WRITE, "%u bytes are more than %u pages hold", bytes, most) == -1)
+	    tuned_refuse(se, TUNED_MAX_WRITE, "%u bytes are more than %u pages hold", bytes, most) == -1)
 		return -1;
 	if (TUNED_GIVEN(options, TUNED_MAX_WRITE))
 		tuned->max_write = bytes;
@@ -212,7 +182,10 @@ static int check_pages(struct fuse_session *se)
 	return 0;
 }
 
-/* A pipe must hold a whole request; beyond fs.pipe-max-size only a privileged one does. */
+/*
+ * libfuse falls back to read(2) without a word if a pipe is too small for a whole
+ * request, so that is tried here. Only root may exceed fs.pipe-max-size.
+ */
 static int check_splice(struct fuse_session *se, size_t bytes)
 {
 	int fds[2], enough;
@@ -221,13 +194,13 @@ static int check_splice(struct fuse_session *se, size_t bytes)
 	    !se->tuned.options.value[TUNED_SPLICE])
 		return 0;
 	if (pipe2(fds, O_CLOEXEC) == -1)
-		return refuse(se, TUNED_SPLICE, "no pipe: %s", strerror(errno));
+		return tuned_refuse(se, TUNED_SPLICE, "no pipe: %s", strerror(errno));
 	enough = fcntl(fds[0], F_SETPIPE_SZ, (int)bytes) != -1;
 	close(fds[0]);
 	close(fds[1]);
 	if (enough)
 		return 0;
-	return refuse(se, TUNED_SPLICE,
+	return tuned_refuse(se, TUNED_SPLICE,
 		      "a pipe may not hold a request of %zu bytes; raise fs.pipe-max-size", bytes);
 }
 
@@ -238,17 +211,17 @@ static int check_uring(struct fuse_session *se)
 	if (!TUNED_GIVEN(options, TUNED_IO_URING))
 		return 0;
 #ifdef HAVE_URING
-	if (!read_number(se->tuned.by_module ? "/sys/module/" MODULE "/parameters/enable_uring" :
+	if (!read_number(se->tuned.by_module ? "/sys/module/" TUNED_MODULE_NAME "/parameters/enable_uring" :
 					       "/sys/module/fuse/parameters/enable_uring", 0))
-		return refuse(se, TUNED_IO_URING, "the module's parameter enable_uring is not set");
+		return tuned_refuse(se, TUNED_IO_URING, "the module's parameter enable_uring is not set");
 	if (TUNED_GIVEN(options, TUNED_MAX_PAGES) && TUNED_GIVEN(options, TUNED_MAX_WRITE) &&
 	    options->value[TUNED_MAX_PAGES] >
 	    (options->value[TUNED_MAX_WRITE] - 1) / getpagesize() + 1)
-		return refuse(se, TUNED_IO_URING, "it needs max_write as large as max_pages");
+		return tuned_refuse(se, TUNED_IO_URING, "it needs max_write as large as max_pages");
 	se->uring.enable = true;
 	return 0;
 #else
-	return refuse(se, TUNED_IO_URING, "this libfuse is built without it");
+	return tuned_refuse(se, TUNED_IO_URING, "this libfuse is built without it");
 #endif
 }
 
@@ -260,27 +233,27 @@ static int check_rest(struct fuse_session *se)
 
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 18)
 	if (TUNED_GIVEN(options, TUNED_ATOMIC_OPEN) && se->uring.enable &&
-	    refuse(se, TUNED_ATOMIC_OPEN, "it does not go with io_uring") == -1)
+	    tuned_refuse(se, TUNED_ATOMIC_OPEN, "it does not go with io_uring") == -1)
 		return -1;
 #endif
 	for (i = 0; i < 2; i++)
 		if (TUNED_GIVEN(options, modules[i]) && !se->tuned.by_module &&
-		    refuse(se, modules[i], "it needs a mount by " MODULE) == -1)
+		    tuned_refuse(se, modules[i], "it needs a mount by " TUNED_MODULE_NAME) == -1)
 			return -1;
 	most = read_number("/sys/module/fuse/parameters/max_user_bgreq", UINT_MAX);
 	if (TUNED_GIVEN(options, TUNED_MAX_BACKGROUND) && geteuid() &&
 	    options->value[TUNED_MAX_BACKGROUND] > most)
-		return refuse(se, TUNED_MAX_BACKGROUND, "the limit for users is %u (max_user_bgreq)",
+		return tuned_refuse(se, TUNED_MAX_BACKGROUND, "the limit for users is %u (max_user_bgreq)",
 			      most);
 	return 0;
 }
 
-int tuned_settle(struct fuse_session *se, const char *mountpoint)
+int tuned_prepare(struct fuse_session *se, const char *mountpoint)
 {
 	struct tuned *tuned = &se->tuned;
 	size_t bufsize;
 
-	tuned->settled = 1;
+	tuned->prepared = 1;
 	if (read_channels(se, mountpoint) == -1)
 		return -1;
 	tuned->by_module = module_is_there(se, mountpoint);
@@ -294,197 +267,4 @@ int tuned_settle(struct fuse_session *se, const char *mountpoint)
 		se->bufsize = bufsize;
 	}
 	return 0;
-}
-
-/* The mount */
-
-/* Only root's own mount(2) knows of the module; what fusermount3 mounts is stock. */
-static int is_modules(int fd)
-{
-	struct stat opened, module;
-
-	return !fstat(fd, &opened) && !stat(MODULE_DEVICE, &module) &&
-	       opened.st_rdev == module.st_rdev;
-}
-
-int tuned_kern_mount(struct fuse_session *se, const char *mountpoint)
-{
-	int fd;
-
-	if (!se->tuned.by_module)
-		return fuse_kern_mount(mountpoint, se->mo);
-	mounting = se;
-	fd = fuse_kern_mount(mountpoint, se->mo);
-	mounting = NULL;
-	se->tuned.by_module = fd != -1 && is_modules(fd);
-	if (fd != -1 && !se->tuned.by_module)
-		fuse_log(FUSE_LOG_ERR,
-			 "fuse: mounted by fusermount3, and so by the kernel's own FUSE\n");
-	return fd;
-}
-
-const char *tuned_mount_device(const char *stock)
-{
-	return mounting ? MODULE_DEVICE : stock;
-}
-
-const char *tuned_mount_type(const char *stock)
-{
-	if (!mounting)
-		return stock;
-	return strcmp(stock, "fuseblk") ? MODULE : MODULE "blk";
-}
-
-int tuned_mount_options(char **options, const char *more)
-{
-	static const enum tuned_option modules[] = {
-		TUNED_NO_FILE_CAPS, TUNED_PARALLEL_DIRECT_WRITES, TUNED_ATOMIC_OPEN
-	};
-	const struct tuned_options *ours;
-	unsigned int i;
-	char pages[32];
-
-	if (fuse_opt_add_opt(options, more) == -1)
-		return -1;
-	if (!mounting)
-		return 0;
-	ours = &mounting->tuned.options;
-	snprintf(pages, sizeof(pages), "max_pages=%u", ours->value[TUNED_MAX_PAGES]);
-	if (TUNED_GIVEN(ours, TUNED_MAX_PAGES) && fuse_opt_add_opt(options, pages) == -1)
-		return -1;
-	for (i = 0; i < 3; i++)
-		if (TUNED_GIVEN(ours, modules[i]) &&
-		    fuse_opt_add_opt(options, tuned_name(modules[i])) == -1)
-			return -1;
-	return 0;
-}
-
-const char *tuned_session_device(const struct fuse_session *se)
-{
-	return se->tuned.by_module ? MODULE_DEVICE : DEVICE;
-}
-
-/* INIT */
-
-static int init_sizes(struct fuse_session *se, const struct fuse_init_in *in)
-{
-	const struct tuned_options *options = &se->tuned.options;
-
-	/* A server that asks for less knows why. */
-	if (se->tuned.max_write && se->conn.max_write > se->tuned.max_write)
-		se->conn.max_write = se->tuned.max_write;
-	if (TUNED_GIVEN(options, TUNED_MAX_WRITE) &&
-	    se->conn.max_write < options->value[TUNED_MAX_WRITE] &&
-	    refuse(se, TUNED_MAX_WRITE, "the server takes %u bytes", se->conn.max_write) == -1)
-		return -1;
-	if (TUNED_GIVEN(options, TUNED_MAX_READAHEAD)) {
-		if (options->value[TUNED_MAX_READAHEAD] <= in->max_readahead)
-			se->conn.max_readahead = options->value[TUNED_MAX_READAHEAD];
-		else if (refuse(se, TUNED_MAX_READAHEAD,
-				"the kernel offers %u bytes; read_ahead_kb of the mount can be "
-				"set higher later", in->max_readahead) == -1)
-			return -1;
-	}
-	if (TUNED_GIVEN(options, TUNED_MAX_BACKGROUND))
-		se->conn.max_background = options->value[TUNED_MAX_BACKGROUND];
-	if (TUNED_GIVEN(options, TUNED_CONGESTION_THRESHOLD))
-		se->conn.congestion_threshold = options->value[TUNED_CONGESTION_THRESHOLD];
-	return 0;
-}
-
-static int init_capabilities(struct fuse_session *se)
-{
-	static const unsigned int splice[] = {
-		FUSE_CAP_SPLICE_READ, FUSE_CAP_SPLICE_WRITE, FUSE_CAP_SPLICE_MOVE
-	};
-	const struct tuned_options *options = &se->tuned.options;
-	unsigned int i;
-
-	if (TUNED_GIVEN(options, TUNED_WRITEBACK_CACHE)) {
-		if (CAPABLE(&se->conn) & FUSE_CAP_WRITEBACK_CACHE)
-			WANT(&se->conn) |= FUSE_CAP_WRITEBACK_CACHE;
-		else if (refuse(se, TUNED_WRITEBACK_CACHE, "the kernel has none") == -1)
-			return -1;
-	}
-	for (i = 0; TUNED_GIVEN(options, TUNED_SPLICE) && i < 3; i++) {
-		if (!(options->value[TUNED_SPLICE] & (1U << i)))
-			WANT(&se->conn) &= ~splice[i];
-		else if (CAPABLE(&se->conn) & splice[i])
-			WANT(&se->conn) |= splice[i];
-		else if (refuse(se, TUNED_SPLICE, "neither kernel nor server has it") == -1)
-			return -1;
-	}
-	return 0;
-}
-
-/* Without fuse_session_mount() nothing was checked, and the buffers are the server's. */
-static int init_unsettled(struct fuse_session *se)
-{
-	enum tuned_option option;
-
-	for (option = 0; option < TUNED_IF_POSSIBLE; option++)
-		if (TUNED_GIVEN(&se->tuned.options, option) &&
-		    refuse(se, option, "this server makes its connection by itself") == -1)
-			return -1;
-	return 0;
-}
-
-int tuned_init(fuse_req_t req, const struct fuse_init_in *in)
-{
-	struct fuse_session *se = req->se;
-
-	if ((!se->tuned.settled && init_unsettled(se) == -1) ||
-	    init_sizes(se, in) == -1 || init_capabilities(se) == -1) {
-		fuse_reply_err(req, EPROTO);
-		se->error = -EPROTO;
-		fuse_session_exit(se);
-		return -1;
-	}
-	tuned_init_open(&se->tuned, in);
-	return 0;
-}
-
-void tuned_init_out(const struct fuse_session *se, struct fuse_init_out *out)
-{
-	if (TUNED_GIVEN(&se->tuned.options, TUNED_MAX_PAGES) && out->max_pages)
-		out->max_pages = se->tuned.options.value[TUNED_MAX_PAGES];
-	tuned_init_open_out(&se->tuned, out);
-}
-
-/* Requests */
-
-/*
- * With a writeback cache the kernel reads what is only partly written, and appends by itself. A
- * server that was not made for that is asked for a file that bears it.
- */
-void tuned_open_in(const struct fuse_session *se, int *flags)
-{
-	if (!TUNED_GIVEN(&se->tuned.options, TUNED_WRITEBACK_CACHE))
-		return;
-	if ((*flags & O_ACCMODE) == O_WRONLY)
-		*flags = (*flags & ~O_ACCMODE) | O_RDWR;
-	*flags &= ~O_APPEND;
-}
-
-void tuned_open_out(const struct fuse_session *se, struct fuse_open_out *out)
-{
-	const struct tuned_options *options = &se->tuned.options;
-
-	/* Reads and writes of such a file never come here; direct_io would end that. */
-	if (out->open_flags & FOPEN_PASSTHROUGH)
-		return;
-	if (TUNED_GIVEN(options, TUNED_DIRECT_IO))
-		out->open_flags |= FOPEN_DIRECT_IO;
-	if (TUNED_GIVEN(options, TUNED_PARALLEL_DIRECT_WRITES))
-		out->open_flags |= FOPEN_PARALLEL_DIRECT_WRITES;
-}
-
-void tuned_loop(const struct fuse_session *se, int *clone_fd, int *max_threads)
-{
-	const struct tuned_options *options = &se->tuned.options;
-
-	if (TUNED_GIVEN(options, TUNED_CLONE_FD))
-		*clone_fd = 1;
-	if (TUNED_GIVEN(options, TUNED_MAX_THREADS))
-		*max_threads = options->value[TUNED_MAX_THREADS];
 }

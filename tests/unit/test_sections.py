@@ -61,7 +61,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not shutil.which("gcc"):
         pytest.skip("missing: gcc")
     program = tmp_path_factory.mktemp("sections") / "sections"
-    sources = [Path(__file__).with_name("sections.c"), _TUNED / "options.c", _TUNED / "sections.c"]
+    ours = (_TUNED / f"{name}.c" for name in ("options", "sections", "glob"))
+    sources = [Path(__file__).with_name("sections.c"), *ours]
     flags = ["-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", f"-I{_TUNED}"]
     subprocess.run(["gcc", *flags, "-o", program, *sources], check=True, timeout=60)
     return program
