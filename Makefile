@@ -219,10 +219,11 @@ install-completion:
 # Linux source packages (.deb, .tar.xz) or trees, one a series.
 MODULE = fusetuned
 SOURCES = $(wildcard /usr/src/linux-source-*.tar.*)
-dkms_name = $(shell sed -n 's/^PACKAGE_NAME="\(.*\)"/\1/p' dkms/$(MODULE)/dkms.conf)
+dkms_name = $(shell sed -n 's/^package = "\(.*\)"/\1/p' dkms/$(MODULE)/rules.toml)
+linux_sources = $(shell sed -n 's/^\([0-9.]*\) .*/linux-source-\1/p' dkms/series)
 
 install-dkms:
-	@[ -n "$(SOURCES)" ] || { echo "no Linux sources; apt-get install linux-source-6.1 (6.12, 7.2)," \
+	@[ -n "$(SOURCES)" ] || { echo "no Linux sources; apt-get install one of $(linux_sources)," \
 		"or name them: make install-dkms SOURCES='FILE...'" >&2; exit 1; }
 	$(PYTHON) dkms/import_kernel.py $(MODULE) $(DESTDIR)/usr/src/$(dkms_name)-$(VERSION) \
 		$(SOURCES)

@@ -3,10 +3,10 @@
 #
 # build.sh KERNEL HEADERS JOBS [VARIABLE=VALUE...]
 #
-# Builds the module in this script's directory, for DKMS. Where the source in
-# there is older than the kernel, the distribution's own linux-source is imported,
-# if it is newer. Where that fails, or what came of it does not compile, the
-# source in there is used. make.log has a line that begins with "fusetune: ".
+# Builds the module in this script's directory, for DKMS. If the source there is
+# older than the kernel, and the distribution's linux-source is newer, that is
+# imported. If the import fails, or its result does not compile, the source in
+# the directory is used. make.log has a line that begins with "fusetune: ".
 set -eu
 umask 022
 kernel=$1 headers=$2 jobs=$3
@@ -15,7 +15,8 @@ here=$(dirname "$(readlink -f "$0")")
 # shellcheck source=dkms/source.sh
 . "$here/source.sh"
 name=$(sed -n 's/^BUILT_MODULE_NAME\[0\]="\(.*\)"/\1/p' "$here/dkms.conf")
-# Nothing of an import lies where others than root may write, spatch's files included.
+replaces=$(sed -n 's/^replaces="\(.*\)"/\1/p' "$here/dkms.conf")
+# No file of an import, spatch's included, is where others than root may write.
 TMPDIR=$here/scratch
 export TMPDIR
 mkdir "$TMPDIR"
@@ -39,7 +40,7 @@ if [ -n "$fresh" ]; then
 	fi
 fi
 if [ -n "$why" ]; then
-	if [ "$name" = f2fs ] && no=$(refuse f2fs "$packaged") && [ -n "$no" ]; then
+	if [ -n "$replaces" ] && no=$(refuse "$replaces" "$packaged") && [ -n "$no" ]; then
 		echo "fusetune: error: $no"
 		exit 1
 	fi

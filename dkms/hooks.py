@@ -7,8 +7,9 @@ For import_kernel.py here and libfuse/import_libfuse.py. Each rules.toml explain
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,36 @@ Rules = dict[str, Any]
 
 
 class Refused(Exception):
-    """The source is not what the rules were written for; the text says in what."""
+    """The source is not what the rules were written for. The text says how it differs."""
+
+
+def run(usage: str | None, least: int, most: float, make: Callable[[list[str]], str]) -> int:
+    """Run an import from the command line, with ``least`` to ``most`` arguments.
+
+    ``make`` returns what to print. Returns the exit status.
+    """
+    arguments = sys.argv[1:]
+    if not least <= len(arguments) <= most:
+        print(usage, file=sys.stderr)
+        return 2
+    try:
+        print(make(arguments))
+    except (Refused, OSError, subprocess.CalledProcessError) as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def series_in(file: Path) -> dict[str, str]:
+    """Return the series that a file ``series`` lists, and the Debian suite that has each."""
+    return dict(re.findall(r"^(\d\S*) (\S+)$", file.read_text(), re.M))
 
 
 def put_in(folder: Path, rules: Rules, scripts: Path, series: str) -> None:
-    """Change the C files in ``folder`` as ``rules`` say, and check what came of it.
+    """Change the C files in ``folder`` as ``rules`` say, and check the result.
 
-    ``scripts`` holds the semantic patches. Raises Refused or OSError; the folder is spoilt then.
+    ``scripts`` holds the semantic patches. Raises Refused or OSError; ``folder`` is then in an
+    undefined state.
     """
     for rule in rules["text"]:
         _replace(folder, rule, series)
@@ -61,13 +85,13 @@ def _functions(text: str) -> Iterator[tuple[str, str]]:
         head = match[1]
         while (shorter := re.sub(r"\((?:[^()]|\(\))+\)", "()", head)) != head:
             head = shorter
-        # Attributes and macros of its own may stand before the name, what it does to locks after.
+        # Attributes and macros may precede the name; annotations of locks may follow it.
         if names := re.findall(r"(?!__(?:acquires|must_hold|releases)\b)\b(\w+)\(\)", head):
             yield names[-1], match[2]
 
 
 def landed(folder: Path, call: str) -> Counter[str]:
-    """Return how often ``call`` stands where, as ``file.c function``."""
+    """Return how often ``call`` occurs in each place, as ``file.c function``."""
     found: Counter[str] = Counter()
     for path in sorted(folder.glob("*.[ch]")):
         text = path.read_text()
@@ -80,7 +104,7 @@ def landed(folder: Path, call: str) -> Counter[str]:
 
 
 def _hook(folder: Path, rule: Rules, series: str) -> None:
-    """Check one [[hook]]: its call is where it belongs, as often as it should, nowhere else."""
+    """Check one [[hook]]: its call occurs in its places, as often as listed, and nowhere else."""
     expected = Counter(_for_series(rule["sites"], series))
     found = landed(folder, rule["call"])
     if found != expected:
@@ -90,14 +114,15 @@ def _hook(folder: Path, rule: Rules, series: str) -> None:
 def _patch(path: Path, script: Path) -> None:
     """Apply one semantic patch to one C file.
 
-    spatch succeeds even where nothing matches; given several files, 1.1.1 misses some matches.
+    One file at a time: spatch 1.1.1 misses matches when given several. It succeeds even if nothing
+    matches, so `_hook` checks the result.
     """
     command: list[str | Path] = ["spatch", "--very-quiet", "--no-includes", "--in-place"]
     macros = script.with_name("macros.h")
     if macros.exists():
         command += ["--macro-file", macros]
     command += ["--sp-file", script, path]
-    # It looks for a file of its own there, and fails where builders have no HOME.
+    # It looks for a configuration file in HOME, and fails in builds that have none.
     home = {"HOME": "/nonexistent", **os.environ}
     ran = subprocess.run(command, check=False, capture_output=True, text=True, env=home)
     if ran.returncode:

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Make the source of one of our modules from the kernel's own.
+"""Make the source of one of our modules from the kernel's.
 
     import_kernel.py MODULE OUTPUT SOURCE...
 
-MODULE is the name of a folder beside this file, or "." for an OUTPUT that this file is in. SOURCE
-is a Linux source tree, or a tar file or Debian package that holds one; one a series. OUTPUT is a
-folder that DKMS can build, made anew: our files, and a folder a series with the kernel's after what
-MODULE's rules.toml says; its version is fusetune's. SERIES.source beside that folder says where it
-comes from: the kernel's version and, where a Debian package held it, the package's name and
-version. Whatever does not land exactly where rules.toml says ends this with status 1 and no OUTPUT.
-Needs spatch (coccinelle), tar, and dpkg-deb for a package.
+MODULE is a directory beside this file, or "." if this file is in an OUTPUT. Each SOURCE is a Linux
+source tree, or a tar file or Debian package that holds one; there may be one for each series.
+OUTPUT, which is made anew, is a directory that DKMS can build. It has our files, and for each
+series a directory with the kernel's files, changed as MODULE's rules.toml says. SERIES.source
+beside it records the kernel's version and, if a Debian package held the source, that package's name
+and version. If a change does not land exactly where rules.toml says, the status is 1 and there is
+no OUTPUT. Needs spatch (coccinelle), tar, and dpkg-deb for a package.
 """
 
+import math
 import os
 import re
 import shutil
@@ -26,12 +27,10 @@ import hooks
 from hooks import Refused, Rules
 
 _HERE = Path(__file__).resolve().parent
-_OURS = ("dkms.conf", "Kbuild", "tuned", "rules", "rules.toml")
-#: What all modules have: DKMS imports once more on hosts that have a newer source.
-_SHARED = ("build.sh", "source.sh", "import_kernel.py", "hooks.py")
-#: In a dkms.conf that is not in an OUTPUT.
-_VERSION = "#MODULE_VERSION#"
-#: In a tree that `collect` made: where it comes from, as `origin` returns it.
+_OURS = ("Kbuild", "tuned", "rules", "rules.toml")
+#: In every OUTPUT. The programs, too: DKMS imports again on hosts with a newer kernel source.
+_SHARED = ("dkms.conf", "build.sh", "source.sh", "series", "import_kernel.py", "hooks.py")
+#: In a tree that `collect` made: its origin, as `origin` returns it.
 RECORD = "fusetune-source"
 
 
@@ -45,13 +44,13 @@ def version() -> str:
 
 
 def wanted(rules: Rules) -> tuple[str, ...]:
-    """Return what a module needs of a kernel's source, as tar's patterns."""
+    """Return what a module needs of a kernel's source, as patterns for tar."""
     paths = ("Makefile", f"{rules['folder']}/*", *rules["headers"].values())
     return tuple(f"*/{path}" for path in paths)
 
 
 def _unpack(source: Path, into: Path, wanted: Iterable[str]) -> Path:
-    """Return the tree that ``source`` is or holds; ``into`` is where it may be unpacked."""
+    """Return the tree that ``source`` is or holds. It may be unpacked to ``into``."""
     if source.is_dir():
         return source
     into.mkdir()
@@ -69,7 +68,7 @@ def _unpack(source: Path, into: Path, wanted: Iterable[str]) -> Path:
 
 
 def collect(source: Path, into: Path, every: list[Rules]) -> None:
-    """Copy to the folder ``into`` what modules with these rules need of a kernel's source.
+    """Copy to the directory ``into`` what modules with these rules need of a kernel's source.
 
     Raises Refused, CalledProcessError or OSError.
     """
@@ -119,25 +118,25 @@ def _package(source: Path) -> str:
     """Return the name and version of the Debian package that a file is or belongs to, or ""."""
     wanted = "${Package} ${Version}"
     if source.suffix == ".deb":
-        return _said("dpkg-deb", f"--showformat={wanted}", "-W", os.fspath(source))
+        return _query("dpkg-deb", f"--showformat={wanted}", "-W", os.fspath(source))
     if source.is_dir() or not shutil.which("dpkg-query"):
         return ""
-    owner = _said("dpkg-query", "-S", os.fspath(source.resolve())).partition(":")[0]
-    return _said("dpkg-query", f"--showformat={wanted}", "-W", owner) if owner else ""
+    owner = _query("dpkg-query", "-S", os.fspath(source.resolve())).partition(":")[0]
+    return _query("dpkg-query", f"--showformat={wanted}", "-W", owner) if owner else ""
 
 
-def _said(*command: str) -> str:
-    """Return what a query says, "" where it finds nothing."""
+def _query(*command: str) -> str:
+    """Return the output of a query, "" if it finds nothing."""
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
 def _import(ours: Path, tree: Path, folder: Path, series: str) -> None:
-    """Make the folder of one series from the kernel's tree."""
+    """Make the directory of one series from the kernel's tree."""
     rules = rules_of(ours)
     shutil.copytree(tree / rules["folder"], folder)
     for name in rules["left_out"]:
         (folder / name).unlink()
-    # Under another name: kbuild must not take it for the build of this folder.
+    # Renamed, because kbuild would use it to build this directory.
     (folder / "Makefile").rename(folder / "objects.mk")
     for name, there in rules["headers"].items():
         header = folder / "include" / name
@@ -154,13 +153,28 @@ def rules_of(ours: Path) -> Rules:
     return tomllib.loads((ours / "rules.toml").read_text())
 
 
-def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
-    """Make the folder ``output`` of our module ``ours``, and return the series that are in it.
+def _fill(conf: Path, rules: Rules, supported: Iterable[str]) -> None:
+    """Fill in a module's dkms.conf; that of an OUTPUT is filled in already."""
+    text = conf.read_text()
+    if "#VERSION#" not in text:
+        return
+    values = {
+        "PACKAGE": rules["package"],
+        "VERSION": version(),
+        "MODULE": rules["module"],
+        "REPLACES": rules["module"] if rules["replaces"] else "",
+        "KERNELS": "|".join(map(re.escape, supported)),
+    }
+    conf.write_text(re.sub("#([A-Z]+)#", lambda found: values[found[1]], text))
 
-    Raises Refused, CalledProcessError or OSError; ``output`` is as it was then.
+
+def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
+    """Make the directory ``output`` of our module ``ours``; return the series that are in it.
+
+    Raises Refused, CalledProcessError or OSError; ``output`` is unchanged then.
     """
-    rules = rules_of(ours)
-    done = []
+    rules, supported = rules_of(ours), hooks.series_in(_HERE / "series")
+    done: list[str] = []
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
         new = Path(scratch) / "new"
@@ -168,7 +182,7 @@ def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
         for number, source in enumerate(sources):
             tree = _unpack(source, Path(scratch) / str(number), wanted(rules))
             series = series_of(tree)
-            if series not in rules["series"] or series in done:
+            if series not in supported or series in done:
                 raise Refused(f"{source}: Linux {series} is not supported, or there twice")
             _import(ours, tree, new / series, series)
             (new / f"{series}.source").write_text(f"{origin(source, tree)}\n")
@@ -178,29 +192,17 @@ def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
             copy(ours / name, new / name)
         for name in _SHARED:
             shutil.copy(_HERE / name, new / name)
-        conf = new / "dkms.conf"
-        text = conf.read_text()
-        if _VERSION in text:
-            conf.write_text(text.replace(_VERSION, version()))
+        _fill(new / "dkms.conf", rules, supported)
         shutil.rmtree(output, ignore_errors=True)
         new.rename(output)
     return done
 
 
-def main() -> int:
-    """Run from the command line."""
-    if len(sys.argv) < 4:
-        print(__doc__, file=sys.stderr)
-        return 2
-    try:
-        output = Path(sys.argv[2]).absolute()
-        done = make(_HERE / sys.argv[1], output, [Path(name) for name in sys.argv[3:]])
-    except (Refused, OSError, subprocess.CalledProcessError) as error:
-        print(f"import_kernel.py: {error}", file=sys.stderr)
-        return 1
-    print(f"{sys.argv[2]}: {', '.join(done)}")
-    return 0
+def _main(arguments: list[str]) -> str:
+    module, output, *sources = arguments
+    done = make(_HERE / module, Path(output).absolute(), [Path(name) for name in sources])
+    return f"{output}: {', '.join(done)}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(hooks.run(__doc__, 3, math.inf, _main))

@@ -1,22 +1,22 @@
 # shellcheck shell=sh
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Which version of Linux a module's source is, and which one a kernel is: for
-# dkms.conf and what the package runs. A version is printed and given as
-# "6.12.117 6.12.117-1", the second the package's, left out where it is not known.
+# The Linux versions of a module's source and of a kernel, for dkms.conf, build.sh
+# and the packages' hooks. A version has the form "6.12.117 6.12.117-1"; the second
+# is the package's, and missing if it is not known.
 
-# Where an administrator lets an older copy take the place of the kernel's own.
+# The administrator's file that lets an older copy replace the kernel's own.
 older_conf=${older_conf-/etc/fusetune/older.conf}
-# Where the packages linux-source-SERIES have their archives.
+# The directory of the archives of the packages linux-source-SERIES.
 sources=${sources-/usr/src}
 
-# packaged_source DIRECTORY SERIES: what is in a directory that import_kernel.py made.
+# packaged_source DIRECTORY SERIES: the version in a directory that import_kernel.py made.
 packaged_source() {
 	cut -d ' ' -f 1,3 "$1/$2.source" 2>/dev/null
 }
 
-# kernel_source KERNEL HEADERS: what a kernel was made from, by its headers; by its packages
-# where those are newer, for an image may be updated without its headers.
+# kernel_source KERNEL HEADERS: the version of a kernel, from its headers; from its packages if
+# those are newer, because an image may be updated without its headers.
 kernel_source() {
 	said=$(awk '/define LINUX_VERSION_(MAJOR|PATCHLEVEL|SUBLEVEL) / { printf "%s%s", dot, $3; dot = "." }' \
 		"$2/include/generated/uapi/linux/version.h" 2>/dev/null)
@@ -42,7 +42,7 @@ older() {
 	esac
 }
 
-# linux_source SERIES: the version of the distribution's package linux-source-SERIES, if it is there.
+# linux_source SERIES: the version of the package linux-source-SERIES, if it is installed.
 linux_source() {
 	[ -e "$sources/linux-source-$1.tar.xz" ] || return 0
 	# shellcheck disable=SC2016  # dpkg-query fills that in
@@ -50,9 +50,9 @@ linux_source() {
 	echo "${said%%-*} $said"
 }
 
-# choose DIRECTORY KERNEL HEADERS: sets $packaged to what is in the directory, $theirs to the
-# kernel's version, $fresh to that of the linux-source that is to be imported instead, and $why to
-# what hinders that. Nothing is to be imported where the directory's source is as new as the kernel.
+# choose DIRECTORY KERNEL HEADERS: sets $packaged to the version in the directory, $theirs to the
+# kernel's, $fresh to that of the linux-source to import instead, and $why to what prevents the
+# import. Nothing is imported if the directory's source is as new as the kernel: it fits.
 choose() {
 	series=$(echo "$2" | cut -d . -f 1,2)
 	packaged=$(packaged_source "$1" "$series")
@@ -74,8 +74,8 @@ choose() {
 	fi
 }
 
-# refuse NAME SOURCE: prints why a source may not take the kernel's own place, nothing if it may: it
-# must not be older than $theirs, unless the administrator's file has the line NAME=yes.
+# refuse NAME SOURCE: prints why a source may not replace the kernel's own, or nothing. It must not be
+# older than $theirs, unless the administrator's file has the line NAME=yes.
 refuse() {
 	{ [ -n "$2" ] && [ -n "$theirs" ] && older "$2" "$theirs"; } || return 0
 	! grep -qsx "$1=yes" "$older_conf" || return 0

@@ -4,10 +4,10 @@
 
     import_libfuse.py OUTPUT SOURCE
 
-SOURCE is the distribution's source tree of fuse3, its patches applied (what `apt-get source fuse3`
-leaves), which stays as it is. OUTPUT is made anew: that tree with our files and hooks in it, as
-rules.toml says, and a file fusetune-source that says where it comes from; build.sh builds it.
-Whatever does not land exactly where rules.toml says ends this with status 1 and no OUTPUT. Needs
+SOURCE is the distribution's source tree of fuse3 with its patches applied, as left by `apt-get
+source fuse3`; it is not changed. OUTPUT, which is made anew, is that tree with our files and hooks,
+as rules.toml says, and a file fusetune-source that records its origin. build.sh builds it. If a
+change does not land exactly where rules.toml says, the status is 1 and there is no OUTPUT. Needs
 spatch (coccinelle).
 """
 
@@ -19,11 +19,11 @@ import tomllib
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
-# What the module and its servers say to each other.
+# The protocol between the module and its servers.
 _PROTOCOL = _HERE.parent / "dkms" / "fusetuned" / "tuned" / "protocol.h"
-#: In OUTPUT: where it comes from; build.sh installs it beside the library.
+#: In OUTPUT: its origin. build.sh installs it beside the library.
 RECORD = "fusetune-source"
-# What both imports share lies where DKMS's has it.
+# What both imports share is in dkms/, because DKMS packages have it, too.
 sys.path.insert(0, str(_HERE.parent / "dkms"))
 
 import hooks  # noqa: E402
@@ -53,13 +53,13 @@ def origin(tree: Path) -> str:
 
 
 def make(output: Path, source: Path) -> str:
-    """Make the folder ``output`` and return the series it is of.
+    """Make the directory ``output`` and return its series.
 
-    Raises Refused or OSError; ``output`` is as it was then.
+    Raises Refused or OSError; ``output`` is unchanged then.
     """
     rules = tomllib.loads((_HERE / "rules.toml").read_text())
     series = series_of(source)
-    if series not in rules["series"]:
+    if series not in hooks.series_in(_HERE / "series"):
         raise Refused(f"{source}: libfuse {series} is not supported")
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
@@ -73,19 +73,10 @@ def make(output: Path, source: Path) -> str:
     return series
 
 
-def main() -> int:
-    """Run from the command line."""
-    if len(sys.argv) != 3:
-        print(__doc__, file=sys.stderr)
-        return 2
-    try:
-        series = make(Path(sys.argv[1]).absolute(), Path(sys.argv[2]))
-    except (Refused, OSError) as error:
-        print(f"import_libfuse.py: {error}", file=sys.stderr)
-        return 1
-    print(f"{sys.argv[1]}: {series}")
-    return 0
+def _main(arguments: list[str]) -> str:
+    output, source = arguments
+    return f"{output}: {make(Path(output).absolute(), Path(source))}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(hooks.run(__doc__, 2, 2, _main))

@@ -34,8 +34,7 @@ import hooks  # noqa: E402
 import import_kernel  # noqa: E402
 import import_libfuse  # noqa: E402
 
-#: What a suite's packages have after the version: later suites' sort after earlier ones', and
-#: those of any other suite last.
+#: Version suffix of each suite: newer suites sort higher, unknown ones highest.
 SUFFIXES = {"bookworm": "~deb12u1", "trixie": "~deb13u1"}
 _OTHERS = "~sid1"
 _MODULES = ("fusetuned", "f2fs")
@@ -83,10 +82,17 @@ def debian_changelog(entries: list[Release], suite: str) -> str:
 
 
 def spec(entries: list[Release], sources: list[str]) -> str:
-    """Return fusetune.spec with its version, its sources and its changelog."""
+    """Return fusetune.spec with its version, sources, kernel series and changelog."""
     text = (_ROOT / "rpm" / "fusetune.spec").read_text()
     lines = [f"Source{number}: {name}" for number, name in enumerate(sources)]
-    text = text.replace("@VERSION@", entries[0].version).replace("@SOURCES@", "\n".join(lines))
+    series = list(hooks.series_in(_ROOT / "dkms" / "series"))
+    values = {
+        "VERSION": entries[0].version,
+        "SOURCES": "\n".join(lines),
+        "KERNELS": "|".join(f"{each}.*" for each in series),
+        "SERIES": f"{', '.join(series[:-1])} and {series[-1]}",
+    }
+    text = re.sub("@([A-Z]+)@", lambda found: values[found[1]], text)
     text += "\n%changelog\n"
     for entry in entries:
         text += f"* {entry.day:%a %b %d %Y} {_maintainer()} - {entry.version}-1\n"

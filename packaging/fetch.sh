@@ -1,14 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# fetch.sh FOLDER
+# fetch.sh DIRECTORY
 #
-# Downloads what dist.py takes from the Debian archive, security updates included:
-# the kernel's source of each series, as FOLDER/linux-source-SERIES_*.deb, and the
-# source of each suite's fuse3, patches applied, as FOLDER/fuse3-VERSION. Prints
-# the names of all. The archive is that of this host's apt, or else ARCHIVE.
+# Downloads the sources for dist.py from the Debian archive and its security
+# updates: the kernel source of each series in dkms/series, as
+# DIRECTORY/linux-source-SERIES_*.deb, and fuse3 of each suite in libfuse/series,
+# with its patches applied, as DIRECTORY/fuse3-VERSION. Prints their names. The
+# archive is the one that this host's apt uses, or ARCHIVE.
 set -euo pipefail
 
+root=$(realpath "$(dirname "$0")/..")
 folder=$(realpath -m "$1")
 # shellcheck disable=SC2016  # apt fills that in
 archive=${ARCHIVE-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' \
@@ -16,7 +18,7 @@ archive=${ARCHIVE-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Pac
 [[ -n $archive ]] || { echo "fetch.sh: no Debian archive in apt's sources; name one: ARCHIVE=" >&2; exit 1; }
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
-while read -r suite series; do
+sed '/^#/d; s/.* //' "$root/dkms/series" "$root/libfuse/series" | sort -u | while read -r suite; do
 	state=$folder/.apt/$suite
 	mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
 	: >"$state/status"
@@ -30,12 +32,9 @@ while read -r suite series; do
 		-o "Dir::Cache=$state/cache" -o APT::Sandbox::User=root -o Acquire::Languages=none)
 	cd "$folder"
 	"${apt[@]}" update >&2
-	"${apt[@]}" download "linux-source-$series" >&2
-	"${apt[@]}" source fuse3 >&2
+	linux=$(sed -n "s/ $suite\$//p" "$root/dkms/series")
+	[[ -z $linux ]] || "${apt[@]}" download "linux-source-$linux" >&2
+	! grep -q " $suite\$" "$root/libfuse/series" || "${apt[@]}" source fuse3 >&2
 	rm -f fuse3_*
-done <<SUITES
-bookworm 6.1
-trixie 6.12
-sid 7.2
-SUITES
+done
 printf '%s\n' "$folder"/linux-source-*.deb "$folder"/fuse3-*/

@@ -2,6 +2,7 @@
 """The Debian suites whose kernels fusetuned supports, each as a tree with its own compiler."""
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,11 @@ _PROGRAMS = (
     *("python3-click", "python3-prometheus-client", "python3-pyudev"),
     *("python3-rich", "python3-systemd", "python3-tomlkit"),
 )
+
+
+def series_in(folder: Path) -> dict[str, str]:
+    """Return the series in the file ``series`` of a directory, and the suite that has each."""
+    return dict(re.findall(r"^(\d\S*) (\S+)$", (folder / "series").read_text(), re.M))
 
 
 def rules(module: str) -> dict[str, Any]:
@@ -139,8 +145,12 @@ def command_inside(
 
 
 #: Whose programs every virtual machine runs: one libfuse, whatever the kernel.
-USERLAND = Suite("trixie", "6.12", (*_PACKAGES, *_PROGRAMS))
-SUITES = (Suite("bookworm", "6.1"), USERLAND, Suite("sid", "7.2"))
+_USERLAND = "trixie"
+SUITES = tuple(
+    Suite(name, series, (*_PACKAGES, *_PROGRAMS) if name == _USERLAND else _PACKAGES)
+    for series, name in series_in(DKMS).items()
+)
+USERLAND = next(suite for suite in SUITES if suite.name == _USERLAND)
 
 
 def copy_of_dkms(folder: Path) -> Path:

@@ -68,7 +68,7 @@ def test_hooks_of_statistics_may_be_left_out(ours: Path, tmp_path: Path) -> None
 def test_every_series_is_imported(modules: dict[str, Path], name: str) -> None:
     module = modules[name]
     expected = {"Kbuild", "dkms.conf", "tuned", "rules", "rules.toml"}
-    expected |= {"build.sh", "source.sh", "import_kernel.py", "hooks.py"}
+    expected |= {"build.sh", "source.sh", "series", "import_kernel.py", "hooks.py"}
     for suite in SUITES:
         expected |= {suite.series, f"{suite.series}.source"}
         assert (module / f"{suite.series}.source").read_text() == f"{suite.origin()}\n"

@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kernel.suites import inside
+from tests.kernel.suites import inside, series_in
 from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
@@ -58,7 +58,7 @@ class Suite:
         return inside(self.tree(), out, {CHECKOUT: "/checkout"}, script, 3600)
 
 
-SUITES = (Suite("bookworm", "3.14"), Suite("trixie", "3.17"), Suite("sid", "3.18"))
+SUITES = tuple(Suite(name, series) for series, name in series_in(IMPORT.parent).items())
 
 
 def import_library(output: Path, source: Path) -> subprocess.CompletedProcess[str]:

@@ -31,7 +31,7 @@ cp ../*.deb ../*.changes /out
 
 def sources() -> list[Path]:
     """Return what dist.py is given: a kernel's source a series, and each suite's fuse3."""
-    return [suite.source() for suite in (*SUITES, *LIBRARIES)]
+    return [*(suite.source() for suite in SUITES), *(suite.source() for suite in LIBRARIES)]
 
 
 def make_dist(

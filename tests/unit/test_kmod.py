@@ -265,9 +265,12 @@ VERSION_H = """\
 def f2fs(host_tree: Tree) -> Tree:
     """A host whose kernels are 6.12.94 and 6.12.9, and f2fs-tuned made from 6.12.90."""
     directory = "usr/src/f2fs-tuned-0.1.0"
-    for file in ("f2fs/dkms.conf", "source.sh"):
-        text = (CHECKOUT / "dkms" / file).read_text().replace("#MODULE_VERSION#", "0.1.0")
-        host_tree.write(f"{directory}/{Path(file).name}", text)
+    filled = {"#VERSION#": "0.1.0", "#PACKAGE#": "f2fs-tuned", "#REPLACES#": "f2fs"}
+    for file in ("dkms.conf", "source.sh"):
+        text = (CHECKOUT / "dkms" / file).read_text().replace("#KERNELS#", r"6\.12")
+        for mark, value in filled.items():
+            text = text.replace(mark, value)
+        host_tree.write(f"{directory}/{file}", text)
     host_tree.write(f"{directory}/6.12.source", "6.12.90 linux-source-6.12 6.12.90-1\n")
     for kernel, sublevel in ((RUNNING, 94), (OLDER, 9)):
         header = f"usr/lib/modules/{kernel}/build/include/generated/uapi/linux/version.h"
