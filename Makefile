@@ -33,7 +33,7 @@ MODULES = $(PREFIX)/share/fusetune
 
 all: $(MIRRORFS)
 
-# Names of packages are Debian's. As root they are installed; otherwise what is missing is named.
+# Packages have Debian's names. Root installs them; for others the missing ones are printed.
 define install
 	@missing=$$(for p in $(1); do \
 		dpkg-query -Wf '$${db:Status-Abbrev}' $$p 2>/dev/null | grep -q '^ii' || echo $$p; done); \
@@ -58,7 +58,7 @@ $(VENV)/.done: tests/lint-requirements.txt
 $(MIRRORFS): deps $(wildcard mirrorfs/*.[ch]) mirrorfs/Makefile
 	$(MAKE) -C mirrorfs
 
-# The tables of the manual, README and docs, from those in the code.
+# Fills the tables of the manual, README and docs from those in the code.
 docs: test-deps
 	$(PYTHON) -B -m docs.generate
 
@@ -80,7 +80,7 @@ test: check
 	$(MAKE) -C mirrorfs SANITIZE=1
 	$(PYTHON) -m pytest tests/native
 
-# What takes too long for each change.
+# Tests that take too long to run for each change.
 test-long: all-deps $(MIRRORFS)
 	$(PYTHON) -m pytest -s -m long tests/native tests/packaging
 
@@ -127,12 +127,12 @@ test-packaging: test-deps
 	$(call install,$(PACKAGING_PACKAGES))
 	nice $(PYTHON) -m pytest tests/packaging
 
-# What all of these need, so that they can run at once.
+# The packages of all these targets, so that the targets can run at once.
 all-deps: test-deps
 	$(call install,$(sort $(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(LIBFUSE_PACKAGES) \
 		$(PACKAGING_PACKAGES)))
 
-# Its parsers, with what a fuzzer makes up, for FUZZ_SECONDS each.
+# Fuzzes the parsers of the tuned libfuse3, for FUZZ_SECONDS each.
 FUZZ_SECONDS = 60
 fuzz:
 	$(call install,$(FUZZ_PACKAGES))
@@ -146,9 +146,9 @@ bench-search: test-deps
 	$(call install,$(BENCH_PACKAGES))
 	$(PYTHON) -m tests.bench.bench_search
 
-# Private modules: they are no library for others, and need no path that a Python version names.
-# -I: nobody's environment or working folder changes what root runs. -B: no bytecode beside them,
-# which no package would remove; a package makes it itself.
+# Private modules; no versioned site-packages path is needed.
+# -I: no environment or working directory changes what root runs. -B: Python writes no bytecode
+# beside them, which no package would remove; packages make their own.
 define LAUNCHER
 #!$(PYTHON) -IB
 # SPDX-License-Identifier: GPL-2.0-or-later
@@ -199,7 +199,7 @@ install:
 	$(call put,$(PREFIX)/share/doc/fusetune/examples) udev/61-fusetune-max-ratio.rules \
 		systemd/modules-load.d/fusetuned.conf
 
-# click's own, for each shell: where its completions lie, and the file's name.
+# click makes the completions; these are the files where each shell looks for them.
 BASH_COMPLETION = $(PREFIX)/share/bash-completion/completions/fusetune
 ZSH_COMPLETION = $(PREFIX)/share/zsh/vendor-completions/_fusetune
 FISH_COMPLETION = $(PREFIX)/share/fish/vendor_completions.d/fusetune.fish
@@ -215,7 +215,7 @@ install-completion:
 	$(call complete,zsh,$(ZSH_COMPLETION))
 	$(call complete,fish,$(FISH_COMPLETION))
 
-# The source of a module for DKMS, which reads /usr/src alone. MODULE: a folder of dkms/. SOURCES:
+# The source of a module for DKMS, which reads /usr/src alone. MODULE: a directory of dkms/. SOURCES:
 # Linux source packages (.deb, .tar.xz) or trees, one a series.
 MODULE = fusetuned
 SOURCES = $(wildcard /usr/src/linux-source-*.tar.*)
@@ -262,7 +262,7 @@ rpm: dist
 		--define '_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' \
 		build/dist/fusetune.spec
 
-# What apt and dnf install from, in build/repo, of all that is in build/packages, signed with KEY.
+# Repositories for apt and dnf, in build/repo, of all that is in build/packages, signed with KEY.
 KEY =
 
 repo:
