@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The main job: the search chooses by what fio measures; then apply and save."""
+"""``auto``: let the search choose by what fio measures, then set and save the choice."""
 
 import errno
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -119,8 +119,18 @@ class _Run:
             enforce(self.host, self.mount, self.before)
         drop_if_undone(self.host, self.journal, self.mount)
 
-    def search(self, search: Search, bench: Bench, progress: Progress) -> None:
-        """Answer what the search asks until it has enough or the budget is spent."""
+    def measure(self, search: Search, bench: Bench, progress: Progress) -> None:
+        """Measure what the search asks for, then put every value back as it was."""
+        try:
+            with bench:
+                self._measure(search, bench, progress)
+        except Interrupted as error:
+            raise Interrupted(f"{error}; {_proven(search.choice())}") from error
+        finally:
+            self.put_back()
+
+    def _measure(self, search: Search, bench: Bench, progress: Progress) -> None:
+        """Tell the search the figures of each setting it asks for, while the budget lasts."""
         while (remaining := bench.affordable()) > 0:
             setting = search.ask(remaining)
             if setting is None:
@@ -162,40 +172,24 @@ def auto(
         interruption = contexts.enter_context(Interruption())
         before = values_now(host, mount)
         refuse = partial(resolver.refusal, mount, allowed_owners=allowed_owners)
-        knobs = knobs_of(host, mount)
-        dimensions, reasons = searched(knobs, before, workloads, refuse)
+        dimensions, reasons = searched(knobs_of(host, mount), before, workloads, refuse)
         if not dimensions:
             reasons.append("no knob that can be set live matters to these workloads")
             return Outcome(mount, list(workloads), before, before, _unchanged(), reasons=reasons)
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
         search = Search(dimensions, start, [w.name for w in workloads], seed)
+        bench = Bench(host, mount, workloads, budget, interruption, size)
         run = _Run(host, mount, before, Journal.to_change(host, mount))
-        try:
-            with Bench(host, mount, workloads, budget, interruption, size) as bench:
-                run.search(search, bench, progress)
-        except Interrupted as error:
-            raise Interrupted(f"{error}; {_proven(search.choice())}") from error
-        finally:
-            run.put_back()
+        run.measure(search, bench, progress)
         choice = search.choice()
         after = before | with_followers(choice.setting, before)
         if choice.changed:
             run.keep(after, choice.gain)
             reasons += resolver.caveats(mount, after)
-        reasons += choice.reasons
-        reasons += _without_writeback(host, mount, workloads, before, after)
-        return Outcome(
-            mount,
-            list(workloads),
-            before,
-            after,
-            choice,
-            search.trials,
-            bench.seconds,
-            bench.bytes_written,
-            bench.evaluations,
-            reasons,
-        )
+        reasons += [*choice.reasons, *_without_writeback(host, mount, workloads, before, after)]
+        cost = (bench.seconds, bench.bytes_written, bench.evaluations)
+        trials = search.trials
+        return Outcome(mount, list(workloads), before, after, choice, trials, *cost, reasons)
 
 
 def _unchanged() -> Choice:
@@ -219,7 +213,7 @@ def _without_writeback(
     before: Mapping[str, int],
     after: Mapping[str, int],
 ) -> list[str]:
-    """Say what a writeback cache would bring, where the writes just measured went without one."""
+    """Tell what a writeback cache would bring, if the measured writes went without one."""
     if not any(Access.BUFFERED_WRITE in workload.accesses for workload in workloads):
         return []
     if any(before.get(knob) != after.get(knob) for knob in ("max_ratio", "strict_limit")):

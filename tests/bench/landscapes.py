@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
-from fusetune.tuner.search import Setting
+from fusetune.tuner.grid import Setting
 from fusetune.tuner.space import Dimension
 
 READ_AHEAD = Dimension(

@@ -19,6 +19,8 @@ from fusetune.bench.intervals import (
     t_quantile,
     without_hiccups,
 )
+from fusetune.tuner.confirming import Proof
+from fusetune.tuner.grid import Setting
 from fusetune.tuner.model import (
     BlockModel,
     identity_kernel,
@@ -26,7 +28,7 @@ from fusetune.tuner.model import (
     inverse_root,
     smooth_kernel,
 )
-from fusetune.tuner.search import Choice, Search, Setting, Trial, _is_proof, _Proof
+from fusetune.tuner.search import Choice, Search, Trial
 from fusetune.tuner.space import Dimension
 
 Worth = Callable[[Setting], float]
@@ -311,7 +313,7 @@ def test_gain_below_a_percent_moves_nothing() -> None:
 def test_proof_needs_a_sure_gain_that_hurts_no_workload(
     gain: Interval, write: Interval, proven: bool
 ) -> None:
-    assert _is_proof(_Proof((0,), gain, {"write": (1.0, 1.0, write)})) is proven
+    assert Proof((0,), gain, {"write": (1.0, 1.0, write)}).holds() is proven
 
 
 def test_screening_holds_stock_and_joint_points() -> None:

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Reasons: one sentence for each dimension on why it was changed or not, from the model."""
+
+from __future__ import annotations
+
+import math
+
+from fusetune.bench.intervals import NORMAL, Interval
+from fusetune.tuner import constants
+from fusetune.tuner.model import Point
+from fusetune.tuner.state import State
+
+
+def reasons(state: State, chosen: Point) -> tuple[str, ...]:
+    """Return a sentence for each dimension: its value and the effect of changing it."""
+    return tuple(_reason(state, chosen, i) for i in range(len(state.grid.dimensions)))
+
+
+def _reason(state: State, chosen: Point, i: int) -> str:
+    grid = state.grid
+    name, values = grid.dimensions[i].name, grid.values[i]
+    before, after = values[grid.start[i]], values[chosen[i]]
+    if not state.model.samples:
+        return f"{name}: left at {before}, nothing was measured"
+    if before != after:
+        ratio = _estimate(state, chosen, grid.moved(chosen, i, grid.start[i]))
+        return f"{name}: {before} -> {after}, {_text(ratio)} times the figure with {before}"
+    others = [v for v in range(len(values)) if v != chosen[i]]
+    if not others:
+        return f"{name}: left at {before}, it has no other value"
+    ratios = {v: _estimate(state, grid.moved(chosen, i, v), chosen) for v in others}
+    best = max(ratios, key=lambda v: ratios[v].ratio)
+    verdict = _verdict(list(ratios.values()), ratios[best])
+    return f"{name}: left at {before}, {verdict} ({values[best]}: {_text(ratios[best])})"
+
+
+def _verdict(ratios: list[Interval], best: Interval) -> str:
+    """Return what the ratios of the other values to the present one show."""
+    if best.high < 1:
+        return "other values are worse"
+    if best.high >= 1 + constants.NO_EFFECT:
+        return "not settled within the budget"
+    if min(ratio.ratio for ratio in ratios) < 1 - constants.NO_EFFECT:
+        return "no better value found"
+    return "no effect found"
+
+
+def _estimate(state: State, point: Point, reference: Point) -> Interval:
+    """Return the ratio of two points by the model, with its 95 % interval."""
+    state.model.fit()
+    mean, deviation = state.contrast(point, reference)
+    half = NORMAL.inv_cdf(0.975) * deviation
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def _text(interval: Interval) -> str:
+    return f"{interval.ratio:.2f} [{interval.low:.2f}, {interval.high:.2f}]"

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Exploration: measure what promises most over the incumbent, until nothing does."""
+
+from __future__ import annotations
+
+import math
+
+from fusetune.tuner import constants
+from fusetune.tuner.model import Point, expected_gain
+from fusetune.tuner.safer import SaferValues
+from fusetune.tuner.state import State, Steps
+
+
+class Exploration:
+    """Finds the incumbent of `state`: the setting that is most surely good, made safer."""
+
+    def __init__(self, state: State, safer: SaferValues) -> None:
+        self._state = state
+        self._grid = state.grid
+        self._safer = safer
+
+    def run(self) -> Steps:
+        """Measure what promises most until nothing does or the proof needs the rest."""
+        state = self._state
+        if state.model.samples == 0:
+            yield from self._screen()
+        while state.model.samples:
+            state.model.fit()
+            state.incumbent = self._propose()
+            candidates = self._candidates(state.affordable(constants.BLOCK))
+            if not candidates or state.model.samples > constants.MOST_EXPLORED:
+                return
+            yield from state.measure_block([state.incumbent, *candidates])
+
+    def _screen(self) -> Steps:
+        """Measure a few far points, the likeliest first, in blocks with the start."""
+        points = self._grid.screening_points()
+        while points and (size := self._state.affordable(constants.BLOCK)):
+            yield from self._state.measure_block([self._grid.start, *points[: size - 1]])
+            points = points[size - 1 :]
+
+    def _propose(self) -> Point:
+        """Return the point to compare the others with: the surest good one, made safer."""
+        start = self._grid.start
+        centre = self._climb(self._state.incumbent)
+        posterior = self._state.model.posterior([start, *self._neighbourhood(centre)])
+        scores = [mean - constants.CAUTION * sd for mean, sd in posterior.contrasts()]
+        for i in sorted(range(len(scores)), key=lambda i: -scores[i]):
+            point = posterior.points[i]
+            if point != start and self._bearable(point):
+                return self._safer.than(point)
+            if point == start:
+                break
+        return start
+
+    def _climb(self, point: Point) -> Point:
+        """Return the model's best point within reach of moves in one dimension or a pair."""
+        groups: list[tuple[int, ...]] = [(i,) for i in range(len(self._grid.dimensions))]
+        groups += self._grid.pairs
+        for _ in range(4):
+            before = point
+            for group in groups:
+                point = max(self._grid.box(point, group), key=self._state.model.mean)
+            if point == before:
+                break
+        return point
+
+    def _neighbourhood(self, centre: Point) -> list[Point]:
+        """Return what may be measured next: measured points, and those near the centre."""
+        grid, state = self._grid, self._state
+        points = [centre, grid.start, grid.stock, *state.model.points(), *grid.near(centre)]
+        return [p for p in dict.fromkeys(points) if p not in state.rejected]
+
+    def _bearable(self, point: Point) -> bool:
+        """Tell whether no workload is expected to suffer under a setting."""
+        state = self._state
+        if len(state.workloads) == 1:
+            return True
+        _, deviation = state.contrast(point, self._grid.start)
+        after, before = state.model.means([point, self._grid.start])
+        leeway = deviation * math.sqrt(len(state.workloads))
+        return all(a - b > -leeway for a, b in zip(after, before, strict=True))
+
+    def _candidates(self, size: int) -> list[Point]:
+        """Return up to size - 1 points that promise most over the incumbent; none: all settled."""
+        if size < 2:
+            return []
+        state, incumbent = self._state, self._state.incumbent
+        near = dict.fromkeys([*self._neighbourhood(incumbent), self._climb(incumbent)])
+        points = [p for p in near if p != incumbent and p not in state.rejected]
+        posterior = state.model.posterior([incumbent, *points])
+        chosen: list[int] = []
+        if incumbent != self._grid.start and state.model.count(incumbent) < 2:
+            chosen.append(1 + points.index(self._grid.start))
+        while len(chosen) < size - 1:
+            promise, best = max(
+                (self._promise(*contrast), i)
+                for i, contrast in enumerate(posterior.contrasts())
+                if i not in chosen
+            )
+            if promise < constants.PROMISE:
+                break
+            chosen.append(best)
+            posterior.suppose(best)
+        return [posterior.points[i] for i in chosen]
+
+    def _promise(self, mean: float, deviation: float) -> float:
+        """Return the log gain to be expected from a few more samples of a candidate.
+
+        `mean` and `deviation` are of its log ratio to the incumbent. The samples would move the
+        mean by less than the deviation, as they are noisy themselves (the knowledge gradient).
+        """
+        noise = math.sqrt(2 / constants.AHEAD) * self._state.model.noise
+        moved = deviation**2 / math.hypot(deviation, noise)
+        return expected_gain(mean - constants.INDIFFERENCE, moved)

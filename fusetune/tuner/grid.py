@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The grid that a search moves on: its dimensions, their values, and moves from point to point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+from fusetune.tuner.model import Point, identity_kernel, smooth_kernel
+from fusetune.tuner.space import Dimension
+
+Setting = Mapping[str, int]  # dimension name -> value, every dimension named
+
+
+class Grid:
+    """All combinations of the dimensions' values, as points: one index for each dimension.
+
+    `values` are each dimension's, the safest first; `start` and `stock` are points; `pairs` are
+    the interacting dimensions, by place. ValueError where a dimension or start value is missing or
+    impossible.
+    """
+
+    def __init__(self, dimensions: Sequence[Dimension], start: Setting) -> None:
+        _check(dimensions, start)
+        self.dimensions = tuple(dimensions)
+        self.values = [_values(d, start[d.name]) for d in dimensions]
+        self.start = tuple(v.index(start[d.name]) for d, v in self.with_values())
+        self.stock = tuple(v.index(d.stock) for d, v in self.with_values())
+        self.pairs = _interacting(dimensions)
+
+    def with_values(self) -> Iterable[tuple[Dimension, tuple[int, ...]]]:
+        """Return each dimension with its values."""
+        return zip(self.dimensions, self.values, strict=True)
+
+    def kernels(self) -> list[list[list[float]]]:
+        """Return for each dimension how alike its values perform.
+
+        Values within a third of the grid perform much alike, categories not at all.
+        """
+        return [
+            smooth_kernel(len(values), max(2.0, len(values) / 3))
+            if dimension.ordered
+            else identity_kernel(len(values))
+            for dimension, values in self.with_values()
+        ]
+
+    def setting(self, point: Point) -> dict[str, int]:
+        """Return the values that a point stands for, by name."""
+        return {d.name: v[i] for (d, v), i in zip(self.with_values(), point, strict=True)}
+
+    @staticmethod
+    def moved(point: Point, dimension: int, index: int) -> Point:
+        """Return the point with another value in one dimension."""
+        return (*point[:dimension], index, *point[dimension + 1 :])
+
+    def line(self, point: Point, dimension: int) -> list[Point]:
+        """Return the point with each value of one dimension."""
+        return [self.moved(point, dimension, v) for v in range(len(self.values[dimension]))]
+
+    def box(self, point: Point, dimensions: Sequence[int]) -> Iterable[Point]:
+        """Return the point with all values of some dimensions."""
+        free = [
+            range(len(values)) if i in dimensions else (point[i],)
+            for i, values in enumerate(self.values)
+        ]
+        return product(*free)
+
+    def near(self, centre: Point) -> list[Point]:
+        """Return the lines through a point, and coarse joint moves of interacting dimensions."""
+        points = [move for i in range(len(self.values)) for move in self.line(centre, i)]
+        for i, j in self.pairs:
+            steps = product(self._coarse(i, centre[i]), self._coarse(j, centre[j]))
+            points += [self.moved(self.moved(centre, i, v), j, w) for v, w in steps]
+        return points
+
+    def _coarse(self, dimension: int, index: int) -> list[int]:
+        last = len(self.values[dimension]) - 1
+        steps = {index - 1, index + 1, 0, last, round(last / 3), round(2 * last / 3)}
+        return sorted(s for s in steps if 0 <= s <= last)
+
+    def screening_points(self) -> list[Point]:
+        """Return the points to measure first.
+
+        They are stock, then middle and far values of all dimensions together, of each dimension
+        and of interacting ones. Last come the remaining categories and, for dimensions whose
+        start value could be too large, a value half way down.
+        """
+        everything = range(len(self.dimensions))
+        middle, far = self._away(0.4), self._away(0.8)
+        moves = [(middle, set(everything))] if len(self.dimensions) > 1 else []
+        for target in (middle, far):
+            moves += [(target, {i}) for i in everything]
+            moves += [(target, set(pair)) for pair in self.pairs]
+        points = [self.stock]
+        for target, moved in moves:
+            points.append(tuple(target[i] if i in moved else self.start[i] for i in everything))
+        for i, (dimension, values) in enumerate(self.with_values()):
+            others = range(len(values)) if not dimension.ordered else [self.start[i] // 2]
+            points += [self.moved(self.start, i, v) for v in others]
+        return [p for p in dict.fromkeys(points) if p != self.start]
+
+    def _away(self, part: float) -> Point:
+        """Return for each dimension the index that part of the way from the start to the end."""
+        target = []
+        for start, values in zip(self.start, self.values, strict=True):
+            last = len(values) - 1
+            if start < last:
+                target.append(start + max(1, round(part * (last - start))))
+            else:
+                target.append(round((1 - part) * last))
+        return tuple(target)
+
+
+def _check(dimensions: Sequence[Dimension], start: Setting) -> None:
+    names = [d.name for d in dimensions]
+    if len(set(names)) != len(names):
+        raise ValueError(f"dimension named twice in {names}")
+    if set(start) != set(names):
+        raise ValueError(f"start must name {sorted(names)}, not {sorted(start)}")
+    for d in dimensions:
+        if not d.values or len(set(d.values)) != len(d.values):
+            raise ValueError(f"values of {d.name} must be one or more different numbers")
+        if d.name in d.interacts:
+            raise ValueError(f"{d.name} cannot interact with itself")
+
+
+def _values(dimension: Dimension, start: int) -> tuple[int, ...]:
+    """Return the dimension's values with stock and start put in where missing."""
+    values = list(dimension.values)
+    sign = 1 if values == sorted(values) else -1
+    for extra in (dimension.stock, start):
+        if extra in values:
+            continue
+        smaller = sum(1 for v in values if sign * v < sign * extra)
+        values.insert(smaller if dimension.ordered else 0, extra)
+    return tuple(values)
+
+
+def _interacting(dimensions: Sequence[Dimension]) -> list[tuple[int, int]]:
+    place = {d.name: i for i, d in enumerate(dimensions)}
+    named = [(place[d.name], place[o]) for d in dimensions for o in d.interacts if o in place]
+    return sorted({(min(pair), max(pair)) for pair in named})
