@@ -19,20 +19,20 @@ def each_in_time(
 ) -> dict[str, Any]:
     """Return what ``work`` returns (JSON types) for each of ``names``, done in a child process.
 
-    A name is left out if ``work`` raises OSError, or takes longer than ``each`` seconds; so are
-    those that are left after ``every`` seconds.
+    A name is missing from the result if ``work`` raises OSError for it, takes longer than ``each``
+    seconds, or is not reached within ``every`` seconds.
     """
     found: dict[str, Any] = {}
     todo, end = list(names), time.monotonic() + every
     while todo and time.monotonic() < end:
         done = _begin(work, todo, each, end)
         found.update((name, one[0]) for name, one in zip(todo, done, strict=False) if one)
-        todo = todo[len(done) + 1 :]  # the one after them is what the child waited for
+        todo = todo[len(done) + 1 :]  # the child hung on the name after them
     return found
 
 
 def _begin(work: Callable[[str], Any], names: list[str], each: float, end: float) -> list[Any]:
-    """Return, for the first of ``names``, up to the first that waits, [result], or [] if none."""
+    """Return [result], or [] for an OSError, for each name before the first that hangs."""
     readable, writable = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -56,7 +56,7 @@ def _in_child(work: Callable[[str], Any], names: list[str], writable: int) -> No
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        # Whoever waits for the end of a pipe or a lock of the caller's must not wait for this.
+        # The child must hold no pipe or lock of the caller: others may wait for its end.
         os.closerange(0, writable)
         os.closerange(writable + 1, os.sysconf("SC_OPEN_MAX"))
         for name in names:

@@ -28,19 +28,19 @@ class ExitCode(IntEnum):
 
 
 class FusetuneError(Exception):
-    """Something failed: the text says what, where, and what to do, in one line."""
+    """Something failed; the text is one line: what, where, what to do."""
 
     exit_code = ExitCode.FAILED
 
 
 class UsageError(FusetuneError):
-    """The command was given words or values that it cannot take."""
+    """The arguments of the command are wrong."""
 
     exit_code = ExitCode.USAGE
 
 
 def reason(error: OSError) -> str:
-    """Return the system's own words for ``error``, without the file name and number."""
+    """Return the system's text for ``error``, without file name and number."""
     return error.strerror or str(error)
 
 

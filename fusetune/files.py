@@ -14,11 +14,11 @@ _MOST_LINKS = 40  # as the kernel, MAXSYMLINKS (include/linux/namei.h)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace the file ``path`` by ``text``, in UTF-8: all of it, on disk, or nothing.
+    """Replace the file ``path`` with ``text`` in UTF-8, atomically and synced to disk.
 
-    The new file has mode 0644, less the umask. Its directory is opened once, by `open_directory`,
-    and everything else goes by that descriptor, under a name that nobody can guess. Raises
-    FusetuneError, also where something else than a regular file has the name.
+    The new file has mode 0644, less the umask. Its directory is opened once, by `open_directory`;
+    everything else uses that descriptor and an unpredictable temporary name. Raises FusetuneError,
+    also if ``path`` exists and is not a regular file.
     """
     content = text.encode()
     try:
@@ -40,13 +40,13 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _check_regular(directory: int, name: str) -> None:
-    """Raise OSError where ``name`` is a link, a device or the like, which must not be replaced."""
+    """Raise OSError if ``name`` exists and is not a regular file."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EEXIST, "it is there and not a regular file; name another")
+        raise OSError(errno.EEXIST, "it exists and is not a regular file; choose another name")
 
 
 def _write_new(directory: int, name: str, content: bytes) -> None:
@@ -60,8 +60,8 @@ def _write_new(directory: int, name: str, content: bytes) -> None:
 def open_directory(path: Path) -> int:
     """Return a descriptor of the directory ``path``, which the caller closes.
 
-    A symbolic link on the way counts only if root or this user made it: the owner of a directory
-    could lead root elsewhere by another one. Raises OSError.
+    Symbolic links on the way are followed only if root or this user owns them: anybody else could
+    lead root elsewhere with one. Raises OSError.
     """
     here = os.open(".", os.O_PATH | os.O_CLOEXEC)
     todo = list(reversed(path.parts))
@@ -80,7 +80,7 @@ def open_directory(path: Path) -> int:
                 links += 1
                 target = _target(link, found.st_uid, links)
                 if found.st_dev == proc:
-                    # The text of /proc/PID/root is not where it leads.
+                    # readlink of /proc/PID/root does not give the place that it leads to.
                     here = os.open(part, os.O_PATH | os.O_CLOEXEC, dir_fd=last)
                     os.close(last)
                 else:
@@ -105,7 +105,7 @@ def _target(link: int, owner: int, links: int) -> Path:
 
 
 def sync_directory(directory: Path) -> None:
-    """Put on disk what was created, renamed or removed in ``directory``. Raises OSError."""
+    """Sync creations, renames and removals in ``directory`` to disk. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -18,7 +18,7 @@ VENDOR_DIR = Path("/usr/lib/fusetune")
 class Host:
     """The roots of /proc and /sys, and fusetune's own directories.
 
-    ``root`` is "/" but in unit tests, where it is a directory tree laid out like it.
+    ``root`` is "/", except in unit tests, which use a directory tree in its place.
     """
 
     root: str = "/"
@@ -33,7 +33,7 @@ class Host:
 
     @property
     def real(self) -> bool:
-        """Whether this is the running system and not a directory tree."""
+        """Whether this is the running system, not a directory tree."""
         return self.root == "/"
 
     def path(self, relative: str) -> str:
@@ -43,9 +43,9 @@ class Host:
     def read(self, relative: str) -> str:
         """Return the stripped text of a small /proc or /sys file.
 
-        Raises FileNotFoundError where the kernel lacks it, other OSErrors as they come.
+        Raises FileNotFoundError if the kernel lacks it, and other OSErrors.
         """
-        # os.read, not open(): five files a mount, a thousand mounts.
+        # os.read is faster than open(), and there are five files a mount and a thousand mounts.
         fd = os.open(self.path(relative), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.read(fd, 65536).decode("utf-8", "surrogateescape").strip()
@@ -60,8 +60,8 @@ class Host:
     def write(self, relative: str, text: str, once_open: Callable[[], None] = lambda: None) -> None:
         """Write ``text`` to a /proc or /sys file in one write call.
 
-        ``once_open`` is called before it is written: what it finds then holds for the file, for
-        an open file of sysfs or fusectl never becomes that of another mount. Raises OSError: EINVAL
+        ``once_open`` is called between open and write. What it checks holds for the write: an open
+        file of sysfs or fusectl never becomes that of another mount. Raises OSError: EINVAL
         where the kernel refuses the value, ENODEV or ENOENT where the mount went away.
         """
         fd = os.open(self.path(relative), os.O_WRONLY | os.O_CLOEXEC)

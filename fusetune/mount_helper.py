@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``mount.fusetune``: mount(8) calls it for the types fusetune.SERVER, of fstab or a mount unit.
 
-mount(8) passes on no library path, so it is set here. What the tuned library knows of ``-o`` goes
-into the environment, for a server's own parser may reject it; the rest is for mount.fuse3(8).
+mount(8) clears the library path, so it is set here. Options of the tuned library are passed in the
+environment, since a server's own parser may reject them; mount.fuse3(8) gets the rest of ``-o``.
 """
 
 import os
@@ -18,7 +18,7 @@ _USAGE = "mount.fusetune SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS] -t fusetune.SERV
 
 
 def split_options(text: str) -> tuple[str, str]:
-    """Return the tuned library's options of a mount's, and the others; a comma may be escaped."""
+    """Split mount options into the tuned library's and the others; commas may be escaped."""
     words = [word for word in re.split(r"(?<!\\),", text) if word]
     return (
         ",".join(word for word in words if is_ours(word)),
@@ -60,7 +60,7 @@ def main() -> None:
     try:
         command, options = translated(sys.argv[1:])
         host = Host()
-        environment(host, options, {})  # no limit is raised for a mount that cannot be
+        environment(host, options, {})  # raise no limit for a mount that is going to fail
         # As mount.fuse3(8) runs it: SERVER SOURCE MOUNTPOINT.
         server = command[command.index("-t") + 1].partition(".")[2]
         if problem := prepare(host, [server, *command[1:3]], options):

@@ -19,7 +19,7 @@ _RECORD = re.compile(r"(\d+\.\d+\.\d+)(?: (\S+) (\S+))?")
 
 @dataclass(frozen=True)
 class Source:
-    """A version of other projects' code.
+    """A version of another project's code.
 
     ``version``: upstream's, as 6.12.117. ``package``, ``package_version``: the distribution's
     package that it came in, as linux-source-6.12 and 6.12.117-1, None where that is not known.
@@ -42,7 +42,7 @@ class Source:
 class Age:
     """The ``source`` of ``name``, a part of ours in use, and the distribution's ``current`` one.
 
-    ``current`` is None where the distribution does not tell it.
+    ``current`` is None if the distribution does not show it.
     """
 
     name: str
@@ -74,11 +74,11 @@ class Age:
 
     @property
     def summary(self) -> str:
-        """Return all of it in words, without a full stop."""
+        """Return the comparison as a sentence without a full stop."""
         made = f"{self.name} is made from {self.source}"
         beside = "the distribution's libfuse3" if "libfuse" in self.name else "the running kernel"
         if self.current is None:
-            return f"{made}; {beside} does not tell its version"
+            return f"{made}; the version of {beside} is unknown"
         if not self.older:
             return f"{made}, not older than {beside}, {self.current}"
         releases = f" by {self.behind} point releases" if self.behind else ""
@@ -86,7 +86,7 @@ class Age:
 
 
 def parse(text: str) -> Source | None:
-    """Return what a record of import_kernel.py or import_libfuse.py says, None if nothing."""
+    """Parse the record that import_kernel.py or import_libfuse.py writes; None if it is empty."""
     found = _RECORD.fullmatch(text.strip())
     return Source(found[1], found[2], found[3]) if found else None
 
@@ -100,7 +100,7 @@ def _precedes(one: str, other: str) -> bool:
 
 
 def running_kernel(host: Host) -> Source | None:
-    """Return the running kernel's version, None where the distribution does not tell it.
+    """Return the running kernel's version, None if the distribution does not show it.
 
     Debian names its package in the kernel's version (/proc/sys/kernel/version), Ubuntu upstream's
     version in /proc/version_signature. Elsewhere the release begins with it, unless the third
@@ -118,9 +118,9 @@ def running_kernel(host: Host) -> Source | None:
 
 
 def loaded_source(host: Host, module: str) -> Source | None:
-    """Return the source of a module of ours that the kernel has, None where it names none.
+    """Return the source of a loaded module of ours, None if it does not name one.
 
-    It is in the read-only parameter that tuned/module.c gives it.
+    tuned/module.c exports it as a read-only parameter.
     """
     with suppress(OSError):
         return parse(host.read(f"sys/module/{module}/parameters/source"))
@@ -137,7 +137,7 @@ def library_age(host: Host, directory: Path) -> Age | None:
 
 
 def older_allowed(host: Host, name: str) -> bool:
-    """Return whether the administrator lets an older copy take the place of the distribution's."""
+    """Return whether the administrator allows an older copy to replace the distribution's."""
     with suppress(OSError):
         return f"{name}=yes" in (host.admin_dir / OLDER).read_text().splitlines()
     return False

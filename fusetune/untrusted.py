@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 from fusetune.errors import FusetuneError
 
-#: Bytes, of all that a program says, and brackets that may be open at once in JSON. fio says less
-#: than 10 KiB a job, seven deep.
+#: Bytes that a program may write, and nesting depth of its JSON. fio writes less than 10 KiB a job,
+#: nested seven deep.
 LARGEST, DEEPEST = 1 << 20, 32
 _TOKEN = re.compile(rb'\\.|["{}\[\]]', re.DOTALL)
 _PART = 1 << 16
@@ -22,15 +22,15 @@ _DIGITS = 20  # of 2^64
 
 
 def parse(text: bytes) -> Any:
-    """Return what the JSON ``text`` means.
+    """Parse the JSON ``text``.
 
-    Raises ValueError for what is not JSON, as `json.loads`, but also for numbers that are not
-    finite, and for text that is longer than `LARGEST` or nested deeper than `DEEPEST`.
+    Raises ValueError for invalid JSON, as `json.loads`, for numbers that are not finite, and for
+    text longer than `LARGEST` or nested deeper than `DEEPEST`.
     """
     if len(text) > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes")
     _check_depth(text)
-    # As text: of bytes, json would guess an encoding in which the brackets are others.
+    # json guesses the encoding of bytes, and in another one the brackets would be elsewhere.
     return json.loads(
         text.decode(), parse_constant=_not_finite, parse_float=_finite, parse_int=_whole
     )
@@ -51,7 +51,7 @@ def _check_depth(text: bytes) -> None:
 
 
 def _not_finite(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _finite(word: str) -> float:
@@ -72,9 +72,9 @@ def communicate(
 ) -> tuple[bytes, bytes]:
     """Give ``stdin`` to ``process``, wait for its end, and return its stdout and stderr.
 
-    All three are pipes, and ``stdin`` is less than a pipe holds (64 KiB). Raises FusetuneError as
-    soon as it has written more than `LARGEST`, and `subprocess.TimeoutExpired` after ``seconds``;
-    the process then goes on.
+    All three are pipes, and ``stdin`` fits a pipe (64 KiB). Raises FusetuneError once the process
+    has written more than `LARGEST`, and `subprocess.TimeoutExpired` after ``seconds``; the process
+    still runs then.
     """
     deadline = time.monotonic() + seconds
     given, *outputs = filter(None, (process.stdin, process.stdout, process.stderr))

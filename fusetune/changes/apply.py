@@ -29,7 +29,7 @@ class Change:
 
 
 def plan(host: Host, mount: Mount | None, values: Mapping[Knob, int]) -> list[Change]:
-    """Return what setting ``values`` would change; knobs that have the value already are left out.
+    """Return what setting ``values`` would change: no entry for knobs that have the value.
 
     Raises FusetuneError if one is absent or unreadable.
     """
@@ -41,7 +41,7 @@ def plan(host: Host, mount: Mount | None, values: Mapping[Knob, int]) -> list[Ch
                 file = host.path(knob.location(mount))
                 changes.append(Change(knob, mount, file, old, new))
         except Absent as why:
-            raise FusetuneError(f"{knob.name} is not there: {why}") from why
+            raise FusetuneError(f"{knob.name} is absent: {why}") from why
     return changes
 
 
@@ -60,7 +60,7 @@ def make(host: Host, journal: Journal, changes: Sequence[Change], why: str) -> N
             done.append(change)
             change.knob.write(host, change.mount, change.new)
     except (FusetuneError, Absent) as error:
-        # The first failure is what the user is told; the journal still knows the old values.
+        # The user sees the first failure; the journal still has the old values.
         with suppress(FusetuneError):
             enforce(host, changes[0].mount, {c.knob.name: c.old for c in done})
         drop_if_undone(host, journal, changes[0].mount)
@@ -73,7 +73,7 @@ def make(host: Host, journal: Journal, changes: Sequence[Change], why: str) -> N
 def enforce(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[Change]:
     """Write ``values`` (by knob name) that differ now, without journalling; return the changes.
 
-    For values that the journal already holds, and mounts of our own. What is gone needs nothing.
+    For values that the journal holds already, and for mounts of our own. Absent knobs are skipped.
     Tries every knob before it raises FusetuneError for the first that failed.
     """
 
@@ -91,7 +91,7 @@ def enforce(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[
 def to_undo(host: Host, journal: Journal, mount: Mount | None) -> dict[Knob, int]:
     """Return the knobs to put back, and their values before the first change.
 
-    What is gone has nothing to put back. Raises FusetuneError where a value cannot be read.
+    Absent knobs have nothing to undo. Raises FusetuneError if a value cannot be read.
     """
     found = {}
     for knob in knobs_of(host, mount):
@@ -104,7 +104,7 @@ def to_undo(host: Host, journal: Journal, mount: Mount | None) -> dict[Knob, int
 
 
 def drop_if_undone(host: Host, journal: Journal, mount: Mount | None) -> None:
-    """Forget the journal if there is nothing left to undo."""
+    """Remove the journal if nothing remains to undo."""
     with suppress(FusetuneError):  # unreadable: keep it
         if not to_undo(host, journal, mount):
             journal.remove()
@@ -138,12 +138,12 @@ def set_knobs(
         make(host, journal, changes, "set")
         drop_if_undone(host, journal, mount)
         if mount and kept and not journal.records:
-            # Back at what was found: the journal does not tell any more that it was asked for.
+            # All is as it was found: the journal is gone, and with it the record of this request.
             asked = {change.knob.name: change.new for change in changes}
             note_overrides(host, mount, overrides(host, mount) | asked)
     return changes
 
 
 def was_kept(journal: Journal) -> bool:
-    """Whether something that is to be kept was set, so that it may be set again."""
+    """Whether `apply` or the service set values, and may set them again."""
     return any(record.why == KEEPING for record in journal.records)

@@ -20,7 +20,7 @@ from fusetune.text import printable
 
 
 def key_of(mount: Mount | None) -> str:
-    """Return the file name stem under which a mount's journal and lock stand; None: the host."""
+    """Return the file name stem of a mount's journal and lock; None: of the host's."""
     return "host" if mount is None else mount.bdi or mount.device
 
 
@@ -33,9 +33,9 @@ def journal_path(host: Host, mount: Mount | None) -> Path:
     return host.state_dir / "undo" / f"{key_of(mount)}.journal"
 
 
-#: Why a value was written, where it was to keep it (`Record.why`).
+#: `Record.why` of values that configuration or a saved result asks for.
 KEEPING = "apply"
-#: Why a limit of the host was written, where a mount needs it.
+#: `Record.why` of limits of the host that a mount needs.
 NEEDED = "mount"
 
 
@@ -51,23 +51,22 @@ class Record:
 
 
 class Damaged(FusetuneError):
-    """An undo journal is not what was written; it was kept aside."""
+    """An undo journal is damaged; it was renamed and kept."""
 
 
 class Journal:
     """The undo journal of one mount, or of the host's own knobs.
 
-    A file of lines, each a checksum, a length and a JSON object; the first says which super block
-    of which boot it is about, each other is a `Record`. A line is on disk before its value is
-    written to the kernel, so an unfinished last line speaks of a write that was never made, and is
-    dropped.
-    A journal about a mount or a boot that is gone has nothing left to undo, and is dropped whole.
+    A line is a checksum, a length and a JSON object. The first names the super block and the boot,
+    each other is a `Record`. A line is synced to disk before its value is written to the kernel, so
+    a torn last line is about a write that never happened; it is ignored. So is a journal about a
+    mount or a boot that is gone.
     """
 
     def __init__(self, host: Host, mount: Mount | None) -> None:
         """Read the journal if there is one. Raises `Damaged`, or FusetuneError if unreadable.
 
-        Whoever is about to change something uses `to_change` instead.
+        To change something, use `to_change` instead.
         """
         self._host = host
         self.path = journal_path(host, mount)
@@ -82,13 +81,13 @@ class Journal:
 
     @classmethod
     def to_change(cls, host: Host, mount: Mount | None) -> Self:
-        """Read the journal under the mount's lock; a damaged one is kept aside, and told once.
+        """Read the journal under the mount's lock; a damaged one is renamed and raises `Damaged`.
 
-        Raises FusetuneError where the mount is gone: its device number may be another's by now,
-        whose journal has the same name.
+        Raises FusetuneError if the mount is gone: its device number, and so the journal's name, may
+        be another mount's by now.
         """
         if mount and not still_mounted(host, mount):
-            raise FusetuneError(f"{printable(mount.path)} is not mounted any more")
+            raise FusetuneError(f"{printable(mount.path)} is no longer mounted")
         try:
             return cls(host, mount)
         except Damaged as error:
@@ -97,7 +96,7 @@ class Journal:
             os.rename(path, kept)
             raise Damaged(
                 f"the undo journal of {name_of(mount)} was damaged and is kept as {kept}; the "
-                "values before cannot be told from it: see 'fusetune show' and set them by hand"
+                "values before are lost: see 'fusetune show' and set them by hand"
             ) from error
 
     def _load(self) -> None:
@@ -113,13 +112,13 @@ class Journal:
         try:
             _check_torn(text[len(whole) :])
             about, *rest = [unpack(line) for line in whole.splitlines()] or [{}]
-            if "schema" in about:  # there is none in this version's
+            if "schema" in about:  # this version writes none
                 raise ValueError("another version of fusetune wrote it")
             records = [Record(**fields) for fields in rest]
         except (ValueError, TypeError) as error:
             raise Damaged(
                 f"the undo journal of {self._target} is damaged: {self.path}; the values before "
-                "cannot be told from it, 'fusetune reset' keeps it aside"
+                "are lost, and 'fusetune reset' renames the file"
             ) from error
         if about == self._about:
             self.records, self._size = records, len(whole)
@@ -137,10 +136,10 @@ class Journal:
         return value in self._written(knob) and value != self.originals[knob]
 
     def to_undo(self, knob: str, value: int) -> bool:
-        """Whether ``knob``, which has ``value`` now, is to be put back to its original.
+        """Whether to put ``knob``, which has ``value`` now, back to its original.
 
-        Not if fusetune put it back already and somebody else changed it since. That the last
-        write is on record does not mean that it was made: one before it may still stand.
+        Not if fusetune put it back already and somebody else changed it since. The last recorded
+        write may never have happened, so an earlier value of ours counts too.
         """
         written = self._written(knob)
         if not written or value == self.originals[knob]:
@@ -152,9 +151,9 @@ class Journal:
         return next((record for record in reversed(self.records) if record.knob == knob), None)
 
     def before(self, knob: str, why: str) -> int | None:
-        """Return what ``knob`` was before the last writes of it, one upon the other, for ``why``.
+        """Return the value of ``knob`` before its latest unbroken run of writes for ``why``.
 
-        None if the last write was for something else, or there was none.
+        None if its last write had another reason, or there is none.
         """
         found = None
         for record in reversed(self.records):
@@ -169,7 +168,7 @@ class Journal:
         return [record.new for record in self.records if record.knob == knob]
 
     def append(self, records: Sequence[Record]) -> None:
-        """Put ``records`` on disk. Raises FusetuneError, having added nothing, if it cannot."""
+        """Append ``records`` and sync them to disk. Raises FusetuneError; nothing is added then."""
         lines = [_pack(asdict(record)) for record in records]
         if not self._size:
             lines.insert(0, _pack(self._about))
@@ -196,7 +195,7 @@ class Journal:
         self.records.extend(records)
 
     def remove(self) -> None:
-        """Forget everything: there is nothing left to undo."""
+        """Remove the journal: nothing remains to undo."""
         with suppress(FileNotFoundError):
             self.path.unlink()
         self.records.clear()
@@ -209,7 +208,7 @@ def _pack(fields: Mapping[str, Any]) -> bytes:
 
 
 def unpack(line: bytes) -> dict[str, Any]:
-    """Return a journal line's object; ValueError if it is not as it was written."""
+    """Parse a journal line. Raises ValueError if it is damaged."""
     checksum, length, text = line.split(b" ", 2)
     if int(checksum, 16) != zlib.crc32(text) or int(length) != len(text):
         raise ValueError("not what was written")
@@ -218,7 +217,7 @@ def unpack(line: bytes) -> dict[str, Any]:
 
 
 def _check_torn(tail: bytes) -> None:
-    """Raise ValueError unless ``tail``, after the last line's end, is a line cut short."""
+    """Raise ValueError if ``tail``, the rest after the last whole line, is not a torn line."""
     _, length, text = (*tail.split(b" ", 2), b"", b"")[:3]
     if length.isdigit() and len(text) > int(length):
-        raise ValueError("the last line has lost its end")
+        raise ValueError("the last line lacks its end")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The sole right to change or measure a mount."""
+"""The exclusive right to change or measure a mount."""
 
 import fcntl
 import os
@@ -14,11 +14,11 @@ from fusetune.mounts.mount import Mount
 
 
 class Busy(FusetuneError):
-    """Another fusetune is at work on the mount."""
+    """Another fusetune process is working on the mount."""
 
 
 def clear_after_crash(host: Host, mount: Mount) -> None:
-    """Remove the lock that a killed one left on ``mount``, for its work is done by now."""
+    """Remove the lock file of a killed process: the mount has its values by now."""
     path = host.run_dir / f"{key_of(mount)}.lock"
     if path.exists():
         clear_lock(host, path)
@@ -30,7 +30,7 @@ def clear_lock(host: Host, path: Path) -> None:
 
 
 class Lock:
-    """Sole right to change or measure one mount (or the host's knobs); freed also by a crash.
+    """Exclusive right to change or measure one mount or the host's knobs; a crash releases it.
 
     A file in the run directory, locked with flock(2) and removed on release. ``left_behind``:
     whether the previous holder was killed, and may have left its work unfinished.
@@ -39,7 +39,7 @@ class Lock:
     def __init__(self, host: Host, mount: Mount | None, key: str | None = None) -> None:
         """Take the lock. Raises `Busy`, naming the other process, if it is taken.
 
-        ``key``: `key_of` a mount that is gone, whose lock is to be cleared away.
+        ``key``: `key_of` a mount that is gone, to remove its lock file.
         """
         name = key or name_of(mount)
         self._path = host.make_dir(host.run_dir) / f"{key or key_of(mount)}.lock"
@@ -57,8 +57,8 @@ class Lock:
                 owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
                 os.close(self._fd)
                 raise Busy(
-                    f"another fusetune (pid {owner or 'unknown'}) is at work on {name}; "
-                    "wait for it to end"
+                    f"another fusetune (pid {owner or 'unknown'}) is working on {name}; "
+                    "wait until it ends"
                 ) from error
             if self._current():
                 break

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Values that the administrator set since they were ours, noted while the mount lives."""
+"""Values that the administrator set after fusetune did; noted as long as the mount lives."""
 
 import json
 from collections.abc import Mapping
@@ -20,18 +20,21 @@ def read_overrides(path: Path) -> dict[str, Any]:
         fields: dict[str, Any] = json.loads(path.read_bytes())
         return {"instance": fields["instance"], "values": dict(fields["values"])}
     except (OSError, ValueError, KeyError, TypeError):
-        return {"instance": -1, "values": {}}  # cut short by a crash: it is only said once more
+        return {
+            "instance": -1,
+            "values": {},
+        }  # torn by a crash: the message is repeated once, no more
 
 
 def overrides(host: Host, mount: Mount) -> dict[str, int]:
-    """Return the values, by knob, that are known to be the administrator's since they were ours."""
+    """Return the noted values of the administrator, by knob."""
     about = read_overrides(overrides_path(host, mount))
     values: dict[str, int] = about["values"] if about["instance"] == mount.instance else {}
     return values
 
 
 def note_overrides(host: Host, mount: Mount, values: Mapping[str, int]) -> None:
-    """Note ``values`` as the administrator's for as long as the mount lives; none: forget them."""
+    """Note ``values``, by knob, as the administrator's; an empty mapping removes the note."""
     path = overrides_path(host, mount)
     if values:
         note = json.dumps({"instance": mount.instance, "values": dict(values)})

@@ -22,10 +22,9 @@ _LEFT_ALONE = {
 
 
 def excluded_reason(mount: Mount, exclude: Collection[str] = ()) -> str | None:
-    """Return why fusetune leaves ``mount`` alone by itself, None if it does not.
+    """Return why fusetune leaves ``mount`` alone unless told otherwise; None if it does not.
 
-    ``exclude``: patterns of more file system types to leave alone. An administrator's ``set`` on it
-    is still obeyed.
+    ``exclude``: patterns of further file system types to leave alone. ``set`` still works on them.
     """
     for pattern in exclude:
         if fnmatch.fnmatchcase(mount.fstype, pattern):
@@ -43,7 +42,7 @@ def more_dirty_memory(knob: Knob, value: int) -> bool:
 def dirty_share(values: Mapping[str, int]) -> int:
     """Return what a mount with these values may keep dirty, in percent of the host's limit.
 
-    ``values``: by knob. 0 with the kernel's defaults; without strict limit it may fill all of it
+    ``values``: by knob. 0 with the kernel's defaults; 100 without strict limit
     (mm/page-writeback.c, balance_dirty_pages()).
     """
     if not values.get("strict_limit", 1):
@@ -61,9 +60,9 @@ def refusal(
 ) -> str | None:
     """Return why ``mount`` must not get ``value``, None if it may.
 
-    The kernel's strict limit keeps an unprivileged user's server, stuck or hostile, from pinning
-    the host's memory; only the administrator lifts it, for an owner by name. ``room``: how many
-    percent of the host's dirty limit other mounts leave, None: as many as it likes.
+    The kernel's strict limit keeps an unprivileged user's stuck or hostile server from pinning the
+    host's memory. Only the administrator may lift it, for named owners. ``room``: percent of the
+    host's dirty limit that other mounts leave; None: no bound.
     """
     if not more_dirty_memory(knob, value):
         return None
@@ -71,8 +70,8 @@ def refusal(
         return (
             f"{knob.name}={value} would let tuned mounts together keep more dirty memory than "
             f"max_dirty_percent in [policy] of fusetune.toml allows: {share} % of the host's "
-            f"limit, {max(0, room)} % are left; raise that, or 'fusetune set --force' does it "
-            "all the same"
+            f"limit, {max(0, room)} % remain; raise max_dirty_percent, or use "
+            "'fusetune set --force'"
         )
     if not mount.owner_known:
         return f"{knob.name}={value} would give more dirty memory, and {mount.owner_unknown}"
@@ -86,7 +85,7 @@ def refusal(
 
 
 def owners_named(names: Collection[str]) -> frozenset[int]:
-    """Return the uids of ``names`` (or numbers); a name that is not known (yet) has none."""
+    """Return the uids of ``names`` (or numbers); unknown names are ignored."""
     uids: set[int] = set()
     for name in names:
         with suppress(UsageError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Removes what was noted about mounts that are gone."""
+"""Removes journals, notes and locks of mounts that are gone."""
 
 import os
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from fusetune.host import Host
 
 
 def remove_stale(host: Host, key: str = "*") -> None:
-    """Remove what is remembered of mounts that are gone, for there is nothing left to undo.
+    """Remove journals, notes and locks of mounts that are gone: nothing remains to undo.
 
-    ``key``: of one mount (`key_of`). What is about mounts in other mount namespaces stays: their
-    bdi is there.
+    ``key``: of one mount (`key_of`). Those of mounts in other mount namespaces stay, since their
+    bdi exists.
     """
     for path in (host.state_dir / "undo").glob(f"{key}.journal"):
         with suppress(ValueError, KeyError, FileNotFoundError):
-            # ValueError: damaged; that is told when its mount is next changed.
+            # ValueError: damaged, which the next change of its mount reports.
             _remove_unless_alive(host, path, unpack(path.read_bytes().partition(b"\n")[0]))
     for path in host.run_dir.glob(f"{key}.left"):
         _remove_unless_alive(host, path, read_overrides(path))
@@ -31,7 +31,7 @@ def remove_stale(host: Host, key: str = "*") -> None:
 
 
 def _bdi_directory(host: Host, path: Path) -> str:
-    """Return the sysfs directory of the bdi that the file ``path`` of ours is named after."""
+    """Return the sysfs directory of the bdi that our file ``path`` is named after."""
     return host.path(f"sys/class/bdi/{path.stem}/")
 
 

@@ -16,7 +16,7 @@ class KnobState:
     """One knob now: ``value`` in its unit, or None and in ``absent`` why there is none.
 
     ``set_by``: "stock" where it has the kernel's default, "fusetune" where it has what fusetune
-    wrote last, "other" for anything else; None without a value or where it cannot be told.
+    wrote last, "other" for anything else; None without a value or if unknown.
     """
 
     knob: Knob
@@ -39,7 +39,7 @@ def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
 def not_stock(knobs: Sequence[Knob], values: Mapping[str, int]) -> dict[str, int]:
     """Return those among ``values`` that differ from the kernel's default.
 
-    ``knobs``: those of the mount, for a default may be the mount's own.
+    ``knobs``: those of the mount, since a mount may have defaults of its own.
     """
     return {
         knob.name: values[knob.name]
@@ -56,7 +56,7 @@ def is_tuned(host: Host, mount: Mount, values: Mapping[str, int]) -> bool:
 def knob_states(host: Host, mount: Mount | None, journal: Journal | None) -> list[KnobState]:
     """Return the state of every knob of the mount, or of the host for None.
 
-    ``journal``: what fusetune wrote; None if that cannot be told.
+    ``journal``: what fusetune wrote; None if unknown.
     """
     return [_state(host, mount, journal, knob) for knob in knobs_of(host, mount)]
 

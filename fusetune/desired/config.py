@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the administrator wants: reads /etc/fusetune over /usr/lib/fusetune.
+"""The administrator's configuration: /etc/fusetune above /usr/lib/fusetune.
 
-The files are
-``fusetune.toml`` and ``mounts.d/*.toml``; a file in /etc replaces the one of the same name in
-/usr/lib.
+The files are ``fusetune.toml`` and ``mounts.d/*.toml``; a file in /etc replaces the one of the same
+name in /usr/lib.
 """
 
 import difflib
@@ -23,7 +22,7 @@ from fusetune.knobs import LIVE_BY_NAME, REMOUNT, parse_number
 from fusetune.libfuse.options import check_options
 
 MAIN_FILE = "fusetune.toml"
-#: What a server itself asks for, in bytes: the host's limits are raised for it.
+#: Sizes in bytes that a server asks for itself: the host's limits are raised to allow them.
 NEEDS = ("max_write", "pipe_max_size")
 _LEAST_PIPE, _MOST_PIPE, _MOST_PAGES = 1 << 20, 1 << 31, 65535
 
@@ -39,7 +38,7 @@ def _files(host: Host) -> Iterator[tuple[Layer, Path]]:
 
 
 def signature(host: Host) -> Collection[tuple[object, ...]]:
-    """Return what is another value once any file was changed, added or removed."""
+    """Return a value that changes when any file is changed, added or removed."""
     found: list[tuple[object, ...]] = []
     for _, path in _files(host):
         try:
@@ -51,7 +50,7 @@ def signature(host: Host) -> Collection[tuple[object, ...]]:
 
 
 def load(host: Host) -> Config:
-    """Read every file. Raises `ConfigError` that names file, line and key if one is wrong."""
+    """Read all files. Raises `ConfigError` that names file, line and key."""
     sections: list[Section] = []
     settings = Settings()
     for layer, path in _files(host):
@@ -65,7 +64,7 @@ def load(host: Host) -> Config:
 
 
 def _check_writers(path: Path) -> None:
-    """Raise `ConfigError` where root is to believe what others may write, as the library does."""
+    """Raise `ConfigError` if others than root can write a file that root is to obey."""
     if os.geteuid():
         return
     for each in (path.parent, path):
@@ -74,13 +73,13 @@ def _check_writers(path: Path) -> None:
             continue  # a link to it masks the vendor's file
         if state.st_uid or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise ConfigError(
-                f"{path}: others than root may write {each}, so nothing is taken of it; "
+                f"{path}: users other than root can write {each}, so it is ignored; "
                 f"chown root {each} && chmod go-w {each}"
             )
 
 
 class _Reader:
-    """One file, parsed; what is wrong in it is told with its line."""
+    """One parsed file; errors name the line."""
 
     def __init__(self, layer: Layer, path: Path) -> None:
         self._layer, self._path = layer, path
@@ -114,8 +113,8 @@ class _Reader:
         if name in (knob.name for knob in REMOUNT):
             raise self._wrong(
                 where,
-                f"{name} is settled at mount time: give it to the server, or to the tuned libfuse "
-                "by 'options'",
+                f"{name} is fixed when the mount is made: pass it to the server, or to the "
+                "tuned libfuse by 'options'",
             )
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
@@ -140,7 +139,7 @@ class _Reader:
         """Check that there are none."""
         for table in self._content:
             if table in _SETTINGS:
-                raise self._wrong((table,), f"[{table}] belongs into {MAIN_FILE}")
+                raise self._wrong((table,), f"[{table}] belongs in {MAIN_FILE}")
             self._check_known((table,), table, ("mount",))
 
     def _items(self, where: Where, content: object) -> list[tuple[str, object]]:
@@ -191,7 +190,7 @@ class _Reader:
 
     def _options(self, where: Where, value: object) -> str:
         if self._layer != Layer.ADMIN or self._path.parent.name != "mounts.d":
-            raise self._wrong(where, "options belong into /etc/fusetune/mounts.d")
+            raise self._wrong(where, "options belong in /etc/fusetune/mounts.d")
         if not isinstance(value, str):
             raise self._wrong(where, "options must be a string")
         try:

@@ -15,7 +15,7 @@ from fusetune.text import printable
 
 @dataclass(frozen=True)
 class Check:
-    """A knob that is to be kept: what it is, what it should be, and our last write of it."""
+    """A knob that should have a value: its state, that value, and our last write of it."""
 
     state: KnobState
     expected: Expected
@@ -25,7 +25,7 @@ class Check:
     def differs(self) -> bool:
         """Whether it has another value than it should.
 
-        What policy forbids, and what this kernel or mount lacks, is no difference.
+        A value that policy forbids, or a knob that this kernel or mount lacks, does not differ.
         """
         return (
             self.expected.refused is None
@@ -36,7 +36,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verified:
-    """A mount's checks; ``left_alone``: why there are none, ``problem``: what hinders them."""
+    """A mount's checks; ``left_alone``: why there are none, ``problem``: why some are missing."""
 
     mount: Mount
     checks: Sequence[Check] = ()

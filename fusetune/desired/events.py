@@ -71,6 +71,8 @@ class Events:
                 while self._monitor.poll(0):
                     pass
             except OSError as error:
-                if error.errno != errno.ENOBUFS:  # too many at once; we look at all mounts anyway
+                if (
+                    error.errno != errno.ENOBUFS
+                ):  # some events were lost; all mounts are read anyway
                     raise
         return bool(ready - {self.signals.fileno()})

@@ -40,7 +40,7 @@ _SYSTEMCTL_SECONDS = 10
 
 @dataclass(frozen=True)
 class Needs:
-    """What a mount needs: ``pages`` a request, ``pipe`` in bytes; 0: what every kernel gives.
+    """What a mount needs: ``pages`` a request, ``pipe`` in bytes; 0: no more than the defaults.
 
     ``tuned``: whether the module fusetuned may serve it.
     """
@@ -55,7 +55,7 @@ class Needs:
         )
 
     def values(self, settings: Settings) -> dict[Knob, int]:
-        """Return the least that each limit must be, as far as the policy lets it."""
+        """Return the least value of each limit, bounded by the policy."""
         pages = min(self.pages, settings.max_pages)
         # libfuse's buffer has a page for the header (lib/fuse_lowlevel.c); the kernel rounds up.
         wanted = max(self.pipe, (pages + 1) * _PAGE if pages else 0)
@@ -72,18 +72,18 @@ class Needs:
 
 @dataclass(frozen=True)
 class Raised:
-    """What raising came to: ``changes`` as made, ``left``: why some limits were left alone."""
+    """The result of raising limits: ``changes`` made; ``left``: why some were not raised."""
 
     changes: list[Change] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
 
 def of_options(text: str) -> Needs:
-    """Return what options of the tuned libfuse, or of a server, ask for; ``text`` as for -o."""
+    """Return what options of the tuned libfuse or of a server need; ``text`` as for -o."""
     found = Needs()
     for word in text.split(","):
         name, _, value = word.partition("=")
-        with suppress(UsageError):  # the library, or the server, says what is wrong with it
+        with suppress(UsageError):  # the library or the server reports what is wrong with it
             if name == "max_pages":
                 found |= Needs(pages=parse_number(value))
             elif name == "max_write":
@@ -97,16 +97,16 @@ def of_mount(host: Host, config: Config, mount: Mount, servers: Daemons) -> Need
     if excluded_reason(mount, config.settings.exclude):
         return Needs()
     saved = None
-    with suppress(Unusable):  # whoever sets its values says so
+    with suppress(Unusable):  # reported by what sets its values
         saved = saved_for(host, mount)
     found = _of_sections(config.matching(mount, servers), [saved] if saved else [])
     return Needs(tuned=mount.is_tuned_type) | found
 
 
 def of_command(host: Host, config: Config, words: Sequence[str]) -> Needs:
-    """Return what the mount needs that the command ``words`` makes: by its own options, too.
+    """Return what the mount made by the command ``words`` needs, its own options included.
 
-    Which word is the mount point, or the source, is the server's to know: each may be.
+    Only the server knows which word is the mount point or the source, so any word may be.
     """
     program, *rest = words
     name = os.path.basename(program)
@@ -152,9 +152,9 @@ def raise_limits(
 ) -> Raised:
     """Raise the host's limits to what ``needs`` asks for; none is lowered.
 
-    A limit that the administrator has set since it was ours, or by `set`, is left alone. Raises
-    `Busy` if another fusetune is at work on the host for ``patience`` seconds, FusetuneError where
-    journal or kernel prevents it.
+    A limit that the administrator set, with `set` or by hand after us, is not touched. Raises
+    `Busy` if another fusetune works on the host for longer than ``patience`` seconds,
+    FusetuneError if journal or kernel prevents it.
     """
     wanted = needs.values(settings)
     if not _missing(host, wanted):
@@ -169,7 +169,7 @@ def raise_limits(
 
 
 def _missing(host: Host, wanted: Mapping[Knob, int]) -> dict[Knob, int]:
-    """Return the value now of each limit that is there and below what is wanted."""
+    """Return the present value of each limit that exists and is below the wanted one."""
     found = {}
     for knob, value in wanted.items():
         with suppress(Absent):
@@ -193,7 +193,7 @@ def _to_raise(host: Host, journal: Journal, wanted: Mapping[Knob, int]) -> Raise
 
 @contextmanager
 def _patient_lock(host: Host, patience: float) -> Iterator[None]:
-    """Take the host's lock, which many mounts may want at boot."""
+    """Take the host's lock, waiting for it: at boot many mounts want it at once."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -211,8 +211,8 @@ def _patient_lock(host: Host, patience: float) -> Iterator[None]:
 def prepare(host: Host, words: Sequence[str], options: str) -> str | None:
     """Raise the host's limits for the mount that the command ``words`` is about to make.
 
-    ``options``: of the tuned libfuse. Only root can; no failure keeps a server from being mounted:
-    it is returned as a sentence, None if all is well.
+    ``options``: of the tuned libfuse. Does nothing unless run by root. A failure must not prevent
+    the mount, so it is returned as a sentence; None if all is well.
     """
     if os.geteuid():
         return None
@@ -243,16 +243,16 @@ def unit_command(unit: str) -> list[str]:
 
 
 def release(host: Host, besides: Mount, *, dry_run: bool = False) -> list[Change]:
-    """Put back the limits that were raised for mounts and that none needs but ``besides``.
+    """Lower limits that were raised for mounts and that no mount but ``besides`` needs.
 
-    Raises FusetuneError where journal or kernel prevents it.
+    Raises FusetuneError if journal or kernel prevents it.
     """
     if not journal_path(host, None).exists():
         return []
     try:
         config = load(host)
     except ConfigError:
-        return []  # what other mounts need cannot be told
+        return []  # the needs of other mounts are unknown
     servers, needs = Daemons(host), Needs()
     for mount in discover(host):
         if mount.device != besides.device:

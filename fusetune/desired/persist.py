@@ -28,7 +28,7 @@ from fusetune.text import printable
 
 @dataclass(frozen=True)
 class Remembered:
-    """What ``file`` keeps, by knob, before and after; None: nothing that is about the mount."""
+    """Values in ``file`` by knob, before and after; None: nothing about the mount."""
 
     file: Path
     before: dict[str, int] | None
@@ -48,21 +48,21 @@ class _Edit:
             self.file.unlink()
             return
         host.make_dir(self.file.parent)
-        write_whole(self.file.resolve(), self.text)  # what it links to is changed, not the link
+        write_whole(self.file.resolve(), self.text)  # change the target of a link, not the link
 
 
 def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembered:
-    """Keep the values that ``mount`` has now, for its later mounts.
+    """Save the values that ``mount`` has now, for its later mounts.
 
-    ``admin``: in the administrator's configuration. Raises FusetuneError where it has the kernel's
-    defaults, or it cannot be written; `ConfigError` where the configuration is wrong as it is.
+    ``admin``: to the administrator's configuration. Raises FusetuneError if all are the kernel's
+    defaults or the file cannot be written, `ConfigError` if the configuration is wrong already.
     """
     load(host)
     values = not_stock(knobs_of(host, mount), values_now(host, mount))
     if not values:
         raise FusetuneError(
-            f"{printable(mount.path)} has the kernel's default values: there is nothing to keep; "
-            "'fusetune set' or 'auto' changes them, 'fusetune forget' forgets what is kept"
+            f"{printable(mount.path)} has the kernel's default values: there is nothing to save; "
+            "'fusetune set' or 'auto' changes them, 'fusetune forget' removes saved ones"
         )
     if admin:
         edit = _section_edit(host, mount, values)
@@ -84,10 +84,10 @@ def _saved_values(host: Host, mount: Mount) -> dict[str, int] | None:
 
 
 def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Remembered]:
-    """Remove what is kept for the mount (or, if nothing is mounted there, the path) ``name``.
+    """Remove what is saved for the mount ``name``, or for the path if nothing is mounted there.
 
-    ``admin``: also the sections of the administrator's configuration that are about this path
-    alone. Raises FusetuneError where ``name`` means nothing.
+    ``admin``: also the administrator's sections about this path alone. Raises FusetuneError if
+    nothing is known of ``name``.
     """
     try:
         mount = find(host, name)
@@ -109,9 +109,9 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
 
 
 def _section_edit(host: Host, mount: Mount, values: Mapping[str, int]) -> _Edit:
-    """Return the edit that gives ``mount`` its section with ``values``.
+    """Return the edit that puts ``values`` into the section of ``mount``.
 
-    The section that is about this path alone, if there is one; else a new one, in a file of
+    That is the section about this path alone if there is one, otherwise a new one, in a file of
     mounts.d named after the path.
     """
     for file, document in _documents(host):
@@ -145,8 +145,8 @@ def _new_section(mount: Mount, values: Mapping[str, int]) -> str:
         word = getattr(mount, key)
         if any("\udc80" <= char <= "\udcff" for char in word):
             raise FusetuneError(
-                f"{printable(word)} is not UTF-8, which a configuration file must be; "
-                "'fusetune save' without --admin takes it"
+                f"{printable(word)} is not UTF-8, which configuration files must be; "
+                "use 'fusetune save' without --admin"
             )
         section[key] = glob.escape(word)
     for name, value in values.items():
@@ -159,7 +159,7 @@ def _new_section(mount: Mount, values: Mapping[str, int]) -> str:
 
 
 def _removal_edits(host: Host, path: str) -> list[_Edit]:
-    load(host)  # a wrong file is told, not edited
+    load(host)  # report a wrong file instead of editing it
     edits = []
     for file, document in _documents(host):
         before: dict[str, int] = {}
@@ -174,7 +174,7 @@ def _removal_edits(host: Host, path: str) -> list[_Edit]:
 def _without(text: str, numbers: Collection[int]) -> str:
     """Return ``text`` without the ``[[mount]]`` sections of these numbers.
 
-    Comments before and after them stay, which tomlkit drops or takes elsewhere.
+    Comments around them stay; tomlkit would drop or move them.
     """
     gone: set[int] = set()
     begin, count = 0, -1

@@ -43,8 +43,8 @@ def reconcile(
 
     ``respect``: leave values that somebody else set since they were ours. ``since_init``: it was
     set before its server replied to INIT, so what differs now was overwritten by the reply, except
-    values known to be somebody else's. Raises `Busy` while another fusetune is at work on it,
-    FusetuneError where journal or kernel prevents it; nothing is then half-changed.
+    values known to be somebody else's. Raises `Busy` while another fusetune works on it,
+    FusetuneError if journal or kernel prevents it; nothing is half-changed then.
     """
     host, expected = resolver.host, resolver.expected(mount)
     refused = [one.refused for one in expected.values() if one.refused]
@@ -91,7 +91,7 @@ def reconcile_all(
 
 
 def _plan(host: Host, mount: Mount, values: Mapping[str, int]) -> list[Change]:
-    """Return what differs; a knob that this kernel or mount lacks cannot."""
+    """Return what differs, without knobs that this kernel or mount lacks."""
     changes = []
     for name, value in values.items():
         with suppress(FusetuneError):
@@ -106,7 +106,7 @@ def _overridden(
     wanted: Mapping[str, int],
     known: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the values that are not ours any more: set by hand, or on explicit request.
+    """Return the values that somebody set after us, by hand or with `set`.
 
     ``known``: those that were noted as such before.
     """

@@ -16,7 +16,7 @@ from fusetune.mounts.mount import Mount
 def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Change]:
     """Put back what was found before the first change and forget what is saved for the mount.
 
-    What was put back is left alone until the next mount, also if configuration says otherwise.
+    Until the next mount, the service leaves these values alone, whatever the configuration says.
     """
     if dry_run:
         return plan(host, mount, to_undo(host, Journal(host, mount), mount))

@@ -28,7 +28,7 @@ from fusetune.text import printable
 class Expected:
     """What a knob should be: ``value`` in its unit, and ``origin``, the file that says so.
 
-    ``refused``: why policy forbids it all the same, None if it does not.
+    ``refused``: why policy forbids it, None if it does not.
     """
 
     value: int
@@ -103,7 +103,7 @@ class Resolver:
             yield f"{printable(mount.path)} is left alone: {why}"
         for name, expected in wanted.items():
             if name in values and expected.value != values[name]:
-                yield f"{expected.origin} sets {name}={expected.value}, which counts more"
+                yield f"{expected.origin} sets {name}={expected.value}, which takes precedence"
             elif name in values and expected.refused:
                 yield expected.refused
 

@@ -21,15 +21,15 @@ SCHEMA = 2
 
 
 class Unusable(FusetuneError):
-    """A saved result that this version cannot take."""
+    """A saved result that this version cannot use."""
 
 
 @dataclass(frozen=True)
 class Saved:
     """Values by knob name, in the knob's unit, for the mount of this path, type and source.
 
-    ``by``: the command that kept them, "auto" or "save". ``gain``: what ``auto`` measured, speed
-    after / before, with its 95 % interval ``ci95`` (None where it is not on record). ``time``:
+    ``by``: the command that saved them, "auto" or "save". ``gain``: what ``auto`` measured, speed
+    after / before, with its 95 % interval ``ci95`` (None if not recorded). ``time``:
     seconds since the epoch.
     """
 
@@ -44,7 +44,7 @@ class Saved:
 
 
 def saved_path(host: Host, mount: Mount) -> Path:
-    """Return the file of what is kept for ``mount``."""
+    """Return the file of the saved result of ``mount``."""
     identity = "\0".join((mount.path, mount.fstype, mount.source))
     digest = hashlib.sha256(os.fsencode(identity)).hexdigest()[:20]
     return host.state_dir / "saved" / f"{digest}.json"
@@ -58,9 +58,9 @@ def save(
     gain: float | None = None,
     ci95: tuple[float, float] | None = None,
 ) -> None:
-    """Keep ``values`` for this path, type and source. Raises FusetuneError if it cannot.
+    """Save ``values`` for this path, type and source. Raises FusetuneError.
 
-    A file there that this version cannot read is set aside, not overwritten.
+    An existing file that this version cannot read is renamed, not overwritten.
     """
     path = saved_path(host, mount)
     host.make_dir(path.parent)
@@ -73,14 +73,14 @@ def save(
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a file that cannot be used, so that it is neither lost nor in the way."""
+    """Rename an unusable file, so that it is neither lost nor read again; return its new name."""
     kept = path.with_name(f"{path.name}.set-aside-{time.time_ns()}")
     os.rename(path, kept)
     return kept
 
 
 def saved_for(host: Host, mount: Mount) -> Saved | None:
-    """Return what is kept for ``mount``. Raises `Unusable` if the file cannot be taken."""
+    """Return what is saved for ``mount``, None if nothing. Raises `Unusable`."""
     return _read(saved_path(host, mount))
 
 
@@ -107,7 +107,7 @@ def _read(path: Path) -> Saved | None:
         for name, value in saved.values.items():
             LIVE_BY_NAME[name].parse(f"{value:d}")
         low, high = saved.ci95 or (0, 0)
-        f"{saved.time:f} {saved.gain or 0:f} {low:f} {high:f}"  # ValueError if one is no number
+        f"{saved.time:f} {saved.gain or 0:f} {low:f} {high:f}"  # ValueError if one is not a number
     except (UsageError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise Unusable(
             f"the saved result {path} is damaged: {error!r}; 'fusetune auto' or 'save' sets it "
@@ -117,7 +117,7 @@ def _read(path: Path) -> Saved | None:
 
 
 def saved_at(host: Host, path: str) -> Iterator[tuple[Path, Saved]]:
-    """Yield what is kept for any file system at ``path``, mounted now or not."""
+    """Yield what is saved for any file system at ``path``, mounted now or not."""
     for file in _files(host):
         with suppress(Unusable):
             saved = _read(file)
@@ -126,18 +126,18 @@ def saved_at(host: Host, path: str) -> Iterator[tuple[Path, Saved]]:
 
 
 def forget(host: Host, mount: Mount) -> None:
-    """Remove what is kept for ``mount``, if there is anything."""
+    """Remove what is saved for ``mount``, if anything."""
     saved_path(host, mount).unlink(missing_ok=True)
 
 
 def forget_all(host: Host) -> None:
-    """Remove what is kept for every mount, mounted now or not."""
+    """Remove all saved results, of mounts that are mounted now or not."""
     for path in _files(host):
         path.unlink(missing_ok=True)
 
 
 def unusable(host: Host) -> Iterator[str]:
-    """Yield a sentence for each file that cannot be taken or was set aside."""
+    """Yield a sentence for each file that is unusable or was set aside."""
     for path in sorted(_files(host)):
         try:
             _read(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Sections of the configuration: which mounts they are about, and which counts most."""
+"""Sections of the configuration: which mounts they match, and which takes precedence."""
 
 import fnmatch
 import os
@@ -15,7 +15,7 @@ from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
 
-#: What a section can be matched by, what is most specific first.
+#: Keys by which a section matches mounts, the most specific first.
 MATCHES = ("path", "source", "server", "fstype")
 
 
@@ -24,7 +24,7 @@ class ConfigError(FusetuneError):
 
 
 class Layer(IntEnum):
-    """Rank of where a value comes from."""
+    """Where a value comes from; the higher one takes precedence."""
 
     VENDOR = 0
     SAVED = 1
@@ -33,7 +33,7 @@ class Layer(IntEnum):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value comes from; ``line`` counts from 1, None for files that no one edits."""
+    """Where a value comes from; ``line`` counts from 1, None for files that nobody edits."""
 
     file: Path
     line: int | None = None
@@ -45,11 +45,11 @@ class Origin:
 
 @dataclass(frozen=True)
 class Section:
-    """One ``[[mount]]``: ``matches`` by what of `MATCHES`, ``values`` by knob name.
+    """One ``[[mount]]``: ``matches`` by key of `MATCHES`, ``values`` by knob name.
 
-    ``leave_alone``: whether such mounts are left alone, None where the section does not say.
-    ``options``: those of the tuned libfuse3, which reads them from the file by itself. ``needs``:
-    what of `NEEDS` the server asks for, in bytes.
+    ``leave_alone``: whether such mounts are left alone, None if the section does not say.
+    ``options``: of the tuned libfuse3, which reads them from the file itself. ``needs``: sizes of
+    `NEEDS` that the server asks for, in bytes.
     """
 
     layer: Layer
@@ -65,15 +65,15 @@ class Section:
     def rank(self) -> tuple[Layer, list[tuple[int, int]]]:
         """Of two sections for a mount, the one with the greater rank wins.
 
-        By layer; then by path, source, server, type: an exact one before a pattern, and the
-        pattern with more characters that are not wildcards before the other.
+        By layer, then by path, source, server and type: an exact value before a pattern, and the
+        pattern with more literal characters before the other.
         """
         return self.layer, [_specificity(self.matches.get(key)) for key in MATCHES]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is not about single mounts.
+    """Settings of the whole host.
 
     ``allow_users``: names or uids whose mounts may get more dirty memory. ``max_dirty_percent``:
     what all tuned mounts together may keep dirty, in percent of the host's limit. ``exclude``:
@@ -92,7 +92,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Described:
-    """What is known of a mount, also of one that is yet to come: each thing that it may be."""
+    """What is known about a mount, possibly a future one: all that each property may be."""
 
     paths: Collection[str]
     sources: Collection[str]
@@ -108,20 +108,20 @@ class Config:
     settings: Settings = field(default_factory=Settings)
 
     def matching(self, mount: Mount, servers: Daemons) -> Iterator[Section]:
-        """Yield the sections that are about ``mount``, in no order of rank."""
+        """Yield the sections that match ``mount``, not ordered by rank."""
         paths = (mount.path, *mount.also_at)
         servers_of = partial(servers.of, mount)
         yield from self.matching_any(Described(paths, [mount.source], [mount.fstype], servers_of))
 
     def matching_any(self, described: Described) -> Iterator[Section]:
-        """Yield the sections that may be about what is ``described``, in no order of rank."""
+        """Yield the sections that may match what is ``described``, not ordered by rank."""
         for section in self.sections:
             if _about(section.matches, described):
                 yield section
 
 
 def ranked(sections: list[Section]) -> list[Section]:
-    """Return the sections, whose word counts most first; of equals the later one."""
+    """Return the sections by precedence, highest first; of equals the later one."""
     order = sorted(range(len(sections)), key=lambda n: (sections[n].rank, n), reverse=True)
     return [sections[number] for number in order]
 

@@ -30,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True)
 class _Kind:
-    """How a file has a knob: ``pattern`` finds its value, ``line`` adds it."""
+    """How a file spells a knob: ``pattern`` finds its value, ``line`` adds it."""
 
     file: str
     pattern: str
@@ -65,7 +65,7 @@ def persist(host: Host, values: Mapping[Knob, int], *, dry_run: bool) -> list[Li
 
 
 def forget_persisted(host: Host, *, dry_run: bool) -> list[Line]:
-    """Remove the lines that `persist` writes; a file with no other line goes. As `persist`."""
+    """Remove the lines that `persist` writes, and files without other lines. As `persist`."""
     return _edit(host, dict.fromkeys(SYSTEM), dry_run)
 
 

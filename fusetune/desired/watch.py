@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The service that udev starts: sets what is kept on mounts as they come, and ends when idle.
+"""The service that udev starts: sets the values of mounts as they appear, and ends when idle.
 
-The bdi's event comes before the mount is visible, and the server's answer to INIT overwrites
-values set before it (fs/fuse/inode.c, process_init_reply()). So a mount is set once it is in
-mountinfo and no request waits any more.
+The bdi's event comes before the mount is visible, and the server's reply to INIT overwrites values
+set before it (fs/fuse/inode.c, process_init_reply()). So values are set once the mount is in
+mountinfo and no request is waiting.
 """
 
 import os
@@ -31,29 +31,29 @@ from fusetune.mounts.mount import Mount
 from fusetune.text import printable
 from systemd import daemon
 
-#: Seconds between two looks at a mount whose INIT is not answered yet.
+#: Seconds between checks of a mount whose server has not replied to INIT yet.
 _TICK = 0.005
-#: Seconds that values may wait for INIT; then they are set, and again when it is answered.
+#: Seconds to wait for the reply to INIT; then values are set, and once more after the reply.
 _PATIENCE = 0.5
-#: Seconds after which a server that has not answered INIT is given up.
+#: Seconds after which a server without a reply to INIT is given up.
 _GIVE_UP = 30.0
-#: Seconds between two looks at such a mount, and at one that another fusetune is at work on.
+#: Seconds between checks of such a mount, and of one that another fusetune works on.
 _SLOW_TICK = 0.25
-#: Seconds between two looks at mountinfo, so that a storm of mounts is one look for many.
+#: Seconds between reads of mountinfo, so that a storm of mounts needs few of them.
 _BREATH = 0.03
-#: Seconds for which the sum of dirty limits is believed.
+#: Seconds until the sum of dirty limits is read again.
 _SUM_BELIEVED = 1.0
 Say = Callable[[str], None]
 
 
 @dataclass
 class _Due:
-    """A mount that is to be set: ``at`` the earliest time, ``since`` when (monotonic seconds)."""
+    """A mount to set: not before ``at``, known ``since`` (monotonic seconds)."""
 
     mount: Mount
     since: float
     at: float
-    early: bool = False  # set already, but before INIT was answered
+    early: bool = False  # set already, but before the reply to INIT
 
 
 class Watch:
@@ -62,7 +62,7 @@ class Watch:
     def __init__(self, host: Host, say: Say, idle: float | None) -> None:
         """``idle``: seconds after which it ends, 0: never, None: as configured.
 
-        Raises `ConfigError` where there is no valid configuration to begin with.
+        Raises `ConfigError` if the configuration is invalid at the start.
         """
         self._host, self._say, self._idle = host, say, idle
         self._signature = signature(host)
@@ -102,7 +102,7 @@ class Watch:
                 if signal.SIGHUP in got:
                     self._reload()
                 if self._is_idle():
-                    # A start that udev asks for from now on comes after this end, not before.
+                    # From here on, a start requested by udev happens after this end.
                     daemon.notify("STOPPING=1")
                     if events.wait(0):
                         self._look()
@@ -118,7 +118,7 @@ class Watch:
 
     def _seconds_to_wait(self) -> float:
         now = time.monotonic()
-        # It is not idle, however long ago it last set something, while a mount is due.
+        # While a mount is due it is not idle, however long ago it last set something.
         ends = [due.at - now for due in self._due.values()]
         if not ends:
             ends.append(self._active + self._idle_seconds - now)
@@ -127,7 +127,7 @@ class Watch:
         return min(*ends, 3600.0)
 
     def _look(self) -> None:
-        """Find the mounts that came and those that are gone."""
+        """Find the mounts that appeared and those that are gone."""
         self._looked = now = time.monotonic()
         mount_controls(self._host)
         found = {(m.device, m.instance): m for m in discover(self._host) if m.instance is not None}
@@ -149,9 +149,9 @@ class Watch:
             due.mount = found[key]
 
     def _clear_away(self) -> None:
-        """Remove what is remembered of mounts that left mountinfo.
+        """Remove the records of mounts that left mountinfo.
 
-        Their bdi goes later, with an event of its own: much later if the mount was busy.
+        Their bdi disappears later, with an event of its own: much later if the mount was busy.
         """
         leaving, self._leaving = self._leaving, []
         for mount in leaving:
@@ -161,12 +161,12 @@ class Watch:
                 remove_stale(self._host, key_of(mount))
 
     def _reload(self) -> None:
-        """Take the configuration anew, if it is right; every mount is looked at again."""
+        """Read the configuration again and, if it is valid, check every mount."""
         self._signature = signature(self._host)
         try:
             self._resolver = Resolver(self._host, load(self._host))
         except ConfigError as error:
-            self._say(f"{error}; the configuration before stays in force")
+            self._say(f"{error}; the previous configuration stays in force")
             return
         finally:
             daemon.notify("READY=1")
@@ -177,7 +177,7 @@ class Watch:
             self._due.setdefault(key, _Due(mount, now, now))
 
     def _work(self) -> None:
-        """Set every mount whose time has come."""
+        """Set every mount that is due."""
         now = time.monotonic()
         if not any(due.at <= now for due in self._due.values()):
             return
@@ -200,7 +200,7 @@ class Watch:
             due.at = now + _SLOW_TICK
             return
         if not self._set(key, due) and waited < _GIVE_UP:
-            due.at = now + _SLOW_TICK  # another fusetune is at work on it
+            due.at = now + _SLOW_TICK  # another fusetune works on it
             return
         self._active = time.monotonic()
         if requests and waited < _GIVE_UP:
@@ -208,34 +208,38 @@ class Watch:
             return
         del self._due[key]
         if requests:
-            self._tell(key, due.mount, "its server has not answered for 30 s; values may not last")
+            self._tell(
+                key,
+                due.mount,
+                "its server has not replied to INIT for 30 s; the reply may overwrite values",
+            )
 
     def _set(self, key: tuple[str, int], due: _Due) -> bool:
-        """Set what is kept on a mount; return False if it is to be tried again."""
+        """Set what a mount should have; return False to try again later."""
         mount = due.mount
         try:
             done = reconcile(self._resolver, mount, since_init=due.early)
         except Busy:
             return False
-        except Damaged as error:  # kept aside by now
+        except Damaged as error:  # renamed by now
             self._tell(key, mount, str(error))
             return False
         except FusetuneError as error:
-            # An unmount takes it out of mountinfo first, then the connection, the bdi last.
+            # An unmount removes it from mountinfo first, then the connection, the bdi last.
             if any((m.device, m.instance) == key for m in discover(self._host)):
                 self._tell(key, mount, str(error))
             return True
         if done.changes:
             self._say(f"{_name(mount)}: {_words(done.changes, done.expected)}")
         for name, value in done.overridden.items():
-            self._say(f"{_name(mount)}: {name}={value} was set since, and is left alone")
+            self._say(f"{_name(mount)}: {name}={value} was set by somebody else and is left alone")
         for why in done.refused:
             self._tell(key, mount, why)
         self._raise_limits(key, mount)
         return True
 
     def _raise_limits(self, key: tuple[str, int], mount: Mount) -> None:
-        """Raise the host's limits to what the mount needs when it comes again."""
+        """Raise the host's limits to what the mount needs when it is mounted again."""
         try:
             needs = self._resolver.needs(mount)
             raised = raise_limits(self._host, needs, self._resolver.config.settings, patience=0)
@@ -249,7 +253,7 @@ class Watch:
             self._tell(key, mount, "; ".join(raised.left))
 
     def _tell(self, key: tuple[str, int], mount: Mount, text: str) -> None:
-        """Say something about a mount, but not the same twice in a row."""
+        """Print a line about a mount, unless it is the same as the last one."""
         if self._told.get(key) != text:
             self._told[key] = text
             self._say(f"{_name(mount)}: {text}")

@@ -39,7 +39,7 @@ def build(
 ) -> Report:
     """Build and install by DKMS, for the running kernel or for ``kernel``.
 
-    Raises FusetuneError where the source is not there, the kernel is skipped, or a build fails.
+    Raises FusetuneError if the source is missing, the kernel is skipped, or a build fails.
     """
     kernel = kernel or host.read("proc/sys/kernel/osrelease")
     commands: list[Words] = []
@@ -87,9 +87,9 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
 def load(
     host: Host, kinds: Sequence[Kind], *, dry_run: bool = False, run: Runner = run_program
 ) -> Report:
-    """Load modules, and mount their control file systems; what is done already stays.
+    """Load modules and mount their control file systems, unless that is done already.
 
-    Raises FusetuneError where one is not built for the running kernel, or the kernel refuses it.
+    Raises FusetuneError if one is not built for the running kernel, or the kernel refuses it.
     """
     kernel = host.read("proc/sys/kernel/osrelease")
     commands: list[Words] = []
@@ -114,13 +114,13 @@ def load(
 
 
 def _refused(host: Host, said: str) -> str:
-    """Return the kernel's words with what to do about them."""
+    """Return the kernel's message with a remedy."""
     if "Key was rejected" in said or "Required key" in said or "Operation not perm" in said:
         enrol = read_signing(host, all_loaded=False).enrol
         if enrol:
             return f"{said}; as root: {', then '.join(enrol)}, then restart and confirm the key"
     if "Exec format" in said or "Invalid module format" in said:
-        return f"{said}; it is of another kernel: fusetune module build"
+        return f"{said}; it was built for another kernel: fusetune module build"
     return said if os.geteuid() == 0 else f"{said}; run it as root"
 
 
@@ -139,10 +139,7 @@ def _control_command(host: Host, control: str, *, mount: bool) -> Words:
 def unload(
     host: Host, kinds: Sequence[Kind], *, dry_run: bool = False, run: Runner = run_program
 ) -> Report:
-    """Take modules out of the kernel; one that is not loaded stays so.
-
-    Raises FusetuneError where one is in use.
-    """
+    """Unload modules that are loaded. Raises FusetuneError if one is in use."""
     commands: list[Words] = []
     for kind in kinds:
         if ours(host, kind):
@@ -163,10 +160,10 @@ def unload(
 
 
 def _users(host: Host, kind: Kind) -> str:
-    """Return, as the end of a sentence, which processes keep a module that has no mount here."""
+    """Return the end of a sentence: which processes use a module that has no mount here."""
     users = []
     for pid in process_ids(host):
-        with suppress(OSError, FusetuneError):  # it ended, or it is not ours to look at
+        with suppress(OSError, FusetuneError):  # it ended, or belongs to another user
             if _uses(host, kind, pid):
                 users.append(f"{printable(host.read(f'proc/{pid}/comm'))} (PID {pid})")
     if not users:

@@ -18,9 +18,9 @@ Runner = Callable[[Words], subprocess.CompletedProcess[str]]
 class Kind:
     """A module of ours.
 
-    ``name``: as DKMS knows it; ``module``: as the kernel does. ``stock``: the kernel's own that it
-    runs beside, or replaces where that has the same name. ``types``, ``stock_types``: what the
-    mounts of either are in mountinfo. ``control``: place of its control file system, if it has one.
+    ``name``: its name in DKMS; ``module``: in the kernel. ``stock``: the kernel's own module that
+    it runs beside, or replaces if the names are equal. ``types``, ``stock_types``: the file system
+    types of their mounts in mountinfo. ``control``: place of its control file system, if any.
     """
 
     name: str
@@ -64,5 +64,5 @@ def named(name: str | None) -> tuple[Kind, ...]:
     kinds = tuple(kind for kind in KINDS if name in (None, kind.name))
     if not kinds:
         known = ", ".join(kind.name for kind in KINDS)
-        raise UsageError(f"no module of ours is called {name!r}; there is {known}")
+        raise UsageError(f"fusetune has no module {name!r}; it has {known}")
     return kinds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether the kernel takes signed modules alone, and how it comes to take ours."""
+"""Whether the kernel requires signed modules, and how to make it accept ours."""
 
 import os
 import re
@@ -17,9 +17,9 @@ _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e0
 
 @dataclass(frozen=True)
 class Signing:
-    """Whether the kernel takes signed modules alone; ``secure_boot``, ``lockdown``: None: unknown.
+    """Whether the kernel requires signed modules; ``secure_boot``, ``lockdown``: None if unknown.
 
-    ``enrol``: what makes it take ours, empty where nothing is needed or it is loaded.
+    ``enrol``: commands that make it accept ours; empty if none is needed or it is loaded.
     """
 
     secure_boot: bool | None

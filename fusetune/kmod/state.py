@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What there is of our modules: loaded, built, in use.
+"""The state of our modules: loaded, built, in use.
 
-DKMS builds them; what it did is read from its directories, since ``dkms status`` names no failure.
+DKMS builds them. Its directories are read, since ``dkms status`` shows no failures.
 """
 
 import os
@@ -22,16 +22,16 @@ _MODULES = "usr/lib/modules"
 #: Where DKMS installs, by distribution.
 _INSTALLED = ("updates/dkms", "extra", "updates")
 _LOG_LINES = 8
-#: Bytes that a build needs at least, source and objects.
+#: Bytes of disk space that a build needs at least.
 _ROOM = 16 << 20
-#: Of dkms/build.sh, before the reason why it built nothing.
+#: What dkms/build.sh prints before the reason why it built nothing.
 _REFUSED = "fusetune: error: "
 _MISTAKE = re.compile(r"error:|not found|No space left|\*\*\*|Error!", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A module in the kernel; ``version``, ``srcversion``: None where it names none, as stock."""
+    """A module in the kernel; ``version``, ``srcversion``: None for modules without one."""
 
     name: str
     built_in: bool
@@ -41,12 +41,12 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Built:
-    """What there is of a module for one kernel.
+    """The state of a module for one kernel.
 
     ``state``: "installed", "built" (not installed), "skipped", "failed" or "none". ``reason``: why
     it is not installed; ``log``: the last lines of a build that failed, and ``log_file``.
-    ``source``: where the code of what is installed was taken from, None where that is not known;
-    ``source_reason``: why that is older than the kernel, None where it is not.
+    ``source``: the kernel source of what is installed, None if unknown; ``source_reason``: why that
+    is older than the kernel, None if it is not.
     """
 
     kernel: str
@@ -63,10 +63,10 @@ class Built:
 class State:
     """A module of ours: in the kernel, on disk, in use.
 
-    ``sources``: versions whose source is there. ``as_installed``: whether what is loaded is what is
-    installed for the running kernel, None where that cannot be told. ``points``: where its mounts
-    are; ``stock``: the kernel's own, None if that is not loaded, and ``stock_points`` those of it.
-    ``age``: how old its code is, None where it is not loaded or does not tell.
+    ``sources``: versions whose source is installed. ``as_installed``: whether the loaded module is
+    the one installed for the running kernel, None if unknown. ``points``: its mount points.
+    ``stock``: the kernel's own module, None if it is not loaded; ``stock_points``: its mount
+    points. ``age``: how old its code is, None if not loaded or without a named source.
     """
 
     kind: Kind
@@ -113,15 +113,15 @@ def status(host: Host, kinds: Sequence[Kind] = KINDS, run: Runner = run_program)
 
 
 def ours(host: Host, kind: Kind) -> Loaded | None:
-    """Return our module if it is loaded; the kernel's own of the same name has no version."""
+    """Return our module if it is loaded. Unlike the kernel's own, it has a version."""
     now = loaded(host, kind.module)
     return None if kind.replaces and now and now.version is None else now
 
 
 def age(host: Host, kind: Kind) -> Age | None:
-    """Return how old our module's code is beside the running kernel.
+    """Return how old our module's code is compared with the running kernel.
 
-    None where it is not loaded, or does not name its source.
+    None if it is not loaded, or does not name its source.
     """
     source = loaded_source(host, kind.module) if ours(host, kind) else None
     return Age(kind.name, source, running_kernel(host)) if source else None
@@ -158,9 +158,9 @@ def _state(host: Host, kind: Kind, kernel: str, run: Runner) -> State:
 
 
 def refused_as_older(host: Host, kind: Kind, version: str, kernel: str, run: Runner) -> str | None:
-    """Return why DKMS builds nothing in place of a kernel's own, newer module; None if it does.
+    """Return why dkms.conf refuses to replace a kernel's own, newer module; None if it does not.
 
-    Its dkms.conf, which bash reads for DKMS too, knows.
+    dkms.conf is sourced by bash, as DKMS does.
     """
     conf = host.path(f"usr/src/{kind.name}-{version}/dkms.conf")
     if not kind.replaces or not os.path.exists(conf):
@@ -182,7 +182,7 @@ def _with_source(host: Host, kind: Kind, built: Built, run: Runner) -> Built:
     log = f"{DKMS}/{kind.name}/{built.version}/{built.kernel}/*/log/make.log"
     why = None
     for path in Path(host.root).glob(log):
-        # Of dkms/build.sh.
+        # From dkms/build.sh.
         found = re.search(r"^fusetune: (older .*)$", path.read_text(errors="replace"), re.MULTILINE)
         why = found[1] if found else None
     return replace(built, source=parse(said.stdout), source_reason=why)
@@ -203,7 +203,7 @@ def by_number(text: str) -> list[tuple[int, str]]:
 
 
 def sources_of(host: Host, kind: Kind) -> list[str]:
-    """Return the versions whose source DKMS knows, or would find, the newest last."""
+    """Return the versions whose source DKMS has registered or would find, the newest last."""
     found = {path.parent.name for path in Path(host.path(DKMS), kind.name).glob("*/source")}
     for path in Path(host.path("usr/src")).glob(f"{kind.name}-*/dkms.conf"):
         found.add(path.parent.name.removeprefix(f"{kind.name}-"))
@@ -218,9 +218,9 @@ def installed_file(host: Host, kind: Kind, kernel: str) -> Path | None:
 
 
 def built_for(host: Host, kind: Kind, sources: Sequence[str], kernel: str, run: Runner) -> Built:
-    """Return what there is for one kernel, and why there is not more."""
+    """Return the state for one kernel, with the reason if nothing is installed."""
     tree = Path(host.path(DKMS), kind.name)
-    # DKMS's own note of what it installed: kernel-RELEASE-MACHINE -> VERSION/RELEASE/MACHINE.
+    # DKMS records what it installed: kernel-RELEASE-MACHINE -> VERSION/RELEASE/MACHINE.
     links = [os.readlink(path) for path in tree.glob(f"kernel-{kernel}-*") if path.is_symlink()]
     if installed_file(host, kind, kernel):
         return Built(kernel, "installed", links[0].split("/")[0] if links else None)
@@ -237,7 +237,7 @@ def built_for(host: Host, kind: Kind, sources: Sequence[str], kernel: str, run: 
 
 
 def skipped(host: Host, kind: Kind, version: str, kernel: str, run: Runner) -> str | None:
-    """Return why DKMS does not try to build for a kernel, None if it does."""
+    """Return why DKMS skips a kernel, None if it does not."""
     conf = Path(host.path("usr/src"), f"{kind.name}-{version}", "dkms.conf")
     try:
         only = re.search(r'^BUILD_EXCLUSIVE_KERNEL="(.*)"', conf.read_text(), re.MULTILINE)
@@ -251,7 +251,7 @@ def skipped(host: Host, kind: Kind, version: str, kernel: str, run: Runner) -> s
 
 
 def _failed(host: Host, log: Path, kernel: str) -> Built | None:
-    """Return what the last build for this kernel failed with, None if it is not known to have."""
+    """Return why the last build for this kernel failed, None if no failure is known."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:

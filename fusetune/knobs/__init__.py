@@ -36,7 +36,7 @@ LIVE_BY_NAME = {knob.name: knob for knob in LIVE}
 
 
 def named(name: str) -> Knob | RemountKnob:
-    """Return the knob of that name; UsageError with the nearest known name if there is none."""
+    """Return the knob of that name. Raises UsageError that suggests the nearest name."""
     known: dict[str, Knob | RemountKnob] = {knob.name: knob for knob in (*LIVE, *SYSTEM)}
     for knob in REMOUNT:
         known.setdefault(knob.name, knob)
@@ -50,7 +50,7 @@ def named(name: str) -> Knob | RemountKnob:
 def parse_assignments(words: tuple[str, ...], scope: Scope) -> dict[Knob, int]:
     """Parse ``KNOB=V`` words for knobs of ``scope``; a knob given twice is an error.
 
-    Raises UsageError naming the word, and for a knob of another scope how to set that one.
+    Raises UsageError that names the word, and for a knob of another scope how to set it.
     """
     values: dict[Knob, int] = {}
     for word in words:
@@ -59,7 +59,9 @@ def parse_assignments(words: tuple[str, ...], scope: Scope) -> dict[Knob, int]:
             raise UsageError(f"{word!r} is not KNOB=VALUE")
         knob = named(name)
         if isinstance(knob, RemountKnob):
-            raise UsageError(f"{name} is settled at mount time and needs a remount: {knob.remedy}")
+            raise UsageError(
+                f"{name} is fixed when the mount is made and needs a remount: {knob.remedy}"
+            )
         if knob.scope is not scope:
             target = "host" if knob.scope is Scope.HOST else "MOUNT"
             raise UsageError(f"{name} is set per {knob.scope}: fusetune set {target} {name}={text}")
@@ -77,7 +79,7 @@ def knobs_of(host: Host, mount: Mount | None) -> Sequence[Knob]:
 
 
 def out_of_range(host: Host, mount: Mount | None, knob: Knob, value: int) -> str | None:
-    """Return why a mount's own range does not hold ``value``, None if it does."""
+    """Return why ``value`` is out of the mount's own range, None if it is not."""
     most = knob.on(host, mount).high
     if most is None or value <= most:
         return None

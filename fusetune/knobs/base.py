@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a knob is: its name, unit, range, place, and how it is read and written."""
+"""A knob: its name, unit, range and file, and how to read and write it."""
 
 import errno
 import re
@@ -44,7 +44,7 @@ def parse_number(text: str) -> int:
     """
     match = re.fullmatch(r"(\d{1,18})([KMG]?)(i?B)?", text.strip(), re.IGNORECASE | re.ASCII)
     if not match:
-        raise UsageError(f"{text!r} is not a whole number (K, M and G suffixes are taken)")
+        raise UsageError(f"{text!r} is not a whole number (suffixes K, M and G are allowed)")
     return int(match[1]) * _SUFFIXES[match[2].upper()]
 
 
@@ -53,13 +53,13 @@ class Knob:
     """One tunable value.
 
     ``unit``: "percent", "KiB", "requests", "bytes", "pages", "switch" (0 or 1).
-    ``low``, ``high``: what the kernel takes; high None: no bound. ``step``: the kernel rounds down
-    to a multiple of it. ``stock``: the kernel's value without us, None where it follows the
-    memory size. ``absent``: what it means if the file is not there. ``words``: how the kernel
-    spells values that it does not print as numbers. ``source``: where the facts come from.
-    ``takes``: what the kernel takes, where that is not all from ``low`` to ``high``. ``init_line``:
-    for what only mounts of the module fusetuned have, the name in their ``init`` of what INIT
-    negotiated: the value without us, and the highest. Knobs of one name are equal.
+    ``low``, ``high``: the kernel's range; high None: no bound. ``step``: the kernel rounds down to
+    a multiple of it. ``stock``: the kernel's default, None if it depends on the memory size.
+    ``absent``: what it means if the file does not exist. ``words``: how the kernel spells values
+    that it does not print as numbers. ``source``: where the facts come from. ``takes``: the values
+    that the kernel accepts, if not all from ``low`` to ``high``. ``init_line``: for knobs that only
+    mounts of the module fusetuned have: the line of ``init`` with what INIT negotiated, which is
+    both the default and the maximum. Knobs of one name are equal.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Knob:
         return isinstance(other, Knob) and self.name == other.name
 
     def on(self, host: Host, mount: Mount | None) -> "Knob":
-        """Return this knob as it is on ``mount``, where its range and default are the mount's."""
+        """Return this knob with the range and default that it has on ``mount``."""
         if mount is None or self.init_line is None:
             return self
         word = negotiated(host, mount).get(self.init_line, "")
@@ -94,7 +94,7 @@ class Knob:
         return replace(self, stock=int(word), high=int(word))
 
     def location(self, mount: Mount | None) -> str:
-        """Return the file's path relative to the root; raises `Absent` where there can be none."""
+        """Return the file's path relative to the root. Raises `Absent` if there can be none."""
         if mount is None:
             return self.file
         if self.init_line and not mount.is_tuned_type:
@@ -108,7 +108,7 @@ class Knob:
     def read(self, host: Host, mount: Mount | None) -> int:
         """Return the value now, in ``unit``.
 
-        Raises `Absent` where this kernel or mount lacks it, FusetuneError where it cannot be read.
+        Raises `Absent` if this kernel or mount lacks it, FusetuneError if it cannot be read.
         """
         location = self.location(mount)
         try:
@@ -117,9 +117,9 @@ class Knob:
             if error.errno in _GONE:
                 raise Absent(self.absent) from error
             if error.errno == errno.EAGAIN:
-                raise Absent("the server has not answered INIT yet") from error
+                raise Absent("the server has not replied to INIT yet") from error
             raise FusetuneError(f"cannot read /{location}: {reason(error)}") from error
-        # A connection that went after its file was opened (fs/fuse/control.c).
+        # The connection ended after its file was opened (fs/fuse/control.c).
         if not text and "{connection}" in self.file:
             raise Absent("it was unmounted")
         for number, word in (self.words or {}).items():
@@ -136,8 +136,8 @@ class Knob:
     def write(self, host: Host, mount: Mount | None, value: int) -> None:
         """Write ``value`` and read it back.
 
-        Raises `Absent` where it is not there (any more), FusetuneError where the kernel refuses
-        the value, permission is missing, or another value is read back.
+        Raises `Absent` if it does not exist (any more), FusetuneError if the kernel refuses the
+        value, permission is missing, or another value is read back.
         """
         location = self.location(mount)
         text = self.words[value] if self.words else str(value)
@@ -160,7 +160,7 @@ class Knob:
             raise FusetuneError(f"/{location} reads {back} after {value} was written to it")
 
     def parse(self, text: str) -> int:
-        """Parse and check a value given by the user; returns it in ``unit``.
+        """Parse and check a value given by the user; return it in ``unit``.
 
         A suffix K, M or G counts bytes, so ``read_ahead_kb=16M`` is 16384. Raises UsageError.
         """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is settled when a server mounts, and how each server is told.
+"""What is fixed when a server mounts, and how each server is told.
 
-None of these can be changed while mounted: FUSE settles them in INIT or at open. ``SPELLINGS`` is
-a table of file system types; a new one is one more entry.
+None of these can be changed while mounted: FUSE negotiates them in INIT or sets them at open.
+``SPELLINGS`` is a table of file system types; a new one is one more entry.
 """
 
 import re
@@ -133,7 +133,7 @@ SPELLINGS: Mapping[str, Mapping[str, str]] = {
 
 
 def remount_hint(mount: Mount, name: str) -> str:
-    """Return the sentence that tells how ``mount`` gets the property ``name`` by a remount."""
+    """Return a sentence: how ``mount`` gets the property ``name`` by a remount."""
     # A server takes the same options whichever module it mounts by.
     spelling = SPELLINGS.get(mount.fstype.replace("fusetuned", "fuse", 1), {}).get(name)
     if spelling:
@@ -145,8 +145,8 @@ def remount_hint(mount: Mount, name: str) -> str:
 def dirtied_bytes(host: Host, mount: Mount) -> int | None:
     """Return how many bytes have been dirtied in this mount's page cache since it was mounted.
 
-    0 after buffered writes means that there is no writeback cache. None where debugfs does not
-    tell (mm/backing-dev.c, bdi_debug_stats_show; it needs root and a mounted debugfs).
+    0 after buffered writes means that there is no writeback cache. None if debugfs does not show it
+    (mm/backing-dev.c, bdi_debug_stats_show; it needs root and a mounted debugfs).
     """
     try:
         stats = host.read(f"sys/kernel/debug/bdi/{mount.bdi}/stats")

@@ -21,9 +21,9 @@ def is_ours(word: str) -> bool:
 
 
 def directories(host: Host) -> list[Path]:
-    """Return the directories that hold a tuned libfuse3, one an architecture.
+    """Return the directories that hold a tuned libfuse3, one for each architecture.
 
-    Debian has a directory of libraries for each, rpm systems have /usr/lib64.
+    Debian has /usr/lib/TRIPLET, rpm systems have /usr/lib64.
     """
     found = (
         Path(host.root).glob(f"usr/{lib}/fusetune/libfuse3.so.?") for lib in LIBRARY_DIRECTORIES
@@ -32,7 +32,7 @@ def directories(host: Host) -> list[Path]:
 
 
 def ages(host: Host) -> list[Age]:
-    """Return how old each tuned libfuse3 is beside the distribution's, where that is recorded."""
+    """Return how old each tuned libfuse3 is compared with the distribution's, if recorded."""
     found = (library_age(host, directory) for directory in directories(host))
     return [age for age in found if age]
 
@@ -49,23 +49,23 @@ def search_path(host: Host) -> str:
 
 
 def environment(host: Host, options: str, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which a program is served by the tuned library.
+    """Return an environment in which programs load the tuned library.
 
-    Raises UsageError for wrong ``options``, FusetuneError where the library is not installed.
+    Raises UsageError for wrong ``options``, FusetuneError if the library is not installed.
     """
     check_options(options)
     more = {"LD_LIBRARY_PATH": search_path(host), OPTIONS_VARIABLE: options}
     for name, separator in (("LD_LIBRARY_PATH", ":"), (OPTIONS_VARIABLE, ",")):
-        # What is ours comes first in the path, and last among options, where the later counts.
+        # Ours comes first in the path; of options the later one counts, so ours come last.
         parts = [more[name], inherited.get(name, "")]
         more[name] = separator.join(filter(None, parts if separator == ":" else parts[::-1]))
     return {**inherited, **{name: value for name, value in more.items() if value}}
 
 
 def _lacks_libfuse3(program: str) -> bool:
-    """Return whether ``program`` is a binary that the loader gives no libfuse3; scripts are none.
+    """Return whether ``program`` is a binary that is not linked with libfuse3; false for scripts.
 
-    What it loads or starts later may have one.
+    What it loads or starts later may still use one.
     """
     path, ldd = shutil.which(program), shutil.which("ldd")
     if not path or not ldd:
@@ -86,9 +86,9 @@ def run(
     options: str,
     note: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Become ``command``, with the tuned library. Raises FusetuneError where it cannot.
+    """Execute ``command`` with the tuned library; does not return. Raises FusetuneError.
 
-    ``note`` is told where the program is not linked with libfuse3.
+    ``note`` is called with a warning if the program is not linked with libfuse3.
     """
     env = environment(host, options, os.environ)
     if _lacks_libfuse3(command[0]):

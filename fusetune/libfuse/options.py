@@ -78,7 +78,7 @@ OPTIONS: Mapping[str, Option] = {
 def check_options(text: str) -> None:
     """Raise UsageError unless ``text`` is a list of options as the library takes them.
 
-    Whether a value can be had is for the library to say: that depends on kernel and server.
+    Whether a value works is up to the library at mount time: it depends on kernel and server.
     """
     for word in filter(None, text.split(",")):
         name, equal, value = word.partition("=")

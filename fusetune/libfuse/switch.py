@@ -22,9 +22,9 @@ _SYSTEM_FILE = "etc/ld.so.conf.d/00-fusetune.conf"
 
 @dataclass(frozen=True)
 class FileChange:
-    """A file written or removed; ``before`` and ``after`` are its texts, None where there is none.
+    """A file written or removed; ``before`` and ``after`` are its texts, None without a file.
 
-    ``remedy``: what is left to do until it counts.
+    ``remedy``: what remains to be done before it has an effect.
     """
 
     path: Path
@@ -48,7 +48,7 @@ def _unit_change(host: Host, unit: str, text: str | None) -> FileChange:
 
 def _system_change(host: Host, text: str | None) -> FileChange:
     path = Path(host.path(_SYSTEM_FILE))
-    return FileChange(path, _text(path), text, "mount again what shall use the other library")
+    return FileChange(path, _text(path), text, "remount what is to use the other library")
 
 
 def _text(path: Path) -> str | None:
@@ -61,8 +61,8 @@ def _text(path: Path) -> str | None:
 def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
     """Return the change that gives a service, or the whole host (None), the tuned library.
 
-    Raises UsageError for what cannot be a service or wrong options, FusetuneError without the
-    library, or where the whole host would get one that is older than the distribution's.
+    Raises UsageError for a name that cannot be a service or wrong options, FusetuneError if the
+    library is not installed, or would replace a newer one of the distribution for the whole host.
     """
     check_options(options)
     path = search_path(host)
@@ -86,7 +86,7 @@ def _for(options: str) -> str:
 
 
 def _check_age(host: Host) -> None:
-    """Raise FusetuneError where the tuned library is older than the one whose place it would take.
+    """Raise FusetuneError if the tuned library is older than the one that it would replace.
 
     A library whose version is not recorded counts as older.
     """
@@ -94,9 +94,9 @@ def _check_age(host: Host) -> None:
     older = [one.summary for one in known if one.older]
     if older_allowed(host, "libfuse") or (len(known) == len(directories(host)) and not older):
         return
-    what = older[0] if older else "the tuned libfuse3 does not tell its version"
+    what = older[0] if older else "the version of the tuned libfuse3 is unknown"
     raise FusetuneError(
-        f"{what}; it must not take that one's place: update libfuse3-tuned, or put the line "
+        f"{what}; it must not replace the distribution's: update libfuse3-tuned, or put the line "
         f"'libfuse=yes' into {host.admin_dir / OLDER}"
     )
 
@@ -107,7 +107,7 @@ def disable(host: Host, unit: str | None) -> FileChange:
 
 
 def carry_out(host: Host, change: FileChange) -> None:
-    """Write or remove the file, and have it noticed. Raises FusetuneError."""
+    """Write or remove the file, and make systemd or the loader notice. Raises FusetuneError."""
     if change.before == change.after:
         return
     if change.after is not None:
@@ -131,7 +131,7 @@ def carry_out(host: Host, change: FileChange) -> None:
 def _tell(command: list[str]) -> None:
     path = shutil.which(command[0], path="/usr/sbin:/usr/bin:/sbin:/bin")
     if not path:
-        raise FusetuneError(f"{command[0]} is not there; run it by hand")
+        raise FusetuneError(f"{command[0]} is not installed; run it by hand")
     done = subprocess.run([path, *command[1:]], capture_output=True, text=True, check=False)
     if done.returncode:
         raise FusetuneError(f"{' '.join(command)} failed: {done.stderr.strip()}")

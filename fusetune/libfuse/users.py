@@ -14,7 +14,7 @@ from fusetune.libfuse.installed import directories
 from fusetune.mounts.daemons import fuse_processes, program_of
 
 _LIBFUSE = re.compile(r"libfuse3?\.so\.")
-_FEW = 64  # mappings of one library, some times over
+_FEW = 64  # enough for the mappings of one library, several times
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Server:
     """A process with a FUSE device open.
 
     ``library``: the libfuse that it has loaded, None without one. ``uses``: "tuned", "stock",
-    "libfuse2", "none" for one that does not use libfuse, as those written in Go, or "unknown" for
-    one whose memory map could not be read in time.
+    "libfuse2", "none" for servers without libfuse, such as those in Go, or "unknown" if its memory
+    map could not be read in time.
     """
 
     pid: int
@@ -33,11 +33,11 @@ class Server:
 
 
 def libfuse_users(host: Host) -> list[Server]:
-    """Return every process that serves FUSE, by pid; those of other users only as root."""
+    """Return every process that serves FUSE, by pid; only root sees other users' processes."""
     ours = {str(path) for path in directories(host)}
     programs = {}
     for pid, _ in fuse_processes(host):
-        with suppress(OSError):  # it ended, or it is not ours to look at
+        with suppress(OSError):  # it ended, or belongs to another user
             programs[pid] = program_of(host, pid)
     loaded = each_in_time(partial(_libfuses, host), list(programs))
     return [
@@ -48,7 +48,7 @@ def libfuse_users(host: Host) -> list[Server]:
 
 
 def _libfuses(host: Host, pid: str) -> list[str]:
-    """Return the first few of the libfuses that a process has loaded. Raises OSError."""
+    """Return the first few libfuse libraries that a process has mapped. Raises OSError."""
     with open(host.path(f"proc/{pid}/maps"), errors="surrogateescape") as maps:
         paths = (line.rstrip("\n").partition("/")[2].removesuffix(" (deleted)") for line in maps)
         ours = (f"/{path}" for path in paths if _LIBFUSE.match(path.rpartition("/")[2]))
@@ -56,7 +56,7 @@ def _libfuses(host: Host, pid: str) -> list[str]:
 
 
 def library_of(host: Host, loaded: list[str] | None, ours: set[str]) -> tuple[str | None, str]:
-    """Return a server's library and which that is; ``loaded`` None: it was not told in time."""
+    """Return a server's library and its kind; ``loaded`` is None if it was not read in time."""
     if loaded is None:
         return None, "unknown"
     library = min(loaded, default=None)

@@ -10,7 +10,7 @@ from fusetune.mounts.mountinfo import mountinfo
 
 
 def control_mounted(host: Host, control: str) -> bool:
-    """Whether the control file system is mounted on its place, one of `CONTROLS`."""
+    """Whether the control file system of `CONTROLS` is mounted in its place."""
     try:
         return os.stat(host.path(control)).st_dev != os.stat(host.path("sys")).st_dev
     except FileNotFoundError:  # its module is not loaded
@@ -35,7 +35,7 @@ def mount_controls(host: Host) -> None:
 
 
 def still_mounted(host: Host, mount: Mount) -> bool:
-    """Whether ``mount`` is the same super block as when it was found, as far as its bdi tells."""
+    """Whether ``mount`` is still the super block that was found, judged by its bdi."""
     if mount.bdi is None:
         return True
     try:
@@ -52,7 +52,7 @@ def waiting(host: Host, mount: Mount) -> int:
     if mount.connection is None:
         return 0
     try:
-        # Empty where the connection goes after the file was opened (fs/fuse/control.c).
+        # Empty if the connection ended after the file was opened (fs/fuse/control.c).
         return int(host.read(f"{mount.control}/{mount.connection}/waiting") or 0)
     except OSError:
         return 0

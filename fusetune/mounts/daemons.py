@@ -12,17 +12,17 @@ from fusetune.mounts.mount import Mount
 from fusetune.syscalls import device_number
 
 _DEVICES = ("fuse", "fusetuned")
-# What the kernel writes of /dev/fuse. Files of other kinds have lines that their owner may word.
+# Fields of fdinfo for /dev/fuse. Files of other kinds may have lines chosen by their owner.
 _FDINFO = {"pos", "flags", "mnt_id", "ino", "lock", "fuse_connection"}
 
 
 class Daemons:
-    """The programs that serve mounts, found by one look at every process.
+    """The programs that serve mounts, found in one pass over all processes.
 
     The kernel names the connection beside each open /dev/fuse (fs/fuse/dev.c,
-    fuse_dev_show_fdinfo(); seen on 6.18, absent on 6.12). Elsewhere a process with /dev/fuse open
-    and the mount point among its arguments is taken for its server, if all its user ids are root's
-    or the mount owner's: a mount's server is not for other users to name.
+    fuse_dev_show_fdinfo(); seen on 6.18, absent on 6.12). On other kernels, a process counts as the
+    server if it has /dev/fuse open, the mount point among its arguments, and only user ids of root
+    or the mount's owner: other users cannot pose as its server.
     """
 
     def __init__(self, host: Host) -> None:
@@ -37,7 +37,7 @@ class Daemons:
         self._looked = False
 
     def of(self, mount: Mount) -> Collection[str]:
-        """Return the programs that have ``mount`` open as its server; none if it cannot be told."""
+        """Return the programs that serve ``mount``; empty if unknown."""
         if not self._looked:
             self._look()
         major, minor = (int(part) for part in mount.device.split(":"))
@@ -49,7 +49,7 @@ class Daemons:
         self._untold.clear()
         self._by_argument.clear()
         for pid, connections in fuse_processes(self._host):
-            # It may have ended, or not be ours to look at.
+            # The process may have ended, or belong to another user.
             with suppress(OSError):
                 program = program_of(self._host, pid)
                 for connection in filter(None, connections):
@@ -59,7 +59,7 @@ class Daemons:
         self._looked = True
 
     def _arguments(self, owner: int) -> Mapping[str, set[str]]:
-        """Return the programs that may serve ``owner``'s mounts, by each path among arguments."""
+        """Return the programs that may serve ``owner``'s mounts, by path in their arguments."""
         if owner not in self._by_argument:
             found: dict[str, set[str]] = defaultdict(set)
             pids = [pid for pid, uids in self._untold.items() if uids <= {0, owner}]
@@ -87,7 +87,7 @@ def _uids(host: Host, pid: str) -> frozenset[int]:
     for line in host.read(f"proc/{pid}/status").splitlines():
         if line.startswith("Uid:"):
             return frozenset(int(word) for word in line.split()[1:])
-    raise FileNotFoundError(f"/proc/{pid}/status names no uid")
+    raise FileNotFoundError(f"/proc/{pid}/status has no Uid line")
 
 
 def process_ids(host: Host) -> list[str]:
@@ -96,13 +96,14 @@ def process_ids(host: Host) -> list[str]:
 
 
 def fuse_processes(host: Host) -> Iterator[tuple[str, list[str | None]]]:
-    """Yield each process that has /dev/fuse, or fusetuned's, open, and the connections of these.
+    """Yield each process that has /dev/fuse or /dev/fusetuned open, and its connections.
 
-    None stands for one that the kernel does not tell. By process id; those of others only as root.
+    None stands for a connection that the kernel does not name. In order of process id; only root
+    sees other users' processes.
     """
     numbers = _device_numbers(host)
     for pid in process_ids(host):
-        # It may have ended, or not be ours to look at.
+        # The process may have ended, or belong to another user.
         with suppress(OSError):
             found = [_connection(host, pid, fd) for fd, _ in _open_devices(host, pid, numbers)]
             if found:
@@ -120,14 +121,14 @@ def _connection(host: Host, pid: str, fd: str) -> str | None:
 def open_devices(host: Host, pid: str) -> Iterator[str]:
     """Yield the name, "fuse" or "fusetuned", of each such device that a process has open.
 
-    Raises OSError where the process ended, or is not ours to look at.
+    Raises OSError if the process ended or belongs to another user.
     """
     for _, name in _open_devices(host, pid, _device_numbers(host)):
         yield name
 
 
 def _device_numbers(host: Host) -> Mapping[str, str]:
-    """Return the names of the devices there are by number, as "10:229"."""
+    """Return the names of the existing devices, by number such as "10:229"."""
     found = {}
     for name in _DEVICES:
         with suppress(FileNotFoundError):
@@ -138,7 +139,7 @@ def _device_numbers(host: Host) -> Mapping[str, str]:
 def _open_devices(host: Host, pid: str, numbers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for fd in os.listdir(host.path(f"proc/{pid}/fd")):
         path = host.path(f"proc/{pid}/fd/{fd}")
-        # It may be closed since it was listed, or in a mount that keeps root out.
+        # It may have been closed since, or lie in a mount that root cannot enter.
         with suppress(OSError):
             # Sockets and the like have no path. The name proves nothing: any file can be "fuse".
             if os.readlink(path).startswith("/") and (name := numbers.get(device_number(path))):

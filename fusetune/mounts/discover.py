@@ -26,7 +26,7 @@ def _option_number(options: Sequence[str], name: str) -> int:
 
 
 def _with_kernel_objects(host: Host, mount: Mount) -> Mount:
-    """Add bdi, instance and connection; a mount that vanishes meanwhile simply has none."""
+    """Add bdi, instance and connection; a mount that vanished meanwhile has none."""
     major, minor = (int(part) for part in mount.device.split(":"))
     # fuse_bdi_init() (fs/fuse/inode.c) adds the suffix for mounts of a block device.
     name = mount.device + ("-" + mount.fstype.partition(".")[0] if "blk" in mount.fstype else "")
@@ -110,8 +110,8 @@ def _lexical(path: str, points: frozenset[str]) -> str:
 def find(host: Host, name: str) -> Mount:
     """Return the mount that ``name`` means: a mount point or a bdi name such as ``0:43``.
 
-    Where several are stacked on one point, the topmost (the last mounted). Raises FusetuneError
-    that says what stands there instead.
+    Of mounts stacked on one point, it is the topmost (the last mounted). Raises FusetuneError that
+    says what is there instead.
     """
     lines = mountinfo(host)
     mounts = _super_blocks(host, lines)

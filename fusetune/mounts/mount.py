@@ -66,10 +66,10 @@ class Mount:
 
     @property
     def owner_unknown(self) -> str:
-        """Why the owner cannot be told, where it cannot."""
+        """A sentence for mounts whose owner is unknown: why, and the remedy."""
         kind = CONTROLS[self.control]
         return (
-            f"who mounted {printable(self.path)} cannot be told without its connection in {kind}; "
+            f"the owner of {printable(self.path)} is unknown without its connection in {kind}; "
             f"mount it: mount -t {kind} {kind} /{self.control}"
         )
 

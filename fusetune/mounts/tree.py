@@ -12,7 +12,7 @@ from fusetune.text import unescape
 class Place:
     """A mount and where it is attached (proc_pid_mountinfo(5)).
 
-    ``number`` and ``parent``: IDs of mounts, which the kernel reuses after an unmount. ``device``:
+    ``number`` and ``parent``: mount IDs, which the kernel reuses after an unmount. ``device``:
     that of the super block, such as ``0:43``.
     """
 
@@ -33,7 +33,7 @@ def places(host: Host) -> list[Place]:
 
 
 def leads_to(every: list[Place], path: str) -> Place | None:
-    """Return the mount in which the kernel's walk along ``path`` ends; None if there is none.
+    """Return the mount that the kernel's walk along ``path`` ends in; None if there is none.
 
     ``path`` is absolute and without symbolic links.
     """

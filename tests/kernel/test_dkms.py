@@ -235,7 +235,7 @@ _FAILURES = {
     ),
     "no headers": (
         "rm /lib/modules/$kernel/build",
-        ("skipped", "its headers are not there: apt install linux-headers-"),
+        ("skipped", "its headers are not installed: apt install linux-headers-"),
     ),
     "no compiler": (
         "rm /usr/bin/gcc* /usr/bin/x86_64-linux-gnu-gcc*",

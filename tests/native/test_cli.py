@@ -553,7 +553,7 @@ def test_all_mounts_together_keep_the_bound_of_dirty_memory(
         for words in (["max_ratio=6", "read_ahead_kb=1M"], ["strict_limit=0"]):
             line = fusetune.fails("set", other, *words)
             assert "max_dirty_percent" in line
-            assert "5 % are left" in line
+            assert "5 % remain" in line
             assert "--force" in line
         assert sysfs_values(other) == STOCK
         fusetune.json("set", other, "max_ratio=5")
@@ -612,7 +612,7 @@ def test_a_held_lock(fusetune: Fusetune, mirror: Mirror) -> None:
     with Lock(fusetune.host, fusetune.find(mirror.bdi)):
         for words in (["set", mirror.bdi, "max_ratio=20"], ["reset", mirror.bdi]):
             line = fusetune.fails(*words)
-            assert f"another fusetune (pid {os.getpid()}) is at work on" in line
+            assert f"another fusetune (pid {os.getpid()}) is working on" in line
         for words in (["list"], ["show", mirror.bdi], ["doctor"]):
             fusetune.json(*words)
     assert sysfs_values(mirror.bdi) == found

@@ -191,7 +191,7 @@ def test_an_unanswered_init_hinders_no_other_mount(
         with serve("mirrorfs", tmpfs_dir / "source", tmp_path / "mnt") as bdi:
             has(bdi, **KEPT)
         assert watching.process.poll() is None
-        watching.saying("its server has not answered for 30 s", 45)
+        watching.saying("its server has not replied to INIT for 30 s", 45)
         # Nor does it wait for that by looking all the time, where its idle end would be sooner.
         fields = Path(f"/proc/{watching.process.pid}/stat").read_text().rpartition(")")[2].split()
         assert sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") < 10
@@ -237,7 +237,7 @@ def test_what_was_set_by_hand_since_is_left_alone_and_said_once(
     fusetune: Fusetune, mirror: Mirror
 ) -> None:
     fusetune.configure(SECTION)
-    told = "max_ratio=7 was set since, and is left alone"
+    told = "max_ratio=7 was set by somebody else and is left alone"
     with Watching(fusetune) as watching:
         has(mirror.bdi, **KEPT)
         write_sysfs(mirror.bdi, max_ratio=7)
@@ -335,7 +335,7 @@ def test_garbage_in_the_configuration_while_it_runs(fusetune: Fusetune, tmp_path
         watching.reload()
         (line,) = watching.said()
         assert str(file) in line
-        assert line.endswith("the configuration before stays in force")
+        assert line.endswith("the previous configuration stays in force")
         with RawServer(tmp_path / "one") as raw:
             raw.answer()
             has(raw.device, **KEPT)

@@ -54,7 +54,7 @@ def test_a_plan_names_what_would_change(tree: Tree, mounted: Mount) -> None:
 
 def test_a_plan_with_an_absent_knob(tree: Tree, mounted: Mount) -> None:
     bare = replace(mounted, connection=None)
-    with pytest.raises(FusetuneError, match="max_background is not there: no connection under"):
+    with pytest.raises(FusetuneError, match="max_background is absent: no connection under"):
         plan(tree.host, bare, knobs(max_background=5))
 
 
@@ -345,7 +345,7 @@ def test_reset_all_goes_on_after_a_failure(tree: Tree) -> None:
     set_knobs(tree.host, two, knobs(max_ratio=6))
     with (
         Lock(tree.host, one),
-        pytest.raises(FusetuneError, match="at work on /mnt/40"),
+        pytest.raises(FusetuneError, match="working on /mnt/40"),
     ):
         reset_all(tree.host)
     assert tree.values()["max_ratio"] == 5

@@ -168,7 +168,7 @@ def test_its_signature_changes_with_every_change(tree: Tree) -> None:
         ("[[mount]]\n[[mount]]\nmax_ration = 1", 3, "unknown key 'max_ration': did you mean max_r"),
         ("[[mount]]\nmax_ratio = 1\n\n'pa th' = 1", 4, "unknown key 'pa th': did you mean path?"),
         ('[[mount]]\n"\\u001b" = 1', 2, r"unknown key '\x1b'"),
-        ("[[mount]]\nwriteback_cache = 1", 2, "writeback_cache is settled at mount time"),
+        ("[[mount]]\nwriteback_cache = 1", 2, "writeback_cache is fixed when the mount is made"),
         ("[[mount]]\nmax_ratio = 101", 2, "max_ratio=101 is out of range: 0 to 100 percent"),
         ("[[mount]]\nmax_ratio = -1", 2, "'-1' is not a whole number"),
         ("[[mount]]\nmax_ratio = 1.5", 2, "max_ratio must be a whole number, or a string such as"),
@@ -208,7 +208,7 @@ def test_what_is_wrong_is_told_with_file_line_and_key(
 def test_settings_stand_in_the_main_file_alone(tree: Tree) -> None:
     for name in ("mounts.d/a.toml", "mounts.d/fusetune.toml"):
         file = configure(tree, "\n[watch]\nidle_seconds = 1\n", name)
-        assert wrong(tree) == f"{file}:2: [watch] belongs into fusetune.toml"
+        assert wrong(tree) == f"{file}:2: [watch] belongs in fusetune.toml"
         file.unlink()
 
 
@@ -403,6 +403,6 @@ def test_root_takes_nothing_that_others_may_write(tree: Tree, mode: int, what: s
     place = file if what == file.name else file.parent
     place.chmod(mode | (0o111 if place.is_dir() else 0))
     with mock.patch("os.geteuid", return_value=0):
-        assert "others than root may write" in wrong(tree)
+        assert "users other than root can write" in wrong(tree)
     with mock.patch("os.geteuid", return_value=1000):
         assert load(tree.host).settings.max_dirty_percent == 1

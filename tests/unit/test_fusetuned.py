@@ -95,7 +95,7 @@ def test_a_mount_of_the_kernels_fuse_has_none(tree: Tree, mounted: Mount) -> Non
     assert "max_pages" not in {knob.name for knob in knobs_of(tree.host, mounted)}
     with pytest.raises(Absent, match="only mounts of the module fusetuned"):
         MAX_PAGES.read(tree.host, mounted)
-    with pytest.raises(FusetuneError, match="max_pages is not there: only mounts of the module"):
+    with pytest.raises(FusetuneError, match="max_pages is absent: only mounts of the module"):
         plan(tree.host, mounted, {MAX_PAGES: 64})
 
 

@@ -350,7 +350,7 @@ def test_a_second_taker_is_told_who_has_it(tree: Tree) -> None:
         for _ in range(2):
             with pytest.raises(
                 FusetuneError,
-                match=rf"^another fusetune \(pid {process.pid}\) is at work on this host; wait",
+                match=rf"^another fusetune \(pid {process.pid}\) is working on this host; wait",
             ):
                 Lock(tree.host, None)
         process.communicate(timeout=10)  # ends its stdin
@@ -385,7 +385,7 @@ def test_locks_of_different_mounts_do_not_meet(tree: Tree, mounted: Mount) -> No
     with Lock(tree.host, None), Lock(tree.host, mounted):
         with Lock(tree.host, replace(mounted, bdi="0:41")):
             pass
-        with pytest.raises(FusetuneError, match="is at work on /mnt/one"):
+        with pytest.raises(FusetuneError, match="is working on /mnt/one"):
             Lock(tree.host, mounted)
 
 

@@ -510,7 +510,7 @@ def test_a_module_in_place_of_the_kernels_own(host_tree: Tree) -> None:
 
 def test_names() -> None:
     assert kinds.named(None) == (*FUSETUNED, *kinds.named("f2fs-tuned"))
-    with pytest.raises(UsageError, match="no module of ours is called 'fuse'; there is fusetuned,"):
+    with pytest.raises(UsageError, match="fusetune has no module 'fuse'; it has fusetuned,"):
         kinds.named("fuse")
 
 

@@ -109,7 +109,7 @@ def test_a_service_and_back(installed: Tree) -> None:
     [
         ("3.14.0 fuse3 3.14.0-4", "3.14.1", "older than the distribution's libfuse3, 3.14.1, by 1"),
         ("3.14.0 fuse3 3.14.0-4", "3.16.2", "older than the distribution's libfuse3, 3.16.2;"),
-        ("", "3.14.0", "the tuned libfuse3 does not tell its version; it must not take"),
+        ("", "3.14.0", "the version of the tuned libfuse3 is unknown; it must not replace"),
     ],
 )
 def test_an_older_library_is_not_given_to_the_whole_host(
@@ -225,7 +225,7 @@ def test_wrong_options_of_a_section(value: str, what: str, tree: Tree) -> None:
 def test_options_elsewhere_would_not_be_read(tree: Tree) -> None:
     for file in ("etc/fusetune.toml", "usr/lib/mounts.d/x.toml"):
         path = tree.write(file, "[[mount]]\noptions = 'tuned'\n")
-        with pytest.raises(ConfigError, match=r":2: options belong into /etc/fusetune/mounts\.d"):
+        with pytest.raises(ConfigError, match=r":2: options belong in /etc/fusetune/mounts\.d"):
             load(tree.host)
         path.unlink()
 

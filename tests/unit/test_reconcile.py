@@ -270,7 +270,7 @@ def test_a_mount_of_nobody_knows_whom_gets_no_more_dirty_memory(tree: Tree) -> N
     tree.live(connection=None)
     kept = reconcile(resolver(tree, "[policy]\nallow_users = [0]\n" + BOTH), tree.only())
     assert made(kept) == {}
-    assert ["who mounted /mnt/one cannot be told" in why for why in kept.refused] == [True]
+    assert ["the owner of /mnt/one is unknown" in why for why in kept.refused] == [True]
     with pytest.raises(FusetuneError, match="mount -t fusectl fusectl /sys/fs/fuse/connections"):
         Owner.of(tree.only())
 
@@ -308,7 +308,7 @@ def test_the_sum_of_dirty_memory_is_bounded(tree: Tree) -> None:
     assert reconcile(ours, one) == Reconciled()  # its own share does not count against it
     (why,) = reconcile(ours, last).refused
     assert "max_dirty_percent" in why
-    assert "10 % are left" in why
+    assert "10 % remain" in why
     for mount in (one, two, last):
         assert bool(reconcile(resolver(tree), mount).refused) == (mount == last)
     ours.gone(one)
@@ -346,7 +346,7 @@ def test_what_is_set_is_bounded_too(
     if done:
         set_knobs(tree.host, two, values, owners, room)
     else:
-        with pytest.raises(FusetuneError, match=r"30 % are left; .*'fusetune set --force'"):
+        with pytest.raises(FusetuneError, match=r"30 % remain; .*'fusetune set --force'"):
             set_knobs(tree.host, two, values, owners, room)
 
 
@@ -361,7 +361,7 @@ def test_what_a_mount_has_already_is_not_refused_it(tree: Tree) -> None:
         set_knobs(tree.host, two, values, *bounds_of_set(tree.host, two, values, force=False))
     more = {KNOBS["max_ratio"]: 31}
     bounds = bounds_of_set(tree.host, two, more, force=False)
-    with pytest.raises(FusetuneError, match="30 % are left"):
+    with pytest.raises(FusetuneError, match="30 % remain"):
         set_knobs(tree.host, two, more, *bounds)
 
 
