@@ -345,6 +345,17 @@ def test_a_lock_is_gone_afterwards(tree: Tree, mounted: Mount) -> None:
     assert not path.exists()
 
 
+def test_a_link_in_the_place_of_a_lock_is_not_followed(tree: Tree) -> None:
+    """Opening it would truncate what it leads to."""
+    victim = tree.root / "victim"
+    victim.write_text("text")
+    tree.host.make_dir(tree.host.run_dir)
+    (tree.host.run_dir / "host.lock").symlink_to(victim)
+    with pytest.raises(FusetuneError, match="cannot lock this host: .*Too many levels"):
+        Lock(tree.host, None)
+    assert victim.read_text() == "text"
+
+
 def test_a_second_taker_is_told_who_has_it(tree: Tree) -> None:
     with holder(tree) as process:
         for _ in range(2):
