@@ -89,12 +89,12 @@ test-versions:
 	$(call install,mmdebstrap util-linux)
 	mirrorfs/test-versions.sh
 
-# The units and rules, in a container with a systemd and udevd of its own.
+# Units and rules, in a container with its own systemd and udevd.
 test-system: test-deps $(MIRRORFS)
 	$(call install,$(SYSTEM_PACKAGES))
 	$(PYTHON) -m pytest tests/system
 
-# The module fusetuned: made from the sources of three Debian suites, built there, and run on their
+# The modules: made from the kernel sources of three Debian suites, built there, and run on their
 # kernels in virtual machines.
 test-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
@@ -117,12 +117,13 @@ fuzz-kernel: test-deps
 		$(PYTHON) -m tests.kernel.debug $(FUZZ_SERIES) $$type $(FUZZ_SEEDS) $(FUZZ_REPLIES) || \
 			failed=1; done; exit $$failed
 
-# The tuned libfuse3: made from the sources of three Debian suites, built there, run by their servers.
+# The tuned libfuse3: made from the sources of three Debian suites, built there, and used by their
+# servers.
 test-libfuse: test-deps
 	$(call install,$(LIBFUSE_PACKAGES))
 	nice $(PYTHON) -m pytest tests/libfuse
 
-# The packages: built in trees of the suites they are for, and installed there.
+# The packages: built and installed in trees of their suites.
 test-packaging: test-deps
 	$(call install,$(PACKAGING_PACKAGES))
 	nice $(PYTHON) -m pytest tests/packaging
@@ -228,8 +229,8 @@ install-dkms:
 	$(PYTHON) dkms/import_kernel.py $(MODULE) $(DESTDIR)/usr/src/$(dkms_name)-$(VERSION) \
 		$(SOURCES)
 
-# Source packages, in build/dist. DIST_SOURCES: Linux and fuse3 sources as packaging/dist.py takes
-# them; downloaded if not given. SUITE: whose version the Debian package gets.
+# Source packages, in build/dist. DIST_SOURCES: Linux and fuse3 sources for packaging/dist.py;
+# downloaded if not given. SUITE: the Debian suite that the package's version is for.
 SUITE = $(shell . /etc/os-release && echo $$VERSION_CODENAME)
 DIST_SOURCES =
 
@@ -239,7 +240,7 @@ dist:
 	sources='$(DIST_SOURCES)'; \
 	packaging/dist.py --suite $(SUITE) build/dist $${sources:-$$(packaging/fetch.sh build/sources)}
 
-# Debian packages for the suite that this host runs, in build/packages/SUITE.
+# Debian packages for this host's suite, in build/packages/SUITE.
 deb: dist
 	rm -rf build/deb build/packages/$(SUITE)
 	mkdir -p build/deb build/packages/$(SUITE)
@@ -248,8 +249,8 @@ deb: dist
 	cd build/deb/tree && dpkg-buildpackage -us -uc -b
 	mv build/deb/*.deb build/packages/$(SUITE)
 
-# RPM packages for the system that this host runs, in build/packages/rpm. Debian has what they are
-# built with, by other names. RPM_OPTIONS: more for rpmbuild, as --without tests.
+# RPM packages for this host's system, in build/packages/rpm. Debian has their build dependencies
+# under other names. RPM_OPTIONS: more options for rpmbuild, such as --without tests.
 RPM_OPTIONS =
 
 rpm: dist

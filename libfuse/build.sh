@@ -4,32 +4,32 @@
 # build.sh SOURCE DESTDIR
 #
 # Builds the tuned libfuse3 in SOURCE, which import_libfuse.py made, by the
-# distribution's own rules and so with its flags; runs libfuse's own tests
-# where there is a /dev/fuse, of which none may fail that the distribution's
-# library passes; and installs the library to
-# DESTDIR/usr/lib/TRIPLET/fusetune. Its exported symbols and their versions
-# must be those of the distribution's library, or nothing is installed.
+# distribution's own rules and so with its flags. Runs libfuse's own tests if
+# there is a /dev/fuse; it may fail only those that the distribution's library
+# fails as well. Installs the library to DESTDIR/usr/lib/TRIPLET/fusetune. If its
+# exported symbols and their versions differ from those of the distribution's
+# library, nothing is installed.
 #
-# With LIBDIR, as rpmbuild has it, meson builds it with CFLAGS and LDFLAGS, and
-# it goes to DESTDIR/LIBDIR/fusetune, not stripped: debug packages are made of it.
+# With LIBDIR, for rpmbuild, meson builds it with CFLAGS and LDFLAGS, and it is
+# installed to DESTDIR/LIBDIR/fusetune, not stripped, for the debug packages.
 #
 # Needs the build dependencies of fuse3, fuse3 itself, and abigail-tools.
-# TESTS=no leaves out the tests.
+# TESTS=no skips the tests.
 set -euo pipefail
 
 source=$1 destdir=$2
 
 cd "$source"
 if [[ -n ${LIBDIR-} ]]; then
-	folder=$destdir$LIBDIR/fusetune
+	dir=$destdir$LIBDIR/fusetune
 	build=$source/obj-meson
-	# No rule of udev's is installed from here.
+	# libfuse's udev rule is not installed from here.
 	options=(--buildtype=plain --prefix=/usr -Duseroot=false -Dudevrulesdir=/)
 	[[ ${TESTS-} != no ]] || options+=(-Dexamples=false -Dtests=false -Dutils=false)
 	meson setup "${options[@]}" "$build"
 	ninja -C "$build"
 else
-	folder=$destdir/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)/fusetune
+	dir=$destdir/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)/fusetune
 	DEB_BUILD_OPTIONS="nocheck parallel=$(nproc)" debian/rules build-arch
 	build=$(echo "$source"/obj-*)
 fi
@@ -38,7 +38,7 @@ soname=$(readelf -d "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
 stock=$(ldconfig -p | sed -n "s/.*$soname .* => //p" | head -n 1)
 [[ -n $stock ]] || { echo "build.sh: no $soname of the distribution to compare with" >&2; exit 1; }
 
-# Of the stripped library: the distribution's has no types to compare with.
+# The stripped library is compared, because the distribution's has no debug information.
 stripped=$build/$soname.stripped
 strip --strip-unneeded -o "$stripped" "$library"
 exported() {
@@ -47,25 +47,26 @@ exported() {
 diff <(exported "$stock") <(exported "$stripped")
 abidiff "$stock" "$stripped"
 
-# Runs libfuse's own tests, all or those named, and prints the names of those that failed.
+# Runs libfuse's own tests, all or the named ones, and prints the names of those that failed.
 own_tests() {
 	if [[ -e test/run-tests.py ]]; then
-		# Where there is no user session, the runner is not to look for one.
+		# Keeps the runner from looking for a user session, which a build may not have.
 		FUSE_TESTS_UNDER_SCOPE=1 test/run-tests.py --build-dir "$build" \
 			--run-dir "$(mktemp -d)" "${@/#/--test=}" | tee >(cat >&2) |
 			awk '/^failed:/ { on = 1; next } on && /^  [a-z]/ { print $1 }'
 	else
 		(cd "$build" && /usr/bin/python3 -m pytest -q -p no:cacheprovider --maxfail=1000 -rf \
 			"${@:-test}") | tee >(cat >&2) | sed -n 's/^FAILED \([^ ]*\).*/\1/p'
-	fi || true # it says which
+	fi || true # the output names the tests that failed
 }
 
 if [[ ${TESTS-} != no && -e /dev/fuse ]]; then
 	mapfile -t failed < <(own_tests)
-	# Some hang on time, some on what the host has: again, and with the distribution's.
+	# Some tests depend on timing or on the host, so failed ones run again, and then with the
+	# distribution's library.
 	[[ ${#failed[@]} == 0 ]] || mapfile -t failed < <(own_tests "${failed[@]}")
 	if [[ ${#failed[@]} != 0 ]]; then
-		# In a folder of its own: what runs the tests is not to find others by this path.
+		# In a directory of its own, so that the tests' programs find no other library by this path.
 		alone=$build/stock
 		install -D -m 644 "$stock" "$alone/$soname"
 		mapfile -t theirs < <(LD_LIBRARY_PATH=$alone own_tests "${failed[@]}")
@@ -83,10 +84,10 @@ if [[ ${TESTS-} != no && -e /dev/fuse ]]; then
 fi
 
 if [[ -n ${LIBDIR-} ]]; then
-	# rpm strips, and looks for dependencies in, what is executable.
-	install -D -m 755 "$library" "$folder/$soname"
+	# rpm strips only executable files, and looks for dependencies only in them.
+	install -D -m 755 "$library" "$dir/$soname"
 else
-	install -D -m 644 "$stripped" "$folder/$soname"
+	install -D -m 644 "$stripped" "$dir/$soname"
 fi
-install -m 644 fusetune-source "$folder/libfuse3.source"
-echo "$folder/$soname"
+install -m 644 fusetune-source "$dir/libfuse3.source"
+echo "$dir/$soname"

@@ -125,7 +125,7 @@ def _files_below(tree: Path) -> Iterator[tuple[str, Path]]:
 
 
 def pack(archive: Path, top: str, files: Iterable[tuple[str, Path]], when: int) -> None:
-    """Write a tar file of ``files``, below folder ``top``, of the time ``when`` (s since 1970)."""
+    """Write a tar file of ``files``, below directory ``top``, of the time ``when`` (s since 1970)."""
     with tarfile.open(archive, "w:xz", format=tarfile.GNU_FORMAT) as tar:
         for name, path in files:
             info = tarfile.TarInfo(f"{top}/{name}")
@@ -162,11 +162,11 @@ def make(output: Path, suites: list[str], sources: list[Path]) -> None:
     if entries[0].version != version:
         raise hooks.Refused(f"CHANGELOG: {entries[0].version} on top; fusetune is {version}")
     output.mkdir(parents=True, exist_ok=True)
-    base, folder = f"fusetune_{version}.orig", f"fusetune-{version}"
+    base, directory = f"fusetune_{version}.orig", f"fusetune-{version}"
     archives = [f"{base}.tar.xz"]
     own = list(_own_files())
     ours = [(name, path) for name, path in own if not name.startswith("debian/")]
-    pack(output / archives[0], folder, ours, when)
+    pack(output / archives[0], directory, ours, when)
     for source in sources:
         with tempfile.TemporaryDirectory(dir=output) as scratch:
             name, tree = _component(source, Path(scratch))
@@ -178,7 +178,7 @@ def make(output: Path, suites: list[str], sources: list[Path]) -> None:
     (output / "fusetune.spec").write_text(spec(entries, archives))
     if shutil.which("dpkg-source"):
         with tempfile.TemporaryDirectory(dir=output) as scratch:
-            tree = Path(scratch, folder)
+            tree = Path(scratch, directory)
             for archive in archives:
                 into = scratch if archive == archives[0] else tree
                 subprocess.run(["tar", "-C", into, "-xf", output / archive], check=True)

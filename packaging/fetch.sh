@@ -11,7 +11,7 @@
 set -euo pipefail
 
 root=$(realpath "$(dirname "$0")/..")
-folder=$(realpath -m "$1")
+dir=$(realpath -m "$1")
 # shellcheck disable=SC2016  # apt fills that in
 archive=${ARCHIVE-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' \
 	'Origin: Debian' 'Label: Debian' | sort -u | head -n 1)}
@@ -19,7 +19,7 @@ archive=${ARCHIVE-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Pac
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 sed '/^#/d; s/.* //' "$root/dkms/series" "$root/libfuse/series" | sort -u | while read -r suite; do
-	state=$folder/.apt/$suite
+	state=$dir/.apt/$suite
 	mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
 	: >"$state/status"
 	security=${archive%/}-security
@@ -30,11 +30,11 @@ sed '/^#/d; s/.* //' "$root/dkms/series" "$root/libfuse/series" | sort -u | whil
 	apt=(apt-get -q -y -o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=-
 		-o "Dir::State::lists=$state/lists" -o "Dir::State::status=$state/status"
 		-o "Dir::Cache=$state/cache" -o APT::Sandbox::User=root -o Acquire::Languages=none)
-	cd "$folder"
+	cd "$dir"
 	"${apt[@]}" update >&2
 	linux=$(sed -n "s/ $suite\$//p" "$root/dkms/series")
 	[[ -z $linux ]] || "${apt[@]}" download "linux-source-$linux" >&2
 	! grep -q " $suite\$" "$root/libfuse/series" || "${apt[@]}" source fuse3 >&2
 	rm -f fuse3_*
 done
-printf '%s\n' "$folder"/linux-source-*.deb "$folder"/fuse3-*/
+printf '%s\n' "$dir"/linux-source-*.deb "$dir"/fuse3-*/

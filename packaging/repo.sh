@@ -3,11 +3,11 @@
 #
 # repo.sh PACKAGES OUTPUT [KEY]
 #
-# Makes of built packages what apt and dnf install from: OUTPUT/apt and OUTPUT/dnf,
-# made anew. PACKAGES has a folder of .deb files for each suite, named after it
-# (`make deb` makes them), and one of .rpm files, rpm; what is not there is left
-# out. All is signed with the GnuPG key KEY (the default one if not given), whose
-# public part is put beside them as fusetune.asc.
+# Makes repositories for apt and dnf, OUTPUT/apt and OUTPUT/dnf, anew from built
+# packages. PACKAGES has a directory of .deb files for each suite, named after it
+# (`make deb` makes them), and a directory rpm of .rpm files; either may be
+# missing. Everything is signed with the GnuPG key KEY, by default the first one,
+# whose public part is OUTPUT/fusetune.asc.
 set -euo pipefail
 export LC_ALL=C
 
@@ -23,8 +23,8 @@ mkdir -p "$new"
 gpg --armor --export "$key" >"$new/fusetune.asc"
 
 suites=()
-for folder in "$packages"/*/; do
-	! compgen -G "$folder*.deb" >/dev/null || suites+=("$(basename "$folder")")
+for dir in "$packages"/*/; do
+	! compgen -G "$dir*.deb" >/dev/null || suites+=("$(basename "$dir")")
 done
 if ((${#suites[@]})); then
 	mkdir -p "$new/apt/conf"
@@ -43,14 +43,14 @@ DISTRIBUTION
 	for suite in "${suites[@]}"; do
 		reprepro --silent --basedir "$new/apt" includedeb "$suite" "$packages/$suite"/*.deb
 	done
-	# Only reprepro reads them.
+	# These are for reprepro only.
 	rm -r "$new/apt/conf" "$new/apt/db"
 fi
 
 if compgen -G "$packages/rpm/*.rpm" >/dev/null; then
 	mkdir -p "$new/dnf"
 	cp "$packages"/rpm/*.rpm "$new/dnf"
-	# Debian's rpm looks for gpg2.
+	# Debian's rpm would run gpg2.
 	rpmsign --define "__gpg $(command -v gpg)" --define "_gpg_name $key" --addsign "$new"/dnf/*.rpm \
 		>/dev/null
 	createrepo_c --quiet "$new/dnf"

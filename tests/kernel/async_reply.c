@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Preloaded into a low-level server, it has other threads answer: errors, entries, opens and
- * creations, those whose letters the environment's ASYNC_REPLY has. The server is told of success before.
- * With "n", a file's entry is answered while the next one is, by the same thread.
+ * Preloaded into a low-level server, it sends replies later, from other threads. ASYNC_REPLY in the
+ * environment has a letter for each kind of reply: x error, e entry, o open, c create. The server's
+ * own call returns success before that. With "n", the entry of a file is held back and sent by the
+ * thread that replies with the next one.
  */
 #define _GNU_SOURCE
 #define FUSE_USE_VERSION 317
@@ -15,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct answer {
+struct reply {
 	char kind;
 	fuse_req_t req;
 	int error;
@@ -23,99 +24,99 @@ struct answer {
 	struct fuse_file_info file;
 };
 
-static int give(const struct answer *answer)
+static int send_now(const struct reply *reply)
 {
 	int (*error)(fuse_req_t, int);
 	int (*entry)(fuse_req_t, const struct fuse_entry_param *);
 	int (*open)(fuse_req_t, const struct fuse_file_info *);
 	int (*create)(fuse_req_t, const struct fuse_entry_param *, const struct fuse_file_info *);
 
-	switch (answer->kind) {
+	switch (reply->kind) {
 	case 'x':
 		*(void **)&error = dlsym(RTLD_NEXT, "fuse_reply_err");
-		return error(answer->req, answer->error);
+		return error(reply->req, reply->error);
 	case 'e':
 		*(void **)&entry = dlsym(RTLD_NEXT, "fuse_reply_entry");
-		return entry(answer->req, &answer->entry);
+		return entry(reply->req, &reply->entry);
 	case 'o':
 		*(void **)&open = dlsym(RTLD_NEXT, "fuse_reply_open");
-		return open(answer->req, &answer->file);
+		return open(reply->req, &reply->file);
 	default:
 		*(void **)&create = dlsym(RTLD_NEXT, "fuse_reply_create");
-		return create(answer->req, &answer->entry, &answer->file);
+		return create(reply->req, &reply->entry, &reply->file);
 	}
 }
 
-static void *give_later(void *arg)
+static void *send_later(void *arg)
 {
-	struct answer *answer = arg;
+	struct reply *reply = arg;
 
 	usleep(2000);
-	give(answer);
-	free(answer);
+	send_now(reply);
+	free(reply);
 	return NULL;
 }
 
-static struct answer *copy_of(const struct answer *answer)
+static struct reply *copy_of(const struct reply *reply)
 {
-	struct answer *copy = malloc(sizeof(*copy));
+	struct reply *copy = malloc(sizeof(*copy));
 
 	if (!copy)
 		abort();
-	*copy = *answer;
+	*copy = *reply;
 	return copy;
 }
 
-static int give_with_next(const struct answer *answer)
+static int send_with_next(const struct reply *reply)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static struct answer *held;
-	struct answer *before;
+	static struct reply *held;
+	struct reply *before;
 
 	pthread_mutex_lock(&lock);
 	before = held;
-	held = before ? NULL : copy_of(answer);
+	held = before ? NULL : copy_of(reply);
 	pthread_mutex_unlock(&lock);
 	if (!before)
 		return 0;
-	give(before);
+	send_now(before);
 	free(before);
-	return give(answer);
+	return send_now(reply);
 }
 
-static int reply(struct answer answer)
+static int send_or_delay(struct reply reply)
 {
 	const char *later = getenv("ASYNC_REPLY");
-	struct answer *copy;
+	struct reply *copy;
 	pthread_t thread;
 
-	if (later && strchr(later, 'n') && answer.kind == 'e' && S_ISREG(answer.entry.attr.st_mode))
-		return give_with_next(&answer);
-	if (!later || !strchr(later, answer.kind))
-		return give(&answer);
-	copy = copy_of(&answer);
-	if (pthread_create(&thread, NULL, give_later, copy) || pthread_detach(thread))
+	if (later && strchr(later, 'n') && reply.kind == 'e' && S_ISREG(reply.entry.attr.st_mode))
+		return send_with_next(&reply);
+	if (!later || !strchr(later, reply.kind))
+		return send_now(&reply);
+	copy = copy_of(&reply);
+	if (pthread_create(&thread, NULL, send_later, copy) || pthread_detach(thread))
 		abort();
 	return 0;
 }
 
 int fuse_reply_err(fuse_req_t req, int error)
 {
-	return reply((struct answer){ .kind = 'x', .req = req, .error = error });
+	return send_or_delay((struct reply){ .kind = 'x', .req = req, .error = error });
 }
 
 int fuse_reply_entry(fuse_req_t req, const struct fuse_entry_param *entry)
 {
-	return reply((struct answer){ .kind = 'e', .req = req, .entry = *entry });
+	return send_or_delay((struct reply){ .kind = 'e', .req = req, .entry = *entry });
 }
 
 int fuse_reply_open(fuse_req_t req, const struct fuse_file_info *file)
 {
-	return reply((struct answer){ .kind = 'o', .req = req, .file = *file });
+	return send_or_delay((struct reply){ .kind = 'o', .req = req, .file = *file });
 }
 
 int fuse_reply_create(fuse_req_t req, const struct fuse_entry_param *entry,
 		      const struct fuse_file_info *file)
 {
-	return reply((struct answer){ .kind = 'c', .req = req, .entry = *entry, .file = *file });
+	return send_or_delay((struct reply){ .kind = 'c', .req = req, .entry = *entry, .file = *file });
 }

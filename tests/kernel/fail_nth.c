@@ -4,7 +4,7 @@
  * Documentation/fault-injection).
  *
  *   fail_nth N mount POINT OPTIONS    mounts fusetuned; the server is this process
- *   fail_nth N init POINT OPTIONS     the same, but the allocations are those of the reply to INIT
+ *   fail_nth N init POINT OPTIONS     the same, but for allocations of the reply to INIT
  *   fail_nth N unmount POINT
  *   fail_nth N open|create|truncate|stat|list|read|write|append|map PATH
  *
@@ -105,7 +105,7 @@ static int call(const char *what, const char *options)
 	return map_it();
 }
 
-/* What the call needs that is not to fail. */
+/* What the call needs, done before so that it does not fail. */
 static void prepare(const char *what, const char *options)
 {
 	int flags = O_RDWR;
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
 	if (pwrite(control, number, strlen(number), 0) < 0)
 		return 3;
 	failed = call(argv[2], argc == 5 ? argv[4] : "") < 0 ? errno : 0;
-	/* 0 when it was counted down: an allocation has failed. */
+	/* 0 after counting down to the allocation that failed. */
 	if (pread(control, left, sizeof(left) - 1, 0) < 0 || pwrite(control, "0", 1, 0) < 0)
 		return 3;
 	printf("%d %d\n", failed, !atoi(left));

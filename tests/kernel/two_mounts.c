@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Two mounts by one thread, each with a file that says which of them it is in. The first lookup in
- * the second mount is answered within the next one in the first.
+ * Two mounts that one thread serves. The file in each says which mount it is in. The reply to the
+ * first lookup in the second mount is sent while the next one in the first mount is served.
  */
 #define FUSE_USE_VERSION 314
 

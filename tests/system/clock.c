@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Preloaded, it moves a program's wall clock by the seconds that the file CLOCK_OFFSET holds, now
- * and again as it changes; the monotonic clock stays. A container has no wall clock of its own.
+ * Preloaded, it shifts a program's wall clock by the seconds in the file CLOCK_OFFSET, which may
+ * change at any time. The monotonic clock is not shifted. A container has no wall clock of its own.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * sections PATH SOURCE SERVER FSTYPE <FILE: prints the line that is not understood and the options
- * that the tuned libfuse takes of a file of /etc/fusetune/mounts.d.
+ * sections PATH SOURCE SERVER FSTYPE <FILE
+ *
+ * Prints the number of the line that is not understood, and the options that the tuned libfuse takes
+ * from a file of /etc/fusetune/mounts.d.
  */
 #include "options.h"
 

@@ -285,8 +285,9 @@ static struct sum sum(const struct tuned_statistics *statistics, unsigned int sl
 	unsigned int cpu;
 
 	for (cpu = 0; cpu < statistics->possible; cpu++) {
-		/* Both pair with get_or_alloc(). */
+		/* Pairs with get_or_alloc(). */
 		const struct tuned_cpu *on = smp_load_acquire(&statistics->cpus[cpu]);
+		/* Pairs with get_or_alloc(), too. */
 		const struct tuned_counters *one = on ? smp_load_acquire(&on->slots[slot]) : NULL;
 
 		if (one)

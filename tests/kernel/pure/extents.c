@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Where parallel writers' extents come to lie. Writers begin and end in any order; at each moment
- * an append must lie behind the file and behind all that are in flight, and no two appends overlap.
+ * Positions of parallel writes (extend.c). Writers begin and end in any order. Each append must be
+ * placed behind the file and behind all writes in flight, and no two appends may overlap.
  */
 #include "extend.c"
 
@@ -23,7 +23,7 @@ static struct file file = { &fi.inode };
 static struct writer writers[WRITERS];
 static u64 truncated, appends, overlapping, refused;
 
-/* As the VFS's: an append goes to the end of the file, and too large a file is refused. */
+/* As in the VFS: an append goes to the end of the file, and a file that is too large is refused. */
 ssize_t generic_write_checks(struct kiocb *iocb, struct iov_iter *from)
 {
 	if (iocb->ki_flags & IOCB_APPEND)
@@ -86,7 +86,7 @@ static void begin(struct writer *writer)
 	}
 }
 
-/* A write that failed may have to cut the server's file, after all others under way. */
+/* A failed write may have to truncate the server's file, but only when no other is in flight. */
 static void end(struct writer *writer)
 {
 	bool failed = !draw(4);
@@ -104,7 +104,7 @@ static void end(struct writer *writer)
 	writer->busy = false;
 }
 
-/* Two in flight whose iocbs had one address: the later one's truncation is meant. */
+/* Two writes in flight whose iocbs have the same address: truncation concerns the later one. */
 static void one_address_twice(void)
 {
 	struct kiocb iocb = { .ki_filp = &file };

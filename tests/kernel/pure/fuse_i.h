@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the module's pure parts need of a kernel, for a program of the user's. Locks know whether
- * they are held; allocations fail when `failing` says so; time and processor are what a test sets.
+ * What the pure parts of the module need of a kernel, for a user-space program. Locks know whether
+ * they are held, allocations fail when `failing` says so, and a test sets time and processor.
  */
 #ifndef PURE_FUSE_I_H
 #define PURE_FUSE_I_H
@@ -108,7 +108,7 @@ extern bool (*failing)(void);
 #define kfree(at) free(at)
 #define struct_size(at, member, count) (sizeof(*(at)) + sizeof(*(at)->member) * (count))
 
-/* Numbers that are added to from everywhere. */
+/* Atomic counters. */
 typedef struct {
 	int64_t value;
 } atomic64_t;
@@ -125,7 +125,7 @@ extern unsigned int processor, nr_cpu_ids;
 #define div_u64(value, by) ((value) / (by))
 #define fls64(value) ((value) ? 64 - __builtin_clzll(value) : 0)
 
-/* What is read from a file of the kernel's. */
+/* The contents of a file of the kernel. */
 struct seq_file {
 	char text[1 << 16];
 	size_t length;
@@ -153,7 +153,7 @@ ssize_t generic_write_checks(struct kiocb *iocb, struct iov_iter *from);
 
 #include "tuned.h"
 
-/* Files, and who writes to them. */
+/* Files and writes. */
 struct fuse_iqueue {
 	int unused;
 };

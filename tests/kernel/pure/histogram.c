@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The statistics of a connection: what is shown is what was counted, on whatever processor, also
- * where memory is short: then less is counted, and count and histogram still agree.
+ * The statistics of a connection (statistics.c). What is shown is what was counted, on any processor.
+ * Without memory less is counted, but count and histogram still agree.
  */
 #include "statistics.c"
 
@@ -98,7 +98,7 @@ static int count_some(void)
 	return one_ways;
 }
 
-/* Each line is that of a slot with requests, in order; the numbers in it agree with each other. */
+/* There is a line for each slot with requests, in order, and its numbers agree. */
 static u64 read_all(bool exact, u64 *buckets_in_all)
 {
 	static struct seq_file file;
@@ -139,7 +139,7 @@ int main(void)
 	u64 buckets = 0, in_all;
 	int one_ways;
 
-	/* Nothing is counted before somebody has read. */
+	/* Nothing is counted before the first read. */
 	count_some();
 	memset(expected, 0, sizeof(expected));
 	assert(!read_all(true, &buckets) && !buckets);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What max_pages may be: as a mount option, as the module's parameter, and after INIT. Texts and
- * numbers are drawn near the limits; what must come of each is said here anew.
+ * The values that max_pages may have: as a mount option, as the module's parameter, and after INIT.
+ * Texts and numbers are drawn near the limits. The expected results are computed here anew.
  */
 #include "fuse_i.h"
 
@@ -134,7 +134,7 @@ static int fs_parse(struct fs_context *fsc, const struct fs_parameter_spec *spec
 	return -ENOPARAM;
 }
 
-/* Mounts, and the file that is read, are the kernel's: these are not there, and not called here. */
+/* Mounting and the file to read are the kernel's. These are declared only, and never called. */
 #define ELSEWHERE __attribute__((weak))
 ELSEWHERE struct file_system_type *get_fs_type(const char *name);
 ELSEWHERE struct vfsmount *kern_mount(struct file_system_type *type);
@@ -168,7 +168,7 @@ static unsigned int near_limits(void)
 	return draw(4) ? near[draw(ARRAY_SIZE(near))] : draw(70000);
 }
 
-/* fs.pipe-max-size is another, or cannot be read. */
+/* Changes fs.pipe-max-size, or makes reading it fail. */
 static void change_pipe(void)
 {
 	snprintf(pipe_text, sizeof(pipe_text), "%llu\n", 4096ULL << draw(20));
@@ -216,7 +216,7 @@ static void parse_option(void)
 		assert(tuned_parse_param(NULL, &param, &options) == -EINVAL);
 }
 
-/* A mount's pages are what was asked for, what the parameter says, or stock's; never more. */
+/* The pages of a mount: those of the option, the parameter or stock, in this order; never more. */
 static void negotiate(void)
 {
 	struct fuse_conn conn = { .max_pages_limit = fuse_max_pages_limit, .max_pages = near_limits() };
