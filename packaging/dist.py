@@ -125,7 +125,7 @@ def _files_below(tree: Path) -> Iterator[tuple[str, Path]]:
 
 
 def pack(archive: Path, top: str, files: Iterable[tuple[str, Path]], when: int) -> None:
-    """Write a tar file of ``files``, below directory ``top``, of the time ``when`` (s since 1970)."""
+    """Write a tar file of ``files`` below directory ``top``, of time ``when`` (s since 1970)."""
     with tarfile.open(archive, "w:xz", format=tarfile.GNU_FORMAT) as tar:
         for name, path in files:
             info = tarfile.TarInfo(f"{top}/{name}")

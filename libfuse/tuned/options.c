@@ -42,6 +42,11 @@ const char *tuned_name(enum tuned_option option)
 	return specs[option].name;
 }
 
+int tuned_has_value(enum tuned_option option)
+{
+	return specs[option].kind != FLAG;
+}
+
 /* Returns -1 unless all of the text is a number; a size may end in K, M or G. */
 static int64_t parse_number(const char *text, size_t length, enum kind kind)
 {

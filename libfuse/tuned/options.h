@@ -42,6 +42,7 @@ struct tuned_options {
 #define TUNED_GIVEN(options, option)	((options)->given & (1U << (option)))
 
 const char *tuned_name(enum tuned_option option);
+int tuned_has_value(enum tuned_option option);
 
 /*
  * Takes one option, "name" or "name=value", of this length. Returns NULL, or what is wrong with it;

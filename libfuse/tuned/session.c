@@ -64,30 +64,6 @@ static unsigned int read_number(const char *path, unsigned int otherwise)
 
 enum { KEY_OURS, KEY_SOURCE, KEY_SUBTYPE };
 
-static const struct fuse_opt arguments[] = {
-	FUSE_OPT_KEY("max_pages=", KEY_OURS),
-	FUSE_OPT_KEY("max_write=", KEY_OURS),
-	FUSE_OPT_KEY("max_readahead=", KEY_OURS),
-	FUSE_OPT_KEY("max_background=", KEY_OURS),
-	FUSE_OPT_KEY("congestion_threshold=", KEY_OURS),
-	FUSE_OPT_KEY("max_threads=", KEY_OURS),
-	FUSE_OPT_KEY("splice=", KEY_OURS),
-	FUSE_OPT_KEY("writeback_cache", KEY_OURS),
-	FUSE_OPT_KEY("direct_io", KEY_OURS),
-	FUSE_OPT_KEY("parallel_direct_writes", KEY_OURS),
-	FUSE_OPT_KEY("clone_fd", KEY_OURS),
-#if FUSE_VERSION < FUSE_MAKE_VERSION(3, 18) /* later it is libfuse's own */
-	FUSE_OPT_KEY("io_uring", KEY_OURS),
-#endif
-	FUSE_OPT_KEY("no_file_caps", KEY_OURS),
-	FUSE_OPT_KEY("atomic_open", KEY_OURS),
-	FUSE_OPT_KEY("tuned", KEY_OURS),
-	FUSE_OPT_KEY("tuned_if_possible", KEY_OURS),
-	FUSE_OPT_KEY("fsname=", KEY_SOURCE),
-	FUSE_OPT_KEY("subtype=", KEY_SUBTYPE),
-	FUSE_OPT_END
-};
-
 static int take_argument(void *data, const char *arg, int key, struct fuse_args *outargs)
 {
 	struct tuned *tuned = data;
@@ -114,6 +90,23 @@ static int take_argument(void *data, const char *arg, int key, struct fuse_args 
 
 int tuned_parse_args(struct fuse_session *se, struct fuse_args *args)
 {
+	struct fuse_opt arguments[TUNED_OPTIONS + 3] = {
+		FUSE_OPT_KEY("fsname=", KEY_SOURCE),
+		FUSE_OPT_KEY("subtype=", KEY_SUBTYPE),
+	};
+	char names[TUNED_OPTIONS][32];
+	enum tuned_option option;
+	int used = 2;
+
+	for (option = 0; option < TUNED_OPTIONS; option++) {
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 18)
+		if (option == TUNED_IO_URING)
+			continue; /* it is libfuse's own */
+#endif
+		snprintf(names[option], sizeof(names[option]), "%s%s", tuned_name(option),
+			 tuned_has_value(option) ? "=" : "");
+		arguments[used++] = (struct fuse_opt) FUSE_OPT_KEY(names[option], KEY_OURS);
+	}
 	return fuse_opt_parse(args, &se->tuned, arguments, take_argument);
 }
 
