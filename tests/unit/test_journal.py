@@ -351,7 +351,7 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tree: Tree) -> None:
     victim.write_text("text")
     tree.host.make_dir(tree.host.run_dir)
     (tree.host.run_dir / "host.lock").symlink_to(victim)
-    with pytest.raises(FusetuneError, match="cannot lock this host: .*Too many levels"):
+    with pytest.raises(FusetuneError, match=r"cannot lock this host: .*Too many levels"):
         Lock(tree.host, None)
     assert victim.read_text() == "text"
 
