@@ -61,3 +61,22 @@ def test_every_command_has_a_page() -> None:
     pages = (path.read_text() for path in (CHECKOUT / "man").glob("fusetune-*.8"))
     named = {name for page in pages for name in re.findall(r"^\.Nm fusetune-(\w+)", page, re.M)}
     assert named == set(COMMANDS)
+
+
+def test_the_figure_in_readme_is_that_of_the_benchmarks() -> None:
+    page = (CHECKOUT / "docs" / "benchmarks.md").read_text()
+    row = re.search(r"^\| 2 ms a request, 8 at once \| seq-read \|.*$", page, re.M)
+    assert row
+    stock = row[0].split(" | ")[3]
+    found = re.fullmatch(r"(\S+) \[(\S+), (\S+)\]", stock)
+    assert found
+    ratio, low, high = (f"{float(number):.1f}" for number in found.groups())
+    text = " ".join((CHECKOUT / "README.md").read_text().split())
+    assert f"were {ratio} times as fast" in text
+    assert f"(95 % interval: {low} to {high})" in text
+    assert re.search(r"^\| 200 MB/s \| stock \|", page, re.M)
+
+
+@pytest.mark.parametrize(("name", "most"), [("README.md", 120), ("docs/architecture.md", 150)])
+def test_pages_that_are_read_whole_are_short(name: str, most: int) -> None:
+    assert len((CHECKOUT / name).read_text().splitlines()) <= most
