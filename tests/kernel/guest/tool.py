@@ -31,7 +31,7 @@ from tests.kernel.guest.rig import (
 )
 from tests.native.mirror import CHECKOUT, mounted_at, wait_for
 
-#: As README has it.
+#: As fusetuned(4) has it.
 _OPENS_THE_DEVICE = 'SUBSYSTEM=="misc", KERNEL=="fusetuned", GROUP="users", MODE="0660"\n'
 _USERS, _NOBODY = 100, 65534
 _FOLDERS = {name: f"/run/{name}" for name in ("state", "run", "config")}
