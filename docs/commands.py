@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import click
 
 from docs.markup import Row, Table, mdoc_words, sentence
-from fusetune.cli import COMMANDS, cli
+from fusetune.cli import cli
+from fusetune.cli import commands as known_commands
 
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
 
@@ -99,7 +100,7 @@ def options_of(commands: Sequence[tuple[str, click.Command]]) -> Table:
 def usage(names: Sequence[str]) -> str:
     """Return a section of Markdown for each command."""
     parts = []
-    for name, command in commands_named(names or COMMANDS):
+    for name, command in commands_named(names or known_commands()):
         values = [(_value(one), one.required) for one in _arguments(command)]
         shown = " ".join(value if required else f"[{value}]" for value, required in values)
         text = sentence((command.help or "").partition("\n")[0])
@@ -114,7 +115,12 @@ def commands(pages: Mapping[str, str]) -> Table:
     return Table(
         ("command", "what it does"),
         [
-            Row(f"fusetune {name}", f"Cm {name}", f"{text} See {pages[name]}(8).", (text,))
-            for name, text in COMMANDS.items()
+            Row(
+                f"fusetune {name}",
+                f"Cm {name}",
+                f"{text} See {pages.get(name, 'fusetune')}(8).",
+                (text,),
+            )
+            for name, text in known_commands().items()
         ],
     )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Write the tables that are data in the code into the manual, README and docs (``make docs``).
+"""Write what is data in the code into the manual, README and docs (``make docs``).
 
+The JSON Schemas in docs/schemas are written whole, from the documents of the commands.
 A place for a table begins with the line ``make docs: TABLE [COMMAND...]`` and ends with ``make
 docs: end``, both in comments of the file. ``--check`` writes nothing and names stale files. A new
 table is a function in ``TABLES``.
@@ -8,6 +9,7 @@ table is a function in ``TABLES``.
 
 import argparse
 import ast
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -20,10 +22,13 @@ from fusetune.bench.workloads import DEFAULT, WORKLOADS
 from fusetune.errors import ExitCode
 from fusetune.knobs import LIVE, REMOUNT, SYSTEM, Knob
 from fusetune.libfuse.options import OPTIONS
-from fusetune.report.doctor import FINDINGS
+from fusetune.report.documents import every_document
+from fusetune.report.findings import FINDINGS
 from fusetune.report.prometheus import METRICS
+from fusetune.report.schema import schema_of
 
 ROOT = Path(__file__).resolve().parents[1]
+SCHEMAS = ROOT / "docs" / "schemas"
 FILES = sorted((*ROOT.glob("man/*.[1-8]"), *ROOT.glob("docs/*.md"), *ROOT.glob("*.md")))
 _PLACE = re.compile(
     r"^((?:\.\\\"|<!--) make docs: (?!end)([\w-]+)(.*?)(?: -->)?\n)(.*?)"
@@ -172,21 +177,37 @@ def filled(text: str, manual: bool) -> str:
     return _PLACE.sub(made, text)
 
 
+def generated() -> dict[Path, str]:
+    """Return the text of every file that holds tables, and of every JSON Schema."""
+    texts = {
+        path: filled(path.read_text(encoding="utf-8"), manual=path.suffix != ".md")
+        for path in FILES
+    }
+    for document in every_document():
+        path = SCHEMAS / f"{document.SCHEMA}.json"
+        texts[path] = json.dumps(schema_of(document), indent=2) + "\n"
+    return texts
+
+
 def main() -> None:
     """Write, or check, all files."""
     parser = argparse.ArgumentParser(prog="python3 -m docs.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
     check = parser.parse_args().check
-    stale = []
-    for path in FILES:
-        old = path.read_text(encoding="utf-8")
-        new = filled(old, manual=path.suffix != ".md")
-        if new != old:
-            stale.append(str(path.relative_to(ROOT)))
-            if not check:
-                path.write_text(new, encoding="utf-8")
-    if check and stale:
-        sys.exit(f"run 'make docs': {', '.join(stale)} differ from the tables in the code")
+    texts = generated()
+    stale = [
+        path
+        for path, text in texts.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    gone = [path for path in sorted(SCHEMAS.glob("*.json")) if path not in texts]
+    if check and (stale or gone):
+        names = ", ".join(str(path.relative_to(ROOT)) for path in (*stale, *gone))
+        sys.exit(f"run 'make docs': {names} differ from the tables in the code")
+    for path in stale:
+        path.write_text(texts[path], encoding="utf-8")
+    for path in gone:
+        path.unlink()
 
 
 if __name__ == "__main__":

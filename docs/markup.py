@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusetune.cli import COMMANDS
+from fusetune.cli import commands
 
 #: They stay as they are at the beginning of a sentence, as do words with odd characters.
-_NAMES = {"fio", *COMMANDS}
+_NAMES = {"fio", *commands()}
 _TOKEN = re.compile(r"\.\.\.|[A-Za-z]+|\S")
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import jsonschema
 
+from fusetune.report.documents.base import Document
+
 DIRECTORY = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 
 
@@ -18,7 +20,12 @@ def schema(command: str) -> dict[str, Any]:
     return document
 
 
-def check(document: dict[str, Any]) -> dict[str, Any]:
+def check(document: Document) -> dict[str, Any]:
+    """Return the JSON object of ``document``, valid by its schema; else raise ValidationError."""
+    return validate(document.as_object())
+
+
+def validate(document: dict[str, Any]) -> dict[str, Any]:
     """Return ``document`` if it is as the schema that it names says, else raise ValidationError."""
     name, _, version = document["schema"].partition("/")
     assert version == "1"

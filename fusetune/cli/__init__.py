@@ -4,6 +4,7 @@
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,34 +16,38 @@ from fusetune import __version__
 from fusetune.errors import ExitCode, FusetuneError, reason
 from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
 
-# Name of each command, also its module's (with an underscore added), and its line in --help: shown
-# without loading the modules.
-COMMANDS = {
-    "list": "Show every FUSE mount with its values.",
-    "show": "Show what can be tuned on a mount, or on the host.",
-    "set": "Set values of a mount, or of the host: all of them or none.",
-    "reset": "Put back the values found before the first change.",
-    "auto": "Measure a mount, choose values, set and keep them.",
-    "apply": "Set the values kept for a mount, or for every mount.",
-    "verify": "Compare the values of mounts with what is kept for them.",
-    "save": "Keep the values that a mount has now for its later mounts.",
-    "forget": "Remove what is kept for a mount.",
-    "report": "Report on every mount, for people and for monitoring.",
-    "watch": "Set kept values on mounts as they appear; udev starts this.",
-    "bench": "Measure a mount as it is, or what FUSE can do on this host.",
-    "module": "Show the tuned kernel modules; build, load or unload one.",
-    "run": "Run a FUSE server with the tuned libfuse3.",
-    "lib": "Show who uses the tuned libfuse3; give it to a service or the host.",
-    "doctor": "Show what limits FUSE on this host, with remedies.",
-}
+_DIRECTORY = Path(__file__).parent
+# The order of --help. A command that is not among these comes after them.
+_ORDER = (
+    *("list", "show", "set", "reset", "auto", "apply", "verify", "save", "forget", "report"),
+    *("watch", "bench", "module", "run", "lib", "doctor"),
+)
+
+
+def commands() -> dict[str, str]:
+    """Return the first line of each command's help by its name, without loading the commands.
+
+    A command is a module here, called as the command with an underscore added. Its docstring is
+    the command's help.
+    """
+    found = {}
+    for file in sorted(_DIRECTORY.glob("[a-z]*_.py")):
+        line = re.search(r'^"""(.+?)(?:"""|$)', file.read_text(encoding="utf-8"), re.MULTILINE)
+        found[file.stem[:-1]] = line[1] if line else ""
+    first = {name: found.pop(name) for name in _ORDER if name in found}
+    return first | found
+
+
+def _is_command(word: str) -> bool:
+    return re.fullmatch("[a-z]+", word) is not None and (_DIRECTORY / f"{word}_.py").is_file()
 
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if not _is_command(cmd_name):
             return None
         module = importlib.import_module(f"fusetune.cli.{cmd_name}_")
         command: click.Command = module.command
@@ -52,13 +57,13 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # click takes an unknown word that begins with a slash for an option, and prints help.
-        if args[0] not in COMMANDS:
+        if not _is_command(args[0]):
             ctx.fail(f"No such command {args[0]!r}.")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl(list(commands().items()))
 
 
 def _directory(name: str, default: Path, text: str) -> Callable[[Callable[..., None]], Any]:

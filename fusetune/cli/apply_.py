@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune apply``."""
+"""Set the values kept for a mount, or for every mount."""
 
 import click
 
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     dry_run_option,
     json_option,
@@ -19,11 +18,11 @@ from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.mounts.discover import discover, find
 from fusetune.mounts.mount import BDI_NAME, Mount
-from fusetune.report.documents import changes_object
+from fusetune.report.documents.changes import applied_changes
 from fusetune.text import printable
 
 
-@click.command("apply", help=COMMANDS["apply"])
+@click.command("apply", help=__doc__)
 @click.argument("name", metavar="M", required=False)
 @click.option("--all", "everything", is_flag=True, help="Apply to every mount.")
 @click.option("--bdi", metavar="D", help="Apply to the mount with this bdi, such as 0:43.")
@@ -41,15 +40,12 @@ def command(
     resolver = Resolver(host, load(host))
     mounts = discover(host) if everything else [find(host, name or bdi or "")]
     for mount in () if everything else mounts:
-        why, expected = resolver.resolve(mount)
-        if not expected:
-            why = why or "'fusetune auto' or 'save' keeps values"
-            warn(f"nothing is kept for {printable(mount.path)}: {why}")
+        if why := resolver.nothing_kept(mount):
+            warn(why)
 
     def tell(mount: Mount, kept: Reconciled) -> None:
         for why in kept.refused:
             warn(f"{printable(mount.path)}: {why}")
 
     changes = reconcile_all(resolver, mounts, dry_run=dry_run, tell=tell)
-    document = changes_object("apply", changes, dry_run)
-    present(document, as_json)
+    present(applied_changes(changes, dry_run), as_json)

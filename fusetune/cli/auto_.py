@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune auto``."""
+"""Measure a mount, choose values, set and keep them."""
 
 import click
 
 from fusetune.bench.runner import Budget
 from fusetune.bench.workloads import chosen
 from fusetune.changes.policy import parse_owners
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     ProgressLine,
     allow_owner_option,
@@ -22,11 +21,11 @@ from fusetune.desired.resolve import Resolver
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.mounts.discover import find
-from fusetune.report.documents import auto_object, preview_object
+from fusetune.report.documents.auto import auto_preview, auto_result
 from fusetune.tuner.auto import auto, preview
 
 
-@click.command("auto", help=COMMANDS["auto"])
+@click.command("auto", help=__doc__)
 @click.argument("name", metavar="M")
 @measuring_options
 @allow_owner_option
@@ -51,8 +50,8 @@ def command(
     mount = find(host, name)
     resolver = Resolver(host, load(host))
     if dry_run:
-        plan = preview_object(mount, workloads, preview(resolver, mount, workloads, allowed))
-        present(plan, as_json)
+        candidates = preview(resolver, mount, workloads, allowed)
+        present(auto_preview(mount, workloads, candidates), as_json)
         return ExitCode.DONE
     with ProgressLine(budget) as progress:
         outcome = auto(
@@ -65,6 +64,5 @@ def command(
             seed=seed,
             progress=progress,
         )
-    document = auto_object(outcome)
-    present(document, as_json)
+    present(auto_result(outcome), as_json)
     return ExitCode.DONE if outcome.choice.changed else ExitCode.NOTHING_BETTER

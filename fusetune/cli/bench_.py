@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune bench``."""
+"""Measure a mount as it is, or what FUSE can do on this host."""
 
 import click
 
 from fusetune.bench.runner import Budget
 from fusetune.bench.workloads import chosen
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     ProgressLine,
     json_option,
@@ -18,10 +17,11 @@ from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
-from fusetune.report.documents import bench_object, suite_object
+from fusetune.report.documents.bench import bench_result
+from fusetune.report.documents.papers import suite_result
 
 
-@click.command("bench", help=COMMANDS["bench"])
+@click.command("bench", help=__doc__)
 @click.argument("name", metavar="M", required=False)
 @click.option(
     "--calibrate",
@@ -81,8 +81,7 @@ def command(
             series = measure(
                 host, {mount.path: mount}, workloads, limits, size=size, progress=progress
             )
-    document = bench_object(series)
-    present(document, as_json)
+    present(bench_result(series), as_json)
 
 
 def _suite(
@@ -99,4 +98,4 @@ def _suite(
     limits = Budget(each.seconds * len(works), each.bytes_written * len(works))
     with ProgressLine(limits.seconds) as progress:
         results = run(host, mount, works, limits, size=size, progress=progress)
-    present(suite_object(results), as_json)
+    present(suite_result(results), as_json)

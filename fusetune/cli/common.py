@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Arguments, options and output that commands share."""
 
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from fusetune.host import Host
 from fusetune.mounts.control import mount_controls
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
+from fusetune.report.documents.base import Document
 
 HOST_TARGET = "host"
 
@@ -123,15 +123,12 @@ def target(host: Host, name: str) -> Mount | None:
     return None if name == HOST_TARGET else find(host, name)
 
 
-def present(document: dict[str, Any], as_json: bool, **how: Any) -> None:
-    """Print a command's object: as JSON, or as the text for it, which may depend on ``how``."""
+def present(document: Document, as_json: bool, *, long: bool = False) -> None:
+    """Print a command's document: as JSON, or as text, ``long`` with explanations."""
     if as_json:
-        json.dump(document, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        sys.stdout.write(document.as_json())
     else:
-        from fusetune.report.text import PRINTERS
-
-        PRINTERS[document["schema"]](document, **how)
+        click.echo(document.as_text(long=long), nl=False)
 
 
 def warn(text: str) -> None:

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune doctor``."""
+"""Show what limits FUSE on this host, with remedies."""
 
 from pathlib import Path
 
 import click
 
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host_of_mounts, present
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.report.doctor import diagnose
-from fusetune.report.documents import doctor_object
+from fusetune.report.documents.diagnosis import doctor_report
 
 
-@click.command("doctor", help=COMMANDS["doctor"])
+@click.command("doctor", help=__doc__)
 @click.option("--strict", is_flag=True, help="Exit with 3 if anything was found.")
 @click.option(
     "--backing",
@@ -25,6 +24,5 @@ from fusetune.report.documents import doctor_object
 @pass_host_of_mounts
 def command(host: Host, strict: bool, backing: Path | None, as_json: bool) -> int:
     diagnosis = diagnose(host, backing=backing and backing.absolute())
-    document = doctor_object(diagnosis)
-    present(document, as_json)
+    present(doctor_report(diagnosis), as_json)
     return ExitCode.DIFFERENCE if strict and diagnosis.findings else ExitCode.DONE

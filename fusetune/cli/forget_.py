@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune forget``."""
+"""Remove what is kept for a mount."""
 
 import click
 
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     admin_option,
     dry_run_option,
@@ -14,10 +13,10 @@ from fusetune.cli.common import (
 )
 from fusetune.desired.persist import forget_kept
 from fusetune.host import Host
-from fusetune.report.documents import kept_object
+from fusetune.report.documents.kept import forgotten_files
 
 
-@click.command("forget", help=COMMANDS["forget"])
+@click.command("forget", help=__doc__)
 @click.argument("name", metavar="M")
 @admin_option
 @dry_run_option
@@ -26,5 +25,4 @@ from fusetune.report.documents import kept_object
 def command(host: Host, name: str, admin: bool, dry_run: bool, as_json: bool) -> None:
     refuse_host(name)
     forgotten = forget_kept(host, name, admin=admin, dry_run=dry_run)
-    document = kept_object("forget", forgotten, dry_run)
-    present(document, as_json)
+    present(forgotten_files(forgotten, dry_run), as_json)

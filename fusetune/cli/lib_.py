@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune lib``."""
+"""Show who uses the tuned libfuse3; give it to a service or the host."""
 
 import click
 
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import dry_run_option, json_option, pass_host, present
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.libfuse.installed import ages, directories
 from fusetune.libfuse.switch import FileChange, carry_out, disable, enable
 from fusetune.libfuse.users import libfuse_users
-from fusetune.report.documents import lib_change_object, lib_status_object
+from fusetune.report.documents.lib import lib_change, lib_status
 
 _unit = click.argument("unit", required=False)
 _system = click.option("--system", is_flag=True, help="Change this for every program of the host.")
 
 
-@click.group("lib", help=COMMANDS["lib"])
+@click.group("lib", help=__doc__)
 def command() -> None:
     pass
 
@@ -30,7 +29,7 @@ def _target(unit: str | None, system: bool) -> str | None:
 def _change(host: Host, change: FileChange, dry_run: bool, as_json: bool) -> None:
     if not dry_run:
         carry_out(host, change)
-    present(lib_change_object(change, dry_run), as_json)
+    present(lib_change(change, dry_run), as_json)
 
 
 @command.command("status")
@@ -38,7 +37,7 @@ def _change(host: Host, change: FileChange, dry_run: bool, as_json: bool) -> Non
 @pass_host
 def status(host: Host, as_json: bool) -> None:
     """Tell which libfuse each running server uses."""
-    present(lib_status_object(directories(host), libfuse_users(host), ages(host)), as_json)
+    present(lib_status(directories(host), libfuse_users(host), ages(host)), as_json)
 
 
 @command.command("enable")

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune list``."""
+"""Show every FUSE mount with its values."""
 
 import click
 
 from fusetune.changes.state import is_tuned, values_now
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host_of_mounts, present
 from fusetune.host import Host
 from fusetune.mounts.discover import discover
-from fusetune.report.documents import list_object
+from fusetune.report.documents.listing import listing
 
 
-@click.command("list", help=COMMANDS["list"])
+@click.command("list", help=__doc__)
 @json_option
 @pass_host_of_mounts
 def command(host: Host, as_json: bool) -> None:
     values = [(mount, values_now(host, mount)) for mount in discover(host)]
-    document = list_object([(mount, now, is_tuned(host, mount, now)) for mount, now in values])
+    document = listing([(mount, now, is_tuned(host, mount, now)) for mount, now in values])
     present(document, as_json)

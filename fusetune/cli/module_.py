@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune module``."""
+"""Show the tuned kernel modules; build, load or unload one."""
 
 import click
 
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import dry_run_option, json_option, pass_host, present
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.kmod import actions, state
 from fusetune.kmod.kinds import KINDS, named
-from fusetune.report.documents import module_object
+from fusetune.report.documents.modules import module_report
 
 _ACTIONS = ("status", "build", "load", "unload")
 
 
-@click.command("module", help=COMMANDS["module"])
+@click.command("module", help=__doc__)
 @click.argument("action", type=click.Choice(_ACTIONS))
 @click.argument("name", metavar="[MODULE]", required=False)
 @click.option(
@@ -38,4 +37,4 @@ def command(
             report = actions.unload(host, chosen, dry_run=dry_run)
         case _:
             report = state.status(host, chosen)
-    present(module_object(report, dry_run and action != "status"), as_json)
+    present(module_report(report, dry_run and action != "status"), as_json)

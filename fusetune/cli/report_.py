@@ -1,30 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune report``."""
+"""Report on every mount, for people and for monitoring."""
 
-import io
-import json
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
 
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host_of_mounts, refuse_host
 from fusetune.files import write_whole
 from fusetune.host import Host
-from fusetune.report.documents import report_object
+from fusetune.report.documents.inventory import host_report
+from fusetune.report.formats import FORMATS
 from fusetune.report.inventory import take_inventory
 
 
-@click.command("report", help=COMMANDS["report"])
+@click.command("report", help=__doc__)
 @click.argument("name", metavar="[M]", required=False)
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "prometheus"]),
+    type=click.Choice(list(FORMATS)),
     default="text",
     show_default=True,
-    help="Format of the report; prometheus is for node_exporter's textfile collector.",
+    help="Format of the report: "
+    + ", ".join(f"{name} for {one.purpose}" for name, one in FORMATS.items())
+    + ".",
 )
 @click.option(
     "--output",
@@ -35,19 +34,8 @@ from fusetune.report.inventory import take_inventory
 @pass_host_of_mounts
 def command(host: Host, name: str | None, form: str, output: Path | None, as_json: bool) -> None:
     refuse_host(name or "")
-    document = report_object(take_inventory(host, name))
-    if as_json or form == "json":
-        text = json.dumps(document, indent=2) + "\n"
-    elif form == "prometheus":
-        from fusetune.report.prometheus import metrics
-
-        text = metrics(document)
-    else:
-        from fusetune.report.text import print_report
-
-        with redirect_stdout(io.StringIO()) as printed:
-            print_report(document)
-        text = printed.getvalue()
+    report = host_report(take_inventory(host, name))
+    text = FORMATS["json" if as_json else form].render(report)
     if output:
         write_whole(output, text)
     else:

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune reset``."""
+"""Put back the values found before the first change."""
 
 import click
 
 from fusetune.bench.scratch import remove_left_behind
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import dry_run_option, json_option, pass_host_of_mounts, present, target
 from fusetune.desired.host_limits import release
 from fusetune.desired.reset import reset, reset_all
 from fusetune.desired.sysctl import forget_persisted
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.report.documents import changes_object
+from fusetune.report.documents.changes import reset_changes
 
 
-@click.command("reset", help=COMMANDS["reset"])
+@click.command("reset", help=__doc__)
 @click.argument("name", metavar="M|host", required=False)
 @click.option("--all", "everything", is_flag=True, help="Reset every mount, and the host.")
 @dry_run_option
@@ -33,5 +32,4 @@ def command(host: Host, name: str | None, everything: bool, dry_run: bool, as_js
     else:
         changes = reset(host, None, dry_run=dry_run) if name else reset_all(host, dry_run=dry_run)
         lines = forget_persisted(host, dry_run=dry_run)
-    document = changes_object("reset", [*changes, *lines], dry_run)
-    present(document, as_json)
+    present(reset_changes([*changes, *lines], dry_run), as_json)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune run``."""
+"""Run a FUSE server with the tuned libfuse3."""
 
 import os
 
 import click
 
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import pass_host, warn
 from fusetune.desired.host_limits import prepare
 from fusetune.host import Host
@@ -14,7 +13,7 @@ from fusetune.libfuse.options import OPTIONS_VARIABLE
 
 
 # What follows the program's name is the program's.
-@click.command("run", help=COMMANDS["run"], context_settings={"allow_interspersed_args": False})
+@click.command("run", help=__doc__, context_settings={"allow_interspersed_args": False})
 @click.option("-o", "options", default="", metavar="OPTIONS", help="Options of the tuned libfuse.")
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, required=True)
 @pass_host

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune save``."""
+"""Keep the values that a mount has now for its later mounts."""
 
 import click
 
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     admin_option,
     dry_run_option,
@@ -18,10 +17,10 @@ from fusetune.desired.persist import save_now
 from fusetune.desired.resolve import Resolver
 from fusetune.host import Host
 from fusetune.mounts.discover import find
-from fusetune.report.documents import kept_object
+from fusetune.report.documents.kept import saved_files
 
 
-@click.command("save", help=COMMANDS["save"])
+@click.command("save", help=__doc__)
 @click.argument("name", metavar="M")
 @admin_option
 @dry_run_option
@@ -31,8 +30,7 @@ def command(host: Host, name: str, admin: bool, dry_run: bool, as_json: bool) ->
     refuse_host(name)
     mount = find(host, name)
     written = save_now(host, mount, admin=admin, dry_run=dry_run)
-    document = kept_object("save", [written], dry_run)
-    present(document, as_json)
+    present(saved_files(written, dry_run), as_json)
     if not dry_run:
         resolver = Resolver(host, load(host))
         for why in resolver.caveats(mount, written.after or {}):

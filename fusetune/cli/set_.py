@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune set``."""
+"""Set values of a mount, or of the host: all of them or none."""
 
 import click
 
-from fusetune.changes.apply import Change, set_knobs
 from fusetune.changes.policy import parse_owners
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import (
     allow_owner_option,
     dry_run_option,
@@ -15,14 +13,15 @@ from fusetune.cli.common import (
     target,
     warn,
 )
+from fusetune.desired.request import raise_for, set_values
+from fusetune.desired.sysctl import persist as persist_values
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.knobs import Knob, Scope, parse_assignments
-from fusetune.mounts.mount import Mount
-from fusetune.report.documents import changes_object
+from fusetune.knobs import Scope, parse_assignments
+from fusetune.report.documents.changes import set_changes
 
 
-@click.command("set", help=COMMANDS["set"])
+@click.command("set", help=__doc__)
 @click.argument("name", metavar="M|host")
 @click.argument("words", metavar="KNOB=VALUE...", nargs=-1)
 @allow_owner_option
@@ -65,45 +64,15 @@ def command(
     if mount and (raising or persist):
         raise UsageError("--for, --for-unit and --persist are for the host: fusetune set host")
     if raising:
-        changes = _raise(host, options or "", unit, dry_run)
-        present(changes_object("set", changes, dry_run), as_json)
+        raised = raise_for(host, options or "", unit, dry_run=dry_run)
+        for text in raised.left:
+            warn(text)
+        present(set_changes(raised.changes, dry_run), as_json)
         return
     values = parse_assignments(words, Scope.MOUNT if mount else Scope.HOST)
     lines = []
     if persist:
-        from fusetune.desired.sysctl import persist as write
-
-        lines = write(host, values, dry_run=dry_run)
-    changes = _set(host, mount, values, owners, force, dry_run)
-    present(changes_object("set", [*changes, *lines], dry_run), as_json)
-
-
-def _set(
-    host: Host,
-    mount: Mount | None,
-    values: dict[Knob, int],
-    owners: tuple[str, ...],
-    force: bool,
-    dry_run: bool,
-) -> list[Change]:
-    allowed, room = parse_owners(owners), None
-    if mount:
-        from fusetune.desired.resolve import bounds_of_set
-
-        configured, room = bounds_of_set(host, mount, values, force=force)
-        allowed |= configured
-    return set_knobs(host, mount, values, allowed, room, dry_run=dry_run)
-
-
-def _raise(host: Host, options: str, unit: str | None, dry_run: bool) -> list[Change]:
-    from fusetune.desired.config import load
-    from fusetune.desired.host_limits import of_command, of_options, raise_limits, unit_command
-
-    config = load(host)
-    needs = of_options(options)
-    if unit is not None:
-        needs |= of_command(host, config, unit_command(unit))
-    raised = raise_limits(host, needs, config.settings, dry_run=dry_run)
-    for text in raised.left:
-        warn(text)
-    return raised.changes
+        lines = persist_values(host, values, dry_run=dry_run)
+    allowed = parse_owners(owners)
+    changes = set_values(host, mount, values, allowed, force=force, dry_run=dry_run)
+    present(set_changes([*changes, *lines], dry_run), as_json)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune verify``."""
+"""Compare the values of mounts with what is kept for them."""
 
 import click
 
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import json_option, pass_host_of_mounts, present, refuse_host, warn
 from fusetune.desired.config import load
 from fusetune.desired.drift import verify
@@ -12,10 +11,10 @@ from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.mounts.discover import discover, find
 from fusetune.report.doctor import ages
-from fusetune.report.documents import verify_object
+from fusetune.report.documents.verify import verification
 
 
-@click.command("verify", help=COMMANDS["verify"])
+@click.command("verify", help=__doc__)
 @click.argument("name", metavar="[M]", required=False)
 @json_option
 @pass_host_of_mounts
@@ -23,10 +22,10 @@ def command(host: Host, name: str | None, as_json: bool) -> int:
     refuse_host(name or "")
     resolver = Resolver(host, load(host))
     verified = verify(host, resolver, [find(host, name)] if name else discover(host))
-    document = verify_object(verified, ages(host))
+    document = verification(verified, ages(host))
     present(document, as_json)
-    for problem in document["problems"]:
+    for problem in document.problems:
         warn(problem)
-    if document["differences"]:
+    if document.differences:
         return ExitCode.DIFFERENCE
-    return ExitCode.FAILED if document["problems"] else ExitCode.DONE
+    return ExitCode.FAILED if document.problems else ExitCode.DONE

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``fusetune watch``."""
+"""Set kept values on mounts as they appear; udev starts this."""
 
 import click
 
-from fusetune.cli import COMMANDS
 from fusetune.cli.common import Duration, pass_host, warn
 from fusetune.desired.watch import Watch
 from fusetune.host import Host
 
 
-@click.command("watch", help=COMMANDS["watch"])
+@click.command("watch", help=__doc__)
 @click.option(
     "--idle",
     type=Duration(),

@@ -96,6 +96,14 @@ class Resolver:
         room = self.room(mount) if more_dirty_memory(knob, value) else None
         return refusal(mount, knob, value, {*self.owners, *allowed_owners}, room)
 
+    def nothing_kept(self, mount: Mount) -> str | None:
+        """Return why nothing is kept for ``mount``, None if something is."""
+        why, expected = self.resolve(mount)
+        if expected:
+            return None
+        why = why or "'fusetune auto' or 'save' keeps values"
+        return f"nothing is kept for {printable(mount.path)}: {why}"
+
     def caveats(self, mount: Mount, values: Mapping[str, int]) -> Iterator[str]:
         """Yield why later mounts would not get some of ``values`` although they are saved."""
         why, wanted = self.resolve(mount)

@@ -3,16 +3,15 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusetune.changes.journal import Journal
-from fusetune.changes.state import KnobState, knob_states
+from fusetune.changes.state import KnobState
 from fusetune.desired.config import load
-from fusetune.desired.drift import Check
+from fusetune.desired.inspect import inspect
 from fusetune.desired.resolve import Expected, Resolver
-from fusetune.desired.results import Saved, saved_for
+from fusetune.desired.results import Saved
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.kmod.state import Loaded, loaded
@@ -21,7 +20,7 @@ from fusetune.mounts.discover import discover, find
 from fusetune.mounts.mount import Mount
 from fusetune.report.doctor import Diagnosis, diagnose
 
-_MODULES = ("fuse", "fusetuned")
+MODULES = ("fuse", "fusetuned")
 _LIBRARIES = ("lib*/libfuse*.so.*", "lib/*/libfuse*.so.*")
 
 
@@ -34,7 +33,7 @@ class InventoriedMount:
 
     mount: Mount
     states: Sequence[KnobState]
-    expected: dict[str, Expected]
+    expected: Mapping[str, Expected]
     left_alone: str | None
     saved: Saved | None
     waiting: int
@@ -76,7 +75,7 @@ def take_inventory(host: Host, name: str | None = None) -> Inventory:
         machine=os.uname().machine,
         cores=os.cpu_count() or 1,
         memory_bytes=int(meminfo[1]) * 1024 if meminfo else 0,
-        modules=[one for name in _MODULES if (one := loaded(host, name))],
+        modules=[one for name in MODULES if (one := loaded(host, name))],
         libfuse=_libfuse(host),
         mounts=surveys,
         diagnosis=diagnose(host, None if name else [(one.mount, _values(one)) for one in surveys]),
@@ -91,26 +90,16 @@ def _values(one: InventoriedMount) -> dict[str, int]:
 def _mount(
     host: Host, resolver: Resolver | None, mount: Mount, problems: list[str]
 ) -> InventoriedMount:
-    journal = saved = left_alone = None
-    expected: dict[str, Expected] = {}
-    try:
-        journal = Journal(host, mount)
-    except FusetuneError as error:
-        problems.append(str(error))
-    try:
-        saved = saved_for(host, mount)
-        if resolver:
-            left_alone, expected = resolver.resolve(mount)
-    except FusetuneError as error:
-        problems.append(str(error))
-    states = knob_states(host, mount, journal)
-    differing = frozenset(
-        state.knob.name
-        for state in states
-        if state.knob.name in expected and Check(state, expected[state.knob.name]).differs
-    )
+    found = inspect(host, mount, resolver)
+    problems += found.problems
     return InventoriedMount(
-        mount, states, expected, left_alone, saved, waiting(host, mount), differing
+        mount,
+        found.states,
+        found.expected,
+        found.left_alone,
+        found.saved,
+        waiting(host, mount),
+        frozenset(check.state.knob.name for check in found.checks if check.differs),
     )
 
 

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`report` as Prometheus's text format, for node_exporter's textfile collector."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
-from prometheus_client import CollectorRegistry, Gauge, Info, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from fusetune import __version__
+from fusetune.report.documents.base import MountIdentity
+from fusetune.report.documents.inventory import HostReport
+from fusetune.report.documents.sources import SourceVersion
 from fusetune.text import printable
 
-Object = Mapping[str, Any]
+#: The values of a series' labels, and its number.
+Sample = tuple[tuple[str, ...], float]
+
 _MOUNT = ("mount", "fstype", "bdi")
 _KNOB = (*_MOUNT, "knob", "unit")
 _SOURCE = ("name", "source", "current")
@@ -18,119 +24,119 @@ _SOURCE = ("name", "source", "current")
 
 @dataclass(frozen=True)
 class Metric:
-    """What a metric says, and its labels."""
-
-    text: str
-    labels: tuple[str, ...] = ()
-
-
-METRICS = {
-    "fusetune_info": Metric("Version of fusetune and kernel.", ("version", "kernel")),
-    "fusetune_mounts": Metric("FUSE mounts seen."),
-    "fusetune_differences": Metric("Values that are not as kept."),
-    "fusetune_problems": Metric("Files that cannot be used."),
-    "fusetune_dirty_percent": Metric(
-        "What tuned mounts together may keep dirty, in percent of the host's limit."
-    ),
-    "fusetune_findings": Metric("Findings of doctor.", ("name",)),
-    "fusetune_source_behind_releases": Metric(
-        "Point releases that the code of a part in use is behind the kernel's or libfuse3's.",
-        _SOURCE,
-    ),
-    "fusetune_source_older": Metric(
-        "1: the code of a part in use is older than the kernel's or libfuse3's.", _SOURCE
-    ),
-    "fusetune_knob_value": Metric("Value now.", _KNOB),
-    "fusetune_knob_stock": Metric("The kernel's default.", _KNOB),
-    "fusetune_knob_expected": Metric("Value that is kept.", _KNOB),
-    "fusetune_waiting_requests": Metric("Requests that wait for the server.", _MOUNT),
-    "fusetune_auto_gain_ratio": Metric("Speed after / before, of the last auto.", _MOUNT),
-    "fusetune_auto_gain_low": Metric("Lower end of the 95 % interval, of the last auto.", _MOUNT),
-    "fusetune_auto_gain_high": Metric("Upper end of it, of the last auto.", _MOUNT),
-}
-
-
-def metrics(document: Object) -> str:
-    """Return ``report``'s object as metrics, labels fit for one line whatever a mount is called.
+    """What a metric says, how it is taken from a report, and its labels.
 
     ``bdi`` is among the labels of each mount, so no two mounts share a series.
     """
+
+    text: str
+    samples: Callable[[HostReport], Iterator[Sample]]
+    labels: tuple[str, ...] = ()
+
+
+def metrics(report: HostReport) -> str:
+    """Return a report as metrics, labels fit for one line whatever a mount is called."""
     registry = CollectorRegistry()
-    host = document["host"]
-    # Info adds "_info" by itself, and takes its labels with their values.
-    Info("fusetune", METRICS["fusetune_info"].text, registry=registry).info(
-        {"version": __version__, "kernel": printable(host["kernel"])}
-    )
-    _host(registry, document)
-    _sources(registry, host["sources"])
-    _mounts(registry, document["mounts"])
-    _gains(registry, document["mounts"])
+    for name, metric in METRICS.items():
+        gauge = Gauge(name, metric.text, metric.labels, registry=registry)
+        for labels, number in metric.samples(report):
+            series = gauge.labels(*map(printable, labels)) if metric.labels else gauge
+            series.set(number)
     return generate_latest(registry).decode("utf-8")
 
 
-def _gauge(registry: CollectorRegistry, name: str) -> Gauge:
-    """Return the gauge of this name in `METRICS`."""
-    metric = METRICS[name]
-    return Gauge(name, metric.text, metric.labels, registry=registry)
+def _one(number: Callable[[HostReport], float]) -> Callable[[HostReport], Iterator[Sample]]:
+    """Return what yields the only series of a metric without labels."""
+
+    def samples(report: HostReport) -> Iterator[Sample]:
+        yield (), number(report)
+
+    return samples
 
 
-def _host(registry: CollectorRegistry, document: Object) -> None:
-    for name, value in (
-        ("mounts", len(document["mounts"])),
-        ("differences", document["differences"]),
-        ("problems", len(document["problems"])),
-        ("dirty_percent", document["dirty_percent"]),
-    ):
-        _gauge(registry, f"fusetune_{name}").set(value)
-    findings = _gauge(registry, "fusetune_findings")
-    for finding in document["findings"]:
-        findings.labels(printable(finding["name"])).inc()
+def _info(report: HostReport) -> Iterator[Sample]:
+    yield (__version__, report.host.kernel), 1
 
 
-def _sources(registry: CollectorRegistry, sources: list[Object]) -> None:
-    behind = _gauge(registry, "fusetune_source_behind_releases")
-    older = _gauge(registry, "fusetune_source_older")
-    for one in sources:
-        if one["current"]:
-            values = (one["name"], _version(one["source"]), _version(one["current"]))
-            older.labels(*values).set(one["older"])
-            if one["releases_behind"] is not None:
-                behind.labels(*values).set(one["releases_behind"])
+def _findings(report: HostReport) -> Iterator[Sample]:
+    for name, count in Counter(finding.name for finding in report.findings).items():
+        yield (name,), count
 
 
-def _version(source: Object) -> str:
+def _source(field: str, report: HostReport) -> Iterator[Sample]:
+    for one in report.host.sources:
+        number = getattr(one, field)
+        if one.current and number is not None:
+            yield (one.name, _version(one.source), _version(one.current)), number
+
+
+def _version(source: SourceVersion) -> str:
     """Return the version of a source, that of its package where that is known."""
-    return printable(source["package_version"] or source["version"])
+    return source.package_version or source.version
 
 
-def _labels(mount: Object) -> list[str]:
-    return [printable(str(mount[name])) for name in ("path", "fstype", "bdi")]
+def _mount(mount: MountIdentity) -> tuple[str, ...]:
+    return mount.path, mount.fstype, str(mount.bdi)
 
 
-def _mounts(registry: CollectorRegistry, mounts: list[Object]) -> None:
-    value, stock, expected = (
-        _gauge(registry, f"fusetune_knob_{name}") for name in ("value", "stock", "expected")
-    )
-    waiting = _gauge(registry, "fusetune_waiting_requests")
-    for mount in mounts:
-        labels = _labels(mount)
-        waiting.labels(*labels).set(mount["waiting"])
-        for knob in mount["knobs"]:
-            for gauge, number in (
-                (value, knob["value"]),
-                (stock, knob["stock"]),
-                (expected, knob["expected"]),
-            ):
-                if number is not None:
-                    gauge.labels(*labels, knob["name"], knob["unit"]).set(number)
+def _knob(field: str, report: HostReport) -> Iterator[Sample]:
+    for mount in report.mounts:
+        for knob in mount.knobs:
+            number = getattr(knob, field)
+            if number is not None:
+                yield (*_mount(mount), knob.name, knob.unit), number
 
 
-def _gains(registry: CollectorRegistry, mounts: list[Object]) -> None:
-    gauges = [_gauge(registry, f"fusetune_auto_gain_{end}") for end in ("ratio", "low", "high")]
-    for mount in mounts:
-        saved = mount["saved"]
-        if not saved or saved["gain_ratio"] is None:
-            continue
-        numbers = [saved["gain_ratio"], *(saved["ci95"] or ())]
-        for gauge, number in zip(gauges, numbers, strict=False):
-            gauge.labels(*_labels(mount)).set(number)
+def _waiting(report: HostReport) -> Iterator[Sample]:
+    for mount in report.mounts:
+        yield _mount(mount), mount.waiting
+
+
+def _gain(report: HostReport) -> Iterator[Sample]:
+    for mount in report.mounts:
+        if mount.saved and mount.saved.gain_ratio is not None:
+            yield _mount(mount), mount.saved.gain_ratio
+
+
+def _gain_end(position: int, report: HostReport) -> Iterator[Sample]:
+    for mount in report.mounts:
+        if mount.saved and mount.saved.gain_ratio is not None and mount.saved.ci95:
+            yield _mount(mount), mount.saved.ci95[position]
+
+
+METRICS = {
+    "fusetune_info": Metric("Version of fusetune and kernel.", _info, ("version", "kernel")),
+    "fusetune_mounts": Metric("FUSE mounts seen.", _one(lambda report: len(report.mounts))),
+    "fusetune_differences": Metric(
+        "Values that are not as kept.", _one(lambda report: report.differences)
+    ),
+    "fusetune_problems": Metric(
+        "Files that cannot be used.", _one(lambda report: len(report.problems))
+    ),
+    "fusetune_dirty_percent": Metric(
+        "What tuned mounts together may keep dirty, in percent of the host's limit.",
+        _one(lambda report: report.dirty_percent),
+    ),
+    "fusetune_findings": Metric("Findings of doctor.", _findings, ("name",)),
+    "fusetune_source_behind_releases": Metric(
+        "Point releases that the code of a part in use is behind the kernel's or libfuse3's.",
+        partial(_source, "releases_behind"),
+        _SOURCE,
+    ),
+    "fusetune_source_older": Metric(
+        "1: the code of a part in use is older than the kernel's or libfuse3's.",
+        partial(_source, "older"),
+        _SOURCE,
+    ),
+    "fusetune_knob_value": Metric("Value now.", partial(_knob, "value"), _KNOB),
+    "fusetune_knob_stock": Metric("The kernel's default.", partial(_knob, "stock"), _KNOB),
+    "fusetune_knob_expected": Metric("Value that is kept.", partial(_knob, "expected"), _KNOB),
+    "fusetune_waiting_requests": Metric("Requests that wait for the server.", _waiting, _MOUNT),
+    "fusetune_auto_gain_ratio": Metric("Speed after / before, of the last auto.", _gain, _MOUNT),
+    "fusetune_auto_gain_low": Metric(
+        "Lower end of the 95 % interval, of the last auto.", partial(_gain_end, 0), _MOUNT
+    ),
+    "fusetune_auto_gain_high": Metric(
+        "Upper end of it, of the last auto.", partial(_gain_end, 1), _MOUNT
+    ),
+}

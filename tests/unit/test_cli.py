@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from fusetune import __version__
-from fusetune.cli import COMMANDS, main
+from fusetune.cli import commands, main
 from tests.unit.conftest import CHECKOUT
+
+COMMANDS = commands()
 
 each_command = pytest.mark.parametrize("command", COMMANDS)
 

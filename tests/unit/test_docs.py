@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fusetune.cli import COMMANDS
+from fusetune.cli import commands
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -24,6 +24,11 @@ def generate(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=tree, env=environment, capture_output=True, text=True, check=False
     )
+
+
+def schema(name: str) -> str:
+    """The file of a JSON Schema."""
+    return f"docs/schemas/{name}.json"
 
 
 @pytest.fixture
@@ -44,13 +49,15 @@ def test_tables_are_those_of_the_code() -> None:
 
 
 def test_an_entry_more_is_in_every_table_of_its_kind(copy: Path) -> None:
-    table = copy / "fusetune" / "report" / "doctor.py"
+    table = copy / "fusetune" / "report" / "findings.py"
     text = table.read_text()
-    changed = re.sub(r"^FINDINGS = \{$", r'\g<0>\n    "dust": "the fan is slow",', text, flags=re.M)
+    more = r'\g<0>\n    "dust": Check("the fan is slow", _fio),'
+    changed = re.sub(r"^HOST_CHECKS.* = \{$", more, text, flags=re.M)
     table.write_text(changed)
     done = generate(copy, "--check")
     assert done.returncode == 1
-    assert "docs/reference.md, man/fusetune-report.8 differ" in done.stderr
+    stale = ("docs/reference.md", "man/fusetune-report.8", *map(schema, ("doctor", "report")))
+    assert f"{', '.join(stale)} differ" in done.stderr
     assert generate(copy).returncode == 0
     assert "| `dust` | The fan is slow. |" in (copy / "docs" / "reference.md").read_text()
     assert ".It Cm dust\nThe fan is slow.\n" in (copy / "man" / "fusetune-report.8").read_text()
@@ -60,7 +67,7 @@ def test_an_entry_more_is_in_every_table_of_its_kind(copy: Path) -> None:
 def test_every_command_has_a_page() -> None:
     pages = (path.read_text() for path in (CHECKOUT / "man").glob("fusetune-*.8"))
     named = {name for page in pages for name in re.findall(r"^\.Nm fusetune-(\w+)", page, re.M)}
-    assert named == set(COMMANDS)
+    assert named == set(commands())
 
 
 def test_the_figure_in_readme_is_that_of_the_benchmarks() -> None:

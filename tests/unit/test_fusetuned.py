@@ -22,7 +22,7 @@ from fusetune.knobs.remount import remount_hint
 from fusetune.mounts.control import negotiated
 from fusetune.mounts.mount import Mount
 from fusetune.report.doctor import diagnose
-from fusetune.report.documents import show_object
+from fusetune.report.documents.show import shown
 from fusetune.tuner.auto import preview
 from fusetune.tuner.space import searched
 from tests import schemas
@@ -54,12 +54,12 @@ def test_set_show_save_and_reset(tree: Tree, by_module: Mount) -> None:
     assert [(c.old, c.new) for c in changes] == [(256, 128)]
     assert tree.read(FILE).strip() == "128"
     states = knob_states(tree.host, by_module, Journal(tree.host, by_module))
-    document = show_object(by_module, states, None, {}, negotiated(tree.host, by_module))
-    shown = schemas.check(document)["knobs"][-1]
+    init = negotiated(tree.host, by_module)
+    document = schemas.check(shown(by_module, states, None, {}, init))
     assert document["init"]["max_write"] == 1 << 20
     assert document["init"]["flags"] == ["async_read", "max_pages"]
     wanted = {"name": "max_pages", "value": 128, "stock": 256, "high": 256, "set_by": "fusetune"}
-    assert wanted.items() <= shown.items()
+    assert wanted.items() <= document["knobs"][-1].items()
     save_now(tree.host, by_module, admin=False, dry_run=False)
     saved = saved_for(tree.host, by_module)
     assert saved

@@ -96,7 +96,7 @@ def _runs(tree: Tree, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str,
 
 
 def _by_hand() -> Iterator[tuple[str, str]]:
-    documents = all_documents(SERVED)
+    documents = [one.as_object() for one in all_documents(SERVED)]
     for schema in BY_HAND:
         wanted = [one for one in documents if one["schema"] == f"fusetune.{schema}/1"]
         yield schema, "".join(json.dumps(one, indent=2) + "\n" for one in wanted)

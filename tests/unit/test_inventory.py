@@ -4,15 +4,16 @@
 import shutil
 from collections.abc import Iterator
 
+import click
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fusetune.desired.results import save
 from fusetune.mounts.discover import discover
-from fusetune.report.documents import Object, report_object
+from fusetune.report.documents.expected import Origin
+from fusetune.report.documents.inventory import FuseModule, HostReport, host_report
 from fusetune.report.inventory import take_inventory
 from fusetune.report.prometheus import metrics
-from fusetune.report.text import print_report
 from tests import schemas
 from tests.unit.conftest import Tree
 
@@ -42,9 +43,11 @@ def host_tree(tree: Tree) -> Tree:
     return tree
 
 
-def report(tree: Tree) -> Object:
-    """The object, valid by its schema."""
-    return schemas.check(report_object(take_inventory(tree.host)))
+def report(tree: Tree) -> HostReport:
+    """The document, valid by its schema."""
+    document = host_report(take_inventory(tree.host))
+    schemas.check(document)
+    return document
 
 
 def series(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -55,39 +58,40 @@ def series(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
 
 
 def test_the_host(host_tree: Tree) -> None:
-    host = report(host_tree)["host"]
-    assert (host["kernel"], host["memory_bytes"]) == ("6.12.94+deb13-amd64", 2 << 20)
-    assert host["modules"] == [{"name": "fuse", "built_in": True, "version": None}]
-    assert host["libfuse_versions"] == ["3.17.2"]
+    host = report(host_tree).host
+    assert (host.kernel, host.memory_bytes) == ("6.12.94+deb13-amd64", 2 << 20)
+    assert host.modules == [FuseModule("fuse", built_in=True, version=None)]
+    assert host.libfuse_versions == ["3.17.2"]
     host_tree.write("sys/module/fusetuned/initstate", "live\n")
     host_tree.write("sys/module/fusetuned/version", "0.1.0\n")
-    module = report(host_tree)["host"]["modules"][1]
-    assert module == {"name": "fusetuned", "built_in": False, "version": "0.1.0"}
+    module = report(host_tree).host.modules[1]
+    assert module == FuseModule("fusetuned", built_in=False, version="0.1.0")
 
 
 def test_a_mount_as_it_is_and_should_be(host_tree: Tree) -> None:
     (mount,) = discover(host_tree.host)
     save(host_tree.host, mount, {"max_ratio": 10, "read_ahead_kb": 256}, "auto", 1.5, (1.2, 1.9))
     document = report(host_tree)
-    (found,) = document["mounts"]
-    knobs = {knob["name"]: knob for knob in found["knobs"]}
+    (found,) = document.mounts
+    knobs = {knob.name: knob for knob in found.knobs}
     ratio, ahead = knobs["max_ratio"], knobs["read_ahead_kb"]
-    assert (ratio["stock"], ratio["value"], ratio["expected"]) == (1, 20, 30)
-    assert (ratio["set_by"], ratio["differs"]) == ("other", True)
-    assert ratio["origin"] == {"file": str(host_tree.root / "etc/fusetune.toml"), "line": 3}
-    assert (ahead["value"], ahead["expected"], ahead["set_by"]) == (128, 256, "stock")
-    assert found["waiting"] == 3
-    assert (found["saved"]["gain_ratio"], found["saved"]["ci95"]) == (1.5, [1.2, 1.9])
-    assert (document["differences"], document["dirty_percent"]) == (2, 20)
-    assert {finding["name"] for finding in document["findings"]} >= {"waiting"}
+    assert (ratio.stock, ratio.value, ratio.expected) == (1, 20, 30)
+    assert (ratio.set_by, ratio.differs) == ("other", True)
+    assert ratio.origin == Origin(str(host_tree.root / "etc/fusetune.toml"), 3)
+    assert (ahead.value, ahead.expected, ahead.set_by) == (128, 256, "stock")
+    assert found.waiting == 3
+    assert found.saved
+    assert (found.saved.gain_ratio, found.saved.ci95) == (1.5, (1.2, 1.9))
+    assert (document.differences, document.dirty_percent) == (2, 20)
+    assert {finding.name for finding in document.findings} >= {"waiting"}
 
 
 def test_wrong_configuration_is_a_problem_not_a_failure(host_tree: Tree) -> None:
     host_tree.write("etc/fusetune.toml", "[[mount]]\nmax_rato = 3\n")
     document = report(host_tree)
-    (problem,) = document["problems"]
+    (problem,) = document.problems
     assert "fusetune.toml:2" in problem
-    assert document["differences"] == 0
+    assert document.differences == 0
     assert {n: v for n, _, v in series(metrics(document))}["fusetune_problems"] == 1
 
 
@@ -112,14 +116,14 @@ def test_prometheus_has_every_value_once(host_tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("path", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_hostile_name_is_inert(tree: Tree, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hostile_name_is_inert(tree: Tree, path: str) -> None:
     tree.write("proc/meminfo", "MemTotal: 2048 kB\n")
     tree.write("proc/sys/kernel/osrelease", "6.12\n")
     for number in (40, 41):
         tree.mount(path, f"0:{number}", "fuse." + path.replace("/", ""), path)
         tree.live(f"0:{number}", str(number))
     document = report(tree)
-    assert [mount["path"] for mount in document["mounts"]] == [path, path]
+    assert [mount.path for mount in document.mounts] == [path, path]
     text = metrics(document)
     assert text.replace("\n", "").isprintable()
     values = [
@@ -129,13 +133,11 @@ def test_a_hostile_name_is_inert(tree: Tree, path: str, capsys: pytest.CaptureFi
     ]
     assert values == ["0:40", "0:41"]
     assert not [name for name, _, _ in series(text) if name == "fusetune_up"]
-    print_report(document)
-    assert capsys.readouterr().out.replace("\n", "").isprintable()
+    assert click.unstyle(document.as_text()).replace("\n", "").isprintable()
 
 
-def test_text_names_what_differs(host_tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    print_report(report(host_tree))
-    lines = capsys.readouterr().out.splitlines()
+def test_text_names_what_differs(host_tree: Tree) -> None:
+    lines = report(host_tree).as_text().splitlines()
     assert [line.split()[0] for line in lines if line.endswith("DIFFERS")] == ["max_ratio"]
     assert any("3 requests wait" in line for line in lines)
 
@@ -150,12 +152,9 @@ def test_metrics_say_how_old_the_module_is(host_tree: Tree) -> None:
     assert found["fusetune_source_older"] == (labels, 1)
 
 
-def test_text_says_how_old_the_module_is(
-    host_tree: Tree, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_says_how_old_the_module_is(host_tree: Tree) -> None:
     for name, text in (("version", "0.1.0"), ("parameters/source", "6.12.94")):
         host_tree.write(f"sys/module/fusetuned/{name}", f"{text}\n")
-    print_report(report(host_tree))
     assert "\nfusetuned is made from 6.12.94, not older than the running kernel, 6.12.94\n" in (
-        capsys.readouterr().out
+        report(host_tree).as_text()
     )

@@ -16,8 +16,7 @@ import pytest
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.kmod import actions, kinds, state
 from fusetune.kmod.kinds import Words
-from fusetune.report.documents import module_object
-from fusetune.report.text import print_module
+from fusetune.report.documents.modules import ModuleReport, module_report
 from tests import schemas
 from tests.unit.conftest import CHECKOUT, DEVICES, Tree
 
@@ -84,9 +83,14 @@ def in_kernel(tree: Tree, source: str | None = None) -> None:
         tree.write(f"sys/module/fusetuned/{name}", text + "\n")
 
 
+def found(tree: Tree, run: Programs | None = None) -> ModuleReport:
+    """The document of `status`."""
+    return module_report(state.status(tree.host, FUSETUNED, run or Programs()))
+
+
 def document(tree: Tree, run: Programs | None = None) -> dict[str, Any]:
     """The object of `status`, valid by its schema."""
-    return schemas.check(module_object(state.status(tree.host, FUSETUNED, run or Programs())))
+    return schemas.check(found(tree, run))
 
 
 def kernels(tree: Tree) -> dict[str, dict[str, Any]]:
@@ -211,8 +215,7 @@ def test_text_names_all_of_it(host_tree: Tree, capsys: pytest.CaptureFixture[str
     installed(host_tree)
     in_kernel(host_tree)
     host_tree.mount("/mnt/a", device="0:41", fstype="fusetuned.mirrorfs")
-    print_module(document(host_tree, Programs(modinfo=(0, "DEF"))))
-    said = capsys.readouterr().out.splitlines()
+    said = found(host_tree, Programs(modinfo=(0, "DEF"))).as_text().splitlines()
     assert said == [
         f"kernel {RUNNING}",
         "fusetuned: 0.1.0, loaded; another one is installed: 'fusetune module unload', then "
@@ -233,15 +236,14 @@ def test_text_says_how_old_it_is(host_tree: Tree, capsys: pytest.CaptureFixture[
     host_tree.write(log, f"DKMS (dkms-3.2.2) make.log\nfusetune: {why}\nmake: done\n")
     in_kernel(host_tree, "6.12.94 linux-source-6.12 6.12.94-1")
     host_tree.write("proc/sys/kernel/version", "#1 SMP Debian 6.12.117-1 (2026-11-12)\n")
-    found = document(host_tree, Programs("6.12.117 linux-source-6.12 6.12.117-1"))
-    print_module(found)
-    said = capsys.readouterr().out.splitlines()
+    status = found(host_tree, Programs("6.12.117 linux-source-6.12 6.12.117-1"))
+    said = status.as_text().splitlines()
     assert said[3] == (
         "  fusetuned is made from 6.12.94-1, older than the running kernel, 6.12.117-1, by 23 "
         "point releases"
     )
     assert said[-1] == f"* {RUNNING}: installed 0.1.0, made from 6.12.117-1, {why}"
-    (only,) = found["modules"]
+    (only,) = schemas.check(status)["modules"]
     assert (only["age"]["releases_behind"], only["age"]["older"]) == (23, True)
     assert [one["source"] for one in only["kernels"]] == [
         None,
@@ -280,7 +282,7 @@ def f2fs(host_tree: Tree) -> Tree:
 
 def f2fs_kernels(tree: Tree) -> dict[str, dict[str, Any]]:
     """What `status` says of f2fs-tuned for each kernel, with the real bash and dkms.conf."""
-    said = schemas.check(module_object(state.status(tree.host, F2FS)))
+    said = schemas.check(module_report(state.status(tree.host, F2FS)))
     return {one["kernel"]: one for one in said["modules"][0]["kernels"]}
 
 
@@ -406,8 +408,9 @@ def test_with_systemd_the_unit_mounts(ready: Tree) -> None:
 def test_dry_run_runs_nothing(ready: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     run = Programs()
     report = actions.load(ready.host, FUSETUNED, dry_run=True, run=run)
-    print_module(schemas.check(module_object(report, dry_run=True)))
-    assert capsys.readouterr().out.splitlines()[0] == "modprobe fusetuned"
+    shown = module_report(report, dry_run=True)
+    schemas.check(shown)
+    assert shown.as_text().splitlines()[0] == "modprobe fusetuned"
     assert not run.ran
 
 
@@ -491,7 +494,7 @@ def test_a_module_in_place_of_the_kernels_own(host_tree: Tree) -> None:
 
     def seen() -> dict[str, Any]:
         report = state.status(host_tree.host, f2fs, Programs(modinfo=(0, "DEF")))
-        (only,) = schemas.check(module_object(report))["modules"]
+        (only,) = schemas.check(module_report(report))["modules"]
         return {**only, "stock mounts": only["stock"]["mounts"]}
 
     assert seen()["stock"]["replaced"] is True

@@ -15,7 +15,7 @@ from fusetune.libfuse.options import OPTIONS, OPTIONS_VARIABLE, check_options
 from fusetune.libfuse.switch import carry_out, disable, enable
 from fusetune.libfuse.users import libfuse_users
 from fusetune.mount_helper import split_options, translated
-from fusetune.report.documents import lib_change_object, lib_status_object
+from fusetune.report.documents.lib import lib_change, lib_status
 from tests import schemas
 from tests.unit.conftest import CHECKOUT, DEVICES, Tree
 
@@ -84,7 +84,7 @@ def test_without_the_library(tree: Tree) -> None:
 def test_a_service_and_back(installed: Tree) -> None:
     host = installed.host
     change = enable(host, "rclone@x", "max_pages=1024")
-    schemas.check(lib_change_object(change, dry_run=True))
+    schemas.check(lib_change(change, dry_run=True))
     assert not change.path.exists()
     carry_out(host, change)
     assert installed.read("etc/systemd/system/rclone@x.service.d/50-fusetune-libfuse.conf") == (
@@ -96,12 +96,12 @@ def test_a_service_and_back(installed: Tree) -> None:
     )
     carry_out(host, enable(host, "rclone@x", "max_pages=1024"))
     change = disable(host, "rclone@x.service")
-    assert schemas.check(lib_change_object(change, False))["after"] is None
+    assert schemas.check(lib_change(change, False))["after"] is None
     carry_out(host, change)
     assert list((installed.root / "etc/systemd/system").iterdir()) == []
     again = disable(host, "rclone@x.service")
     carry_out(host, again)
-    assert lib_change_object(again, False)["remedy"] is None
+    assert lib_change(again, False).remedy is None
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_who_uses_what(installed: Tree) -> None:
     assert [(one.pid, one.uses) for one in found] == [
         (pid, uses) for pid, (_, uses) in libraries.items()
     ]
-    schemas.check(lib_status_object([Path(_DIRECTORY)], found))
+    schemas.check(lib_status([Path(_DIRECTORY)], found))
 
 
 # Sections

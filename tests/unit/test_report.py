@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 from hypothesis import given
@@ -19,7 +20,8 @@ from fusetune.bench.workloads import WORKLOADS
 from fusetune.changes.apply import Change
 from fusetune.changes.journal import Journal, Record
 from fusetune.changes.state import KnobState, knob_states
-from fusetune.desired.drift import Check, Verified
+from fusetune.desired.drift import Verified
+from fusetune.desired.inspect import Check
 from fusetune.desired.persist import Remembered
 from fusetune.desired.resolve import Expected
 from fusetune.desired.results import Saved
@@ -31,10 +33,24 @@ from fusetune.knobs import LIVE, SYSTEM
 from fusetune.libfuse.switch import FileChange
 from fusetune.libfuse.users import Server
 from fusetune.mounts.mount import Mount
-from fusetune.report import documents, text
-from fusetune.report.doctor import Diagnosis, Feature, Finding
+from fusetune.report.doctor import Diagnosis, Feature
+from fusetune.report.documents import every_document
+from fusetune.report.documents.auto import auto_preview, auto_result
+from fusetune.report.documents.base import Document
+from fusetune.report.documents.bench import bench_result
+from fusetune.report.documents.changes import applied_changes, reset_changes, set_changes
+from fusetune.report.documents.diagnosis import doctor_report
+from fusetune.report.documents.inventory import host_report
+from fusetune.report.documents.kept import forgotten_files, saved_files
+from fusetune.report.documents.lib import lib_change, lib_status
+from fusetune.report.documents.listing import listing
+from fusetune.report.documents.modules import module_report
+from fusetune.report.documents.papers import suite_result
+from fusetune.report.documents.show import shown
+from fusetune.report.documents.verify import Verification, verification
+from fusetune.report.findings import Finding
 from fusetune.report.inventory import InventoriedMount, Inventory
-from fusetune.report.text import figure_text, gain_text
+from fusetune.report.text import figure_text, ratio_text
 from fusetune.tuner.auto import Candidates, Outcome
 from fusetune.tuner.search import Choice, Trial
 from tests import schemas
@@ -52,25 +68,7 @@ PATHS = [
     "/mnt/" + "long" * 200,
 ]
 SERVED = Mount("/mnt", "fuse.x", "source", "0:40", bdi="0:40", connection="40", owner_uid=1000)
-COMMANDS = [
-    "apply",
-    "auto",
-    "auto-preview",
-    "bench",
-    "bench-suite",
-    "doctor",
-    "forget",
-    "lib-change",
-    "lib-status",
-    "list",
-    "module",
-    "report",
-    "reset",
-    "save",
-    "set",
-    "show",
-    "verify",
-]
+NAMES = sorted(document.SCHEMA for document in every_document())
 
 odd_paths = pytest.mark.parametrize("path", PATHS, ids=range(len(PATHS)))
 
@@ -80,7 +78,7 @@ def named(path: str) -> Mount:
     return replace(SERVED, path=path, source=path, fstype="fuse." + path, also_at=(path + "2",))
 
 
-def module_documents(mount: Mount) -> list[dict[str, Any]]:
+def module_documents(mount: Mount) -> list[Document]:
     """A host with all of it, and one with nothing."""
     ours, stock = Loaded("fusetuned", False, "0.1.0", "0123ABC"), Loaded("fuse", True, None, None)
     signing = Signing(True, "integrity", True, ["mokutil --import /var/lib/dkms/mok.pub"])
@@ -91,10 +89,8 @@ def module_documents(mount: Mount) -> list[dict[str, Any]]:
     full = State(KINDS[0], ours, stock, False, ["0.1.0"], built, [mount.path], [mount.path], True)
     bare = State(KINDS[0], None, None, None, [], [], [], [], False)
     return [
-        documents.module_object(Report("6.12.94", signing, [full], [("dkms", "install")])),
-        documents.module_object(
-            Report("6.12.94", Signing(None, None, False), [bare]), dry_run=True
-        ),
+        module_report(Report("6.12.94", signing, [full], [("dkms", "install")])),
+        module_report(Report("6.12.94", Signing(None, None, False), [bare]), dry_run=True),
     ]
 
 
@@ -104,7 +100,7 @@ def _work_result(odd: str) -> PaperResult:
     return PaperResult(work, [shown, Row(work.ratios[1], None, odd)], 1.5, 1 << 20, 3)
 
 
-def all_documents(mount: Mount) -> list[dict[str, Any]]:
+def all_documents(mount: Mount) -> list[Document]:
     """One object of each kind for the mount, and one with as much as possible absent."""
     bare = replace(mount, bdi=None, connection=None)
     states = [KnobState(knob, 1, "other", None) for knob in LIVE]
@@ -126,25 +122,23 @@ def all_documents(mount: Mount) -> list[dict[str, Any]]:
     figures = [summarise(workload, [100.0, 110.0, 90.0]) for workload in (mixed, metadata)]
     return [
         *module_documents(mount),
-        documents.list_object([]),
-        documents.list_object(
-            [(mount, STOCK, False), (bare, {}, False), (mount, {"max_ratio": 20}, True)]
-        ),
-        documents.list_object([(replace(mount, fstype="fuse.lxcfs"), STOCK, False)]),
-        documents.show_object(mount, states, saved_by(mount, "auto"), expected(mount)),
-        documents.show_object(mount, states, saved_by(mount, "save"), {}),
-        documents.show_object(bare, gone, None, {}),
-        documents.show_object(None, host, None, {}),
-        documents.changes_object("set", [change, on_host], dry_run=False),
-        documents.changes_object("set", [], dry_run=True),
-        documents.changes_object("reset", [change, on_host], dry_run=True),
-        documents.changes_object("apply", [change], dry_run=False),
-        documents.changes_object("apply", [], dry_run=True),
+        listing([]),
+        listing([(mount, STOCK, False), (bare, {}, False), (mount, {"max_ratio": 20}, True)]),
+        listing([(replace(mount, fstype="fuse.lxcfs"), STOCK, False)]),
+        shown(mount, states, saved_by(mount, "auto"), expected(mount)),
+        shown(mount, states, saved_by(mount, "save"), {}),
+        shown(bare, gone, None, {}),
+        shown(None, host, None, {}),
+        set_changes([change, on_host], dry_run=False),
+        set_changes([], dry_run=True),
+        reset_changes([change, on_host], dry_run=True),
+        applied_changes([change], dry_run=False),
+        applied_changes([], dry_run=True),
         *kept_documents(mount),
         *verify_documents(mount),
         *report_documents(mount),
         *lib_documents(mount),
-        documents.auto_object(
+        auto_result(
             Outcome(
                 mount,
                 [mixed, metadata],
@@ -158,21 +152,21 @@ def all_documents(mount: Mount) -> list[dict[str, Any]]:
                 ["why not more"],
             )
         ),
-        documents.auto_object(Outcome(bare, [mixed], STOCK, STOCK, same)),
-        documents.preview_object(
+        auto_result(Outcome(bare, [mixed], STOCK, STOCK, same)),
+        auto_preview(
             mount, [mixed], [Candidates("max_ratio", "/sys/class/bdi/0:40/max_ratio", 1, (1, 2))]
         ),
-        documents.preview_object(bare, [mixed], []),
-        documents.bench_object(
+        auto_preview(bare, [mixed], []),
+        bench_result(
             [
                 Measurement(mount.path, mount, figures, 1.5, 1 << 20, 3),
                 Measurement("tmpfs itself", None, figures),
                 Measurement("mirrorfs, passthrough", None, [], absent="this kernel lacks it"),
             ]
         ),
-        documents.suite_object([_work_result(mount.path)]),
-        documents.doctor_object(Diagnosis([Feature(LIVE[0], 5, None)], [], 0, None, 0)),
-        documents.doctor_object(
+        suite_result([_work_result(mount.path)]),
+        doctor_report(Diagnosis([Feature(LIVE[0], 5, None)], [], 0, None, 0)),
+        doctor_report(
             Diagnosis(
                 [Feature(LIVE[0], None, "not there"), Feature(SYSTEM[0], 5, None)],
                 [Finding("fio", "fio is absent", "apt install fio"), _finding(mount)],
@@ -201,18 +195,18 @@ def expected(mount: Mount, refused: str | None = None) -> dict[str, Expected]:
     }
 
 
-def kept_documents(mount: Mount) -> list[dict[str, Any]]:
+def kept_documents(mount: Mount) -> list[Document]:
     """What ``save`` and ``forget`` say."""
     file = Path(f"/etc{mount.path}.toml")
     return [
-        documents.kept_object("save", [Remembered(file, None, {"max_ratio": 5})], dry_run=False),
-        documents.kept_object("save", [Remembered(file, STOCK, STOCK)], dry_run=True),
-        documents.kept_object("forget", [Remembered(file, STOCK, None)] * 2, dry_run=True),
-        documents.kept_object("forget", [], dry_run=False),
+        saved_files(Remembered(file, None, {"max_ratio": 5}), dry_run=False),
+        saved_files(Remembered(file, STOCK, STOCK), dry_run=True),
+        forgotten_files([Remembered(file, STOCK, None)] * 2, dry_run=True),
+        forgotten_files([], dry_run=False),
     ]
 
 
-def verify_documents(mount: Mount) -> list[dict[str, Any]]:
+def verify_documents(mount: Mount) -> list[Verification]:
     """What ``verify`` says: of mounts as they should be, others, and where it cannot be told."""
     wanted = expected(mount, f"policy of {mount.path}")
     knobs = {knob.name: knob for knob in LIVE}
@@ -228,8 +222,8 @@ def verify_documents(mount: Mount) -> list[dict[str, Any]]:
         for state in states
     ]
     return [
-        documents.verify_object([]),
-        documents.verify_object(
+        verification([]),
+        verification(
             [
                 Verified(mount, checks),
                 Verified(mount, left_alone=f"the file of {mount.path} says so"),
@@ -239,21 +233,21 @@ def verify_documents(mount: Mount) -> list[dict[str, Any]]:
     ]
 
 
-def lib_documents(mount: Mount) -> list[dict[str, Any]]:
+def lib_documents(mount: Mount) -> list[Document]:
     """What ``lib`` says: a file written, wanted, removed; and servers of every kind."""
     file = Path(f"/etc{mount.path}.conf")
     kinds = {"tuned": "/a.so", "stock": "/b.so", "libfuse2": "/c.so", "none": None}
     found = [Server(9, mount.path, library, uses) for uses, library in kinds.items()]
     return [
-        documents.lib_change_object(FileChange(file, None, "text\n", "restart"), dry_run=True),
-        documents.lib_change_object(FileChange(file, "text\n", "text\n", "restart"), dry_run=False),
-        documents.lib_change_object(FileChange(file, "text\n", None, "restart"), dry_run=False),
-        documents.lib_status_object([Path(mount.path)], found),
-        documents.lib_status_object([], []),
+        lib_change(FileChange(file, None, "text\n", "restart"), dry_run=True),
+        lib_change(FileChange(file, "text\n", "text\n", "restart"), dry_run=False),
+        lib_change(FileChange(file, "text\n", None, "restart"), dry_run=False),
+        lib_status([Path(mount.path)], found),
+        lib_status([], []),
     ]
 
 
-def report_documents(mount: Mount) -> list[dict[str, Any]]:
+def report_documents(mount: Mount) -> list[Document]:
     """What ``report`` says of one mount, and of a host without any."""
     wanted = expected(mount, f"policy of {mount.path}")
     states = [KnobState(knob, 1, "other", None) for knob in LIVE]
@@ -268,28 +262,13 @@ def report_documents(mount: Mount) -> list[dict[str, Any]]:
     modules = [Loaded("fuse", True, None, None), Loaded("fusetuned", False, "0.1.0", "0123ABC")]
     host = Inventory("6.12", "x86_64", 2, 1 << 30, modules, ["3.14.0"], [], diagnosis, [])
     return [
-        documents.report_object(host),
-        documents.report_object(replace(host, mounts=[one, bare], problems=[problem])),
+        host_report(host),
+        host_report(replace(host, mounts=[one, bare], problems=[problem])),
     ]
 
 
 def _finding(mount: Mount) -> Finding:
     return Finding("stock", "it has the kernel's default values", "fusetune auto it", mount)
-
-
-def show(document: dict[str, Any]) -> None:
-    """Print a document as its command would."""
-    name = document["schema"].removeprefix("fusetune.").removesuffix("/1")
-    if name == "show":
-        text.print_show(document, long=True)
-    elif name in ("set", "reset", "apply"):
-        text.print_changes(document)
-    elif name in ("save", "forget"):
-        text.print_kept(document)
-    elif name == "auto-preview":
-        text.print_preview(document)
-    else:
-        getattr(text, f"print_{name.replace('-', '_')}")(document)
 
 
 # Objects and their schemas
@@ -299,18 +278,17 @@ def show(document: dict[str, Any]) -> None:
 def test_objects_are_as_their_schemas_say(path: str) -> None:
     seen = set()
     for document in all_documents(named(path)):
-        again = json.loads(json.dumps(document))
-        assert again == document
-        schemas.check(again)
-        seen.add(document["schema"])
-    assert seen == {f"fusetune.{command}/1" for command in COMMANDS}
+        again = json.loads(document.as_json())
+        assert again == schemas.check(document)
+        seen.add(again["schema"])
+    assert seen == {f"fusetune.{command}/1" for command in NAMES}
 
 
 def test_there_is_a_schema_for_every_object() -> None:
-    assert sorted(file.stem for file in schemas.DIRECTORY.glob("*.json")) == COMMANDS
+    assert sorted(file.stem for file in schemas.DIRECTORY.glob("*.json")) == NAMES
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", NAMES)
 def test_a_schema_is_one_and_says_what_it_is(command: str) -> None:
     document = schemas.schema(command)
     jsonschema.Draft202012Validator.check_schema(document)
@@ -332,7 +310,14 @@ def fields(node: Any) -> Any:
             yield from fields(value)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def described(field: dict[str, Any], document: dict[str, Any]) -> str | None:
+    """The description of a field, or of the shape that it refers to."""
+    shape = document["$defs"].get(field.get("$ref", "").rpartition("/")[2], {})
+    text: str | None = field.get("description") or shape.get("description")
+    return text
+
+
+@pytest.mark.parametrize("command", NAMES)
 def test_every_field_is_described_and_bounded(command: str) -> None:
     document = schemas.schema(command)
     for field in fields(document):
@@ -343,18 +328,13 @@ def test_every_field_is_described_and_bounded(command: str) -> None:
             assert "additionalProperties" in field
         if "array" in kinds:
             assert "items" in field
-        assert field.get("description") or kinds == "number", field
+        assert described(field, document) or kinds == "number", field
 
 
 @pytest.mark.parametrize("command", ["list", "auto"])
 def test_the_schemas_name_every_live_knob(command: str) -> None:
     document = schemas.schema(command)
-    properties = document["properties"]
-    knobs = (
-        properties["mounts"]["items"]["properties"]["knobs"]
-        if command == "list"
-        else properties["before"]
-    )["properties"]
+    knobs = document["$defs"]["KnobValues"]["properties"]
     assert set(knobs) == {knob.name for knob in LIVE}
     for knob in LIVE:
         assert knobs[knob.name]["minimum"] == knob.low
@@ -367,9 +347,9 @@ def test_schemas_are_strict() -> None:
     """Every field left out, added, or of another type is noticed, in every object."""
     for document in all_documents(SERVED):
         for change in (_without_one, _with_one_more, _with_another_type):
-            for spoiled in change(document):
+            for spoiled in change(document.as_object()):
                 with pytest.raises((jsonschema.ValidationError, KeyError, AttributeError)):
-                    schemas.check(spoiled)
+                    schemas.validate(spoiled)
 
 
 def _without_one(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -391,44 +371,45 @@ def _with_another_type(document: dict[str, Any]) -> list[dict[str, Any]]:
 # Text
 
 
+def lines_of(document: Document, long: bool = False) -> list[str]:
+    """The lines of the text, without the styles of headings."""
+    text = click.unstyle(document.as_text(long=long))
+    assert text.endswith("\n")
+    return text[:-1].split("\n")
+
+
 @odd_paths
-def test_text_is_fit_for_a_terminal(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_is_fit_for_a_terminal(path: str) -> None:
     """No control character of a path or type, which any user may choose, reaches the screen."""
     for document in all_documents(named(path)):
-        show(document)
-        printed = capsys.readouterr().out
+        printed = lines_of(document, long=True)
         assert printed
-        assert all(char == "\n" or char.isprintable() for char in printed), document["schema"]
-        printed.encode("utf-8")
+        for line in printed:
+            assert line.isprintable(), document.SCHEMA
+            line.encode("utf-8")
 
 
-def test_a_path_is_printed_whole_and_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_is_printed_whole_and_unchanged() -> None:
     for path in ("/mnt/[bold]markup[/bold]", "/mnt/" + "long" * 200, "/mnt/größe 日本"):
-        text.print_list(documents.list_object([(replace(SERVED, path=path), STOCK, False)]))
-        assert path in capsys.readouterr().out.replace("\n", "")
+        assert path in listing([(replace(SERVED, path=path), STOCK, False)]).as_text()
 
 
-def test_no_mount(capsys: pytest.CaptureFixture[str]) -> None:
-    text.print_list(documents.list_object([]))
-    assert capsys.readouterr().out == "no FUSE mount\n"
+def test_no_mount() -> None:
+    assert listing([]).as_text() == "no FUSE mount\n"
 
 
-def test_absent_values_are_dashes(capsys: pytest.CaptureFixture[str]) -> None:
-    text.print_list(
-        documents.list_object([(SERVED, STOCK, False), (SERVED, {"max_ratio": 7}, True)])
-    )
-    lines = capsys.readouterr().out.splitlines()
+def test_absent_values_are_dashes() -> None:
+    lines = lines_of(listing([(SERVED, STOCK, False), (SERVED, {"max_ratio": 7}, True)]))
     assert lines[0].split() == ["mount", "type", "bdi", *sorted(STOCK), "tuned"]
     assert lines[1].split()[3:] == ["9", "12", "1", "128", "1", "no"]
     assert lines[2].split()[3:] == ["-", "-", "7", "-", "-", "yes"]
 
 
-def test_verify_tells_each_difference_and_who_made_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_tells_each_difference_and_who_made_it() -> None:
     document = verify_documents(SERVED)[1]
-    assert document["differences"] == 1  # what policy forbids, or is absent, is none
-    assert document["problems"] == ["no journal of /mnt"]
-    text.print_verify(document)
-    heading, row, refused, absent, count = capsys.readouterr().out.splitlines()
+    assert document.differences == 1  # what policy forbids, or is absent, is none
+    assert document.problems == ["no journal of /mnt"]
+    heading, row, refused, absent, count = lines_of(document)
     assert " ".join(heading.split()) == "mount knob expected actual changed by expected from"
     assert row.split()[:5] == ["/mnt", "congestion_threshold", "8", "9", "nobody"]
     assert row.endswith("/etc/mnt/saved.json")
@@ -448,41 +429,34 @@ def test_verify_tells_each_difference_and_who_made_it(capsys: pytest.CaptureFixt
         (3, None, None, "cannot be told"),
     ],
 )
-def test_who_changed_it(
-    capsys: pytest.CaptureFixture[str], value: int, set_by: str, last: int | None, told: str
-) -> None:
+def test_who_changed_it(value: int, set_by: str, last: int | None, told: str) -> None:
     knob = next(knob for knob in LIVE if knob.name == "max_ratio")
     record = Record("max_ratio", 1, last, "set", 9.0) if last else None
     check = Check(KnobState(knob, value, set_by, None), Expected(5, Origin(Path("/f"))), record)
-    text.print_verify(documents.verify_object([Verified(SERVED, [check])]))
-    row = capsys.readouterr().out.splitlines()[1]
+    row = lines_of(verification([Verified(SERVED, [check])]))[1]
     assert " ".join(row.split()) == f"/mnt max_ratio 5 {value} {told} /f"
 
 
-def test_what_is_kept_is_told_by_file(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = []
-    for document in kept_documents(SERVED):
-        text.print_kept(document)
-        shown.append(capsys.readouterr().out.splitlines())
-    assert shown[0] == ["/etc/mnt.toml: nothing -> max_ratio=5"]
-    assert shown[2][0].endswith(" -> nothing")
-    assert shown[2][2:] == ["dry run: nothing was written"]
-    assert shown[3] == ["nothing is kept"]
+def test_what_is_kept_is_told_by_file() -> None:
+    texts = [lines_of(document) for document in kept_documents(SERVED)]
+    assert texts[0] == ["/etc/mnt.toml: nothing -> max_ratio=5"]
+    assert texts[2][0].endswith(" -> nothing")
+    assert texts[2][2:] == ["dry run: nothing was written"]
+    assert texts[3] == ["nothing is kept"]
 
 
-def test_show_tells_the_line_that_counts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_tells_the_line_that_counts() -> None:
     states = [KnobState(knob, 1, "other", None) for knob in LIVE]
-    text.print_show(documents.show_object(SERVED, states, None, expected(SERVED)), long=False)
-    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    printed = lines_of(shown(SERVED, states, None, expected(SERVED)))
+    lines = {line.split()[0]: line for line in printed}
     assert lines["max_ratio"].endswith(" 7 (/etc/mnt/fusetune.toml:3)")
     assert lines["strict_limit"].endswith(" 0 (/etc/mnt/saved.json)")
     assert lines["max_background"].endswith(" -")
 
 
-def test_doctor_tells_the_sum_of_dirty_memory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_tells_the_sum_of_dirty_memory() -> None:
     for bound, elsewhere in ((None, 0), (100, 2)):
-        text.print_doctor(documents.doctor_object(Diagnosis([], [], 40, bound, elsewhere)))
-        out = capsys.readouterr().out
+        out = doctor_report(Diagnosis([], [], 40, bound, elsewhere)).as_text()
         assert "may keep 40 % of the host's dirty limit" in out
         assert ("at most 100 by configuration" in out) == (bound is not None)
         assert ("2 FUSE mounts are in other mount namespaces" in out) == (elsewhere > 0)
@@ -517,7 +491,7 @@ def test_a_figure_reads_as_what_it_is(figure: float) -> None:
 
 
 def test_gain() -> None:
-    assert gain_text({"ratio": 1.234, "ci95": [1.1, 1.4]}) == "1.23 [1.10, 1.40]"
+    assert ratio_text(1.234, [1.1, 1.4]) == "1.23 [1.10, 1.40]"
 
 
 # Where the objects come from

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from fusetune.report.doctor import ages, diagnose
-from fusetune.report.documents import doctor_object, verify_object
-from fusetune.report.text import print_verify
+from fusetune.report.documents.diagnosis import doctor_report
+from fusetune.report.documents.verify import verification
 from fusetune.source_age import Age, Source, parse, running_kernel
 from tests import schemas
 from tests.unit.conftest import Tree
@@ -122,7 +122,7 @@ def test_doctor_finds_what_is_older(tree: Tree) -> None:
         "libfuse3-tuned is made from 3.17.2-3, older than the distribution's libfuse3, 3.17.4, by "
         "2 point releases"
     )
-    document = schemas.check(doctor_object(diagnosis))
+    document = schemas.check(doctor_report(diagnosis))
     assert [one["releases_behind"] for one in document["sources"]] == [23, 2]
 
 
@@ -161,13 +161,13 @@ def test_a_library_of_a_package_is_compared_by_its_source_package(tree: Tree) ->
     assert age.older is bool(shutil.which("dpkg-query"))
 
 
-def test_verify_notes_it(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_notes_it(tree: Tree) -> None:
     """What is older is no difference from what is kept."""
     _loaded(tree, "6.12.117-1")
-    document = schemas.check(verify_object([], ages(tree.host)))
-    print_verify(document)
-    assert document["differences"] == 0
-    assert capsys.readouterr().out.splitlines()[1] == (
+    document = verification([], ages(tree.host))
+    schemas.check(document)
+    assert document.differences == 0
+    assert document.as_text().splitlines()[1] == (
         "note: fusetuned is made from 6.12.94-1, older than the running kernel, 6.12.117-1, by 23 "
         "point releases"
     )

@@ -6,7 +6,7 @@ import pytest
 from fusetune.desired.sysctl import forget_persisted, persist
 from fusetune.errors import UsageError
 from fusetune.knobs import SYSTEM
-from fusetune.report.documents import changes_object
+from fusetune.report.documents.changes import reset_changes, set_changes
 from tests import schemas
 from tests.unit.conftest import Tree
 
@@ -23,7 +23,7 @@ def lines(tree: Tree, file: str) -> list[str]:
 
 def test_written_changed_and_removed(tree: Tree) -> None:
     done = persist(tree.host, {PIPE: 1 << 21, TUNED: 512}, dry_run=False)
-    schemas.check(changes_object("set", done, False))
+    schemas.check(set_changes(done, False))
     assert [(line.old, line.new) for line in done] == [(None, 1 << 21), (None, 512)]
     assert lines(tree, SYSCTL) == ["-fs.pipe-max-size = 2097152"]
     assert lines(tree, MODPROBE) == ["options fusetuned max_pages_per_req=512"]
@@ -32,7 +32,7 @@ def test_written_changed_and_removed(tree: Tree) -> None:
     assert (line.old, line.new) == (1 << 21, 1 << 22)
     assert lines(tree, SYSCTL) == ["-fs.pipe-max-size = 4194304"]
     done = forget_persisted(tree.host, dry_run=False)
-    schemas.check(changes_object("reset", done, False))
+    schemas.check(reset_changes(done, False))
     assert [(line.old, line.new) for line in done] == [(1 << 22, None), (512, None)]
     assert not (tree.root / SYSCTL).exists()
     assert not (tree.root / MODPROBE).exists()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The document of ``bench``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fusetune.bench.measure import Figure, Measurement
+from fusetune.report.documents.base import Document, Interval95, MountIdentity, Positive, Rule, Text
+from fusetune.report.documents.figures import Cost, WorkloadName, WorkloadUnit
+from fusetune.report.text import Table, figure_text
+
+
+@dataclass(frozen=True)
+class WorkloadFigure:
+    """One workload's figure."""
+
+    name: WorkloadName
+    unit: WorkloadUnit
+    figure: Annotated[Positive, "Geometric mean of the samples, in the workload's unit."]
+    ci95: Annotated[
+        Interval95, "95 % interval of the figure, lower end first, in the workload's unit."
+    ]
+    samples: Annotated[
+        Sequence[Annotated[Positive, "A sample, in the workload's unit."]],
+        "The samples, in order, in the workload's unit.",
+        Rule(minItems=2),
+    ]
+
+
+@dataclass(frozen=True)
+class Series:
+    """What was measured in one place."""
+
+    label: Annotated[Text, "What was measured: a mount's path, or the name of a reference."]
+    mount: Annotated[
+        MountIdentity | None, "The mount; null where there is none (tmpfs itself, or absent)."
+    ]
+    absent_reason: Annotated[Text | None, "Why this host cannot show it; null if it was measured."]
+    workloads: Annotated[Sequence[WorkloadFigure], "Its figures; empty if absent."]
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class BenchResult(Document):
+    """Figures of a mount as it is, or of what FUSE can do on this host."""
+
+    SCHEMA = "bench"
+    COMMANDS = ("bench",)
+
+    series: Annotated[Sequence[Series], "One entry for each thing measured.", Rule(minItems=1)]
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield a table with a row for each workload and a column for each series."""
+        measured = [one for one in self.series if one.workloads]
+        rows = []
+        for position, workload in enumerate(measured[0].workloads):
+            figures = (one.workloads[position] for one in measured)
+            rows.append([workload.name, *map(_cell, figures)])
+        yield Table(("workload", *(one.label for one in measured)), rows)
+        for one in self.series:
+            if one.absent_reason:
+                yield f"{one.label}: {one.absent_reason}"
+
+
+def _cell(one: WorkloadFigure) -> str:
+    low, high = one.ci95
+    half = (high - low) / 2 / one.figure
+    return f"{figure_text(one.figure, one.unit)} ±{half:.0%}"
+
+
+def bench_result(series: Sequence[Measurement]) -> BenchResult:
+    """Return the document: one entry of ``series`` for each thing measured."""
+    return BenchResult([_series(measurement) for measurement in series])
+
+
+def _series(one: Measurement) -> Series:
+    mount = one.mount
+    return Series(
+        one.label,
+        MountIdentity(mount.path, mount.fstype, mount.source, mount.bdi) if mount else None,
+        one.absent,
+        [_figure(figure) for figure in one.figures],
+        Cost(one.seconds, one.bytes_written, one.evaluations),
+    )
+
+
+def _figure(figure: Figure) -> WorkloadFigure:
+    return WorkloadFigure(
+        figure.workload.name,
+        figure.workload.unit,
+        figure.mean,
+        [figure.low, figure.high],
+        figure.samples,
+    )

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The documents of ``set``, ``reset`` and ``apply``: values before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fusetune.changes.apply import Change
+from fusetune.desired.sysctl import Line
+from fusetune.report.documents.base import (
+    RAW_BYTES,
+    Count,
+    Document,
+    DryRun,
+    FullPath,
+    KnobFile,
+    KnobName,
+    MountPoint,
+)
+from fusetune.report.text import Table
+
+
+@dataclass(frozen=True)
+class ChangedValue:
+    """One changed value."""
+
+    mount: Annotated[
+        MountPoint | None,
+        f"Absolute path of a mount point; null for the host's own knobs. {RAW_BYTES}",
+    ]
+    knob: KnobName
+    file: Annotated[
+        FullPath,
+        "Full path of the file in /sys or /proc that holds the value, or in /etc for later boots.",
+    ]
+    before: Annotated[
+        Count | None,
+        "Value found before, in the knob's unit; null: a file for later boots that had none.",
+    ]
+    after: Annotated[
+        Count | None,
+        "Value written, in the knob's unit; null: a file for later boots that has none any more.",
+    ]
+
+
+@dataclass(frozen=True)
+class Changes(Document):
+    """What a command changed, or with --dry-run would."""
+
+    dry_run: DryRun
+    changes: Annotated[Sequence[ChangedValue], "The changes, in the order of writing."]
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield a table of the files."""
+        if not self.changes:
+            yield "nothing to change"
+            return
+        yield Table(
+            ("file", "before", "after"),
+            [(one.file, _value(one.before), _value(one.after)) for one in self.changes],
+            right="before after",
+        )
+        if self.dry_run:
+            yield "dry run: nothing was written"
+
+
+def _value(value: int | None) -> str:
+    return "none" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class SetChanges(Changes):
+    """What 'set' changed, or with --dry-run would. Knobs that have the value are left out."""
+
+    SCHEMA = "set"
+    COMMANDS = ("set",)
+
+
+@dataclass(frozen=True)
+class ResetChanges(Changes):
+    """What 'reset' put back, or with --dry-run would. Knobs that have the value are left out."""
+
+    SCHEMA = "reset"
+    COMMANDS = ("reset",)
+
+
+@dataclass(frozen=True)
+class AppliedValue(ChangedValue):
+    """One changed value of a mount."""
+
+    mount: MountPoint
+    file: KnobFile
+    before: Annotated[Count, "Value found before, in the knob's unit."]
+    after: Annotated[Count, "Value written, in the knob's unit."]
+
+
+@dataclass(frozen=True)
+class AppliedChanges(Changes):
+    """What 'apply' changed, or with --dry-run would. Knobs that have the value are left out."""
+
+    SCHEMA = "apply"
+    COMMANDS = ("apply",)
+
+    changes: Annotated[Sequence[AppliedValue], "The changes, in the order of writing."]
+
+
+def set_changes(changes: Sequence[Change | Line], dry_run: bool) -> SetChanges:
+    """Return what 'set' changed; a `Line` is in a file for later boots."""
+    return SetChanges(dry_run, [_changed(one) for one in changes])
+
+
+def reset_changes(changes: Sequence[Change | Line], dry_run: bool) -> ResetChanges:
+    """Return what 'reset' put back; a `Line` is in a file for later boots."""
+    return ResetChanges(dry_run, [_changed(one) for one in changes])
+
+
+def applied_changes(changes: Sequence[Change], dry_run: bool) -> AppliedChanges:
+    """Return what 'apply' changed."""
+    return AppliedChanges(
+        dry_run,
+        [
+            AppliedValue(one.mount.path, one.knob.name, one.file, one.old, one.new)
+            for one in changes
+            if one.mount
+        ],
+    )
+
+
+def _changed(one: Change | Line) -> ChangedValue:
+    mount = one.mount.path if one.mount else None
+    return ChangedValue(mount, one.knob.name, one.file, one.old, one.new)

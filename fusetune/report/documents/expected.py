@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What documents say of values that are to be kept: the value, its origin, a saved result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fusetune.desired.resolve import Expected
+from fusetune.desired.results import Saved
+from fusetune.report.documents.base import (
+    RAW_BYTES,
+    Count,
+    Duration,
+    FullPath,
+    Interval95,
+    KnobValues,
+    Positive,
+    Rule,
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value to be kept comes from."""
+
+    file: Annotated[
+        FullPath,
+        f"Full path of the file that says so: configuration, or a saved result. {RAW_BYTES}",
+    ]
+    line: Annotated[
+        int | None,
+        "Its line, counted from 1; null for files that nobody edits.",
+        Rule(minimum=1),
+    ]
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class SavedResult:
+    """What is saved for a mount by 'auto' or 'save'."""
+
+    knobs: KnobValues
+    by: Annotated[str, "The command that saved it.", Rule(enum=["auto", "save"])]
+    time_seconds: Annotated[Duration, "When, in seconds since the epoch."]
+    gain_ratio: Annotated[
+        Positive | None,
+        "Speed with the saved values divided by the speed before, when 'auto' measured it; null if "
+        "it was not measured.",
+    ]
+    ci95: Annotated[
+        Interval95 | None,
+        "Lower and upper end of the 95 % interval of gain_ratio; null where it is not on record.",
+    ]
+
+
+ExpectedValue = Annotated[
+    Count | None, "Value that is to be kept on the mount, in the knob's unit; null if none is."
+]
+ExpectedOrigin = Annotated[Origin | None, "Where the value to be kept comes from; null if none is."]
+
+
+def origin_of(expected: Expected) -> Origin:
+    """Return where an expected value comes from."""
+    return Origin(str(expected.origin.file), expected.origin.line)
+
+
+def saved_result(saved: Saved | None) -> SavedResult | None:
+    """Return what is saved for a mount, None if nothing is."""
+    if saved is None:
+        return None
+    return SavedResult(saved.values, saved.by, saved.time, saved.gain, saved.ci95)

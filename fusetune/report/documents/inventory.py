@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The document of ``report``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fusetune.changes.state import KnobState
+from fusetune.report.documents.base import (
+    AbsentReason,
+    Count,
+    Document,
+    KnobName,
+    KnobValue,
+    LeftAloneReason,
+    MountIdentity,
+    Rule,
+    SetBy,
+    Stock,
+    Text,
+    Unit,
+)
+from fusetune.report.documents.diagnosis import (
+    DirtyPercent,
+    Findings,
+    MaxDirtyPercent,
+    MountsElsewhere,
+    shown_findings,
+)
+from fusetune.report.documents.expected import (
+    ExpectedOrigin,
+    ExpectedValue,
+    SavedResult,
+    origin_of,
+    saved_result,
+)
+from fusetune.report.documents.sources import Sources, source_ages
+from fusetune.report.documents.verify import Differences, Differs, RefusedReason
+from fusetune.report.inventory import MODULES, InventoriedMount, Inventory
+from fusetune.report.text import Table, ratio_text, value_text
+
+
+@dataclass(frozen=True)
+class FuseModule:
+    """A FUSE module."""
+
+    name: Annotated[str, "Name of the module.", Rule(enum=list(MODULES))]
+    built_in: Annotated[bool, "Whether it is part of the kernel and no file of its own."]
+    version: Annotated[
+        str | None, "Version that it names; null where it names none, as the stock one."
+    ]
+
+
+@dataclass(frozen=True)
+class ReportedHost:
+    """The host."""
+
+    kernel: Annotated[Text, "Release of the kernel."]
+    machine: Annotated[Text, "Hardware name, as uname(2) has it."]
+    cores: Annotated[Count, "Processors."]
+    memory_bytes: Annotated[Count, "Memory of the machine, in bytes."]
+    modules: Annotated[Sequence[FuseModule], "The FUSE modules that the kernel has."]
+    libfuse_versions: Annotated[
+        Sequence[
+            Annotated[
+                str,
+                "Version, as in the library's file name.",
+                Rule(pattern=r"^[0-9]+(\.[0-9]+)+$"),
+            ]
+        ],
+        "Versions of libfuse that are installed.",
+    ]
+    sources: Sources
+
+    def parts(self) -> Iterator[str]:
+        """Yield the host's kernel, memory, modules and libfuse."""
+        modules = ", ".join(
+            f"{one.name} ({'built in' if one.built_in else one.version or 'module'})"
+            for one in self.modules
+        )
+        yield (
+            f"kernel {self.kernel} on {self.machine}, {self.cores} cores, "
+            f"{self.memory_bytes / (1 << 30):.1f} GiB"
+        )
+        yield f"FUSE modules: {modules or 'none loaded'}"
+        yield f"libfuse: {', '.join(self.libfuse_versions) or 'none installed'}"
+        yield from (one.summary for one in self.sources)
+        yield ""
+
+
+@dataclass(frozen=True)
+class ReportedKnob:
+    """A live knob."""
+
+    name: KnobName
+    unit: Unit
+    stock: Stock
+    value: KnobValue
+    absent_reason: AbsentReason
+    set_by: SetBy
+    refused_reason: RefusedReason
+    differs: Differs
+    expected: ExpectedValue
+    origin: ExpectedOrigin
+
+
+@dataclass(frozen=True)
+class ReportedMount(MountIdentity):
+    """A mount, as it is and as it should be."""
+
+    owner_uid: Annotated[Count, "User id of who mounted it."]
+    waiting: Annotated[Count, "How many requests wait for the server's reply."]
+    left_alone_reason: LeftAloneReason
+    saved: Annotated[
+        SavedResult | None,
+        "What is saved for the mount by 'auto' or 'save', null if nothing is.",
+    ]
+    knobs: Annotated[Sequence[ReportedKnob], "The live knobs, in the order of their table."]
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield the mount, what is saved for it, and a table of its knobs."""
+        yield (
+            f"{self.path} ({self.fstype} of {self.source}, bdi {self.bdi}, uid {self.owner_uid})"
+        )
+        if self.left_alone_reason:
+            yield f"  left alone: {self.left_alone_reason}"
+        if self.waiting:
+            yield f"  {self.waiting} requests wait for its server"
+        if self.saved and self.saved.gain_ratio is not None:
+            gain, ci95 = self.saved.gain_ratio, self.saved.ci95
+            speed = f"{gain:.2f}" if ci95 is None else ratio_text(gain, ci95)
+            yield f"  last auto: {speed} times the speed before"
+        yield Table(
+            ("  knob", "value", "stock", "kept", "set by", ""),
+            [
+                (
+                    "  " + knob.name,
+                    knob.absent_reason or value_text(knob.value),
+                    value_text(knob.stock),
+                    "-" if knob.expected is None else f"{knob.expected} ({knob.origin})",
+                    value_text(knob.set_by),
+                    knob.refused_reason or ("DIFFERS" if knob.differs else ""),
+                )
+                for knob in self.knobs
+            ],
+            right="value stock",
+        )
+        yield ""
+
+
+@dataclass(frozen=True)
+class HostReport(Document):
+    """All there is to say about FUSE on this host."""
+
+    SCHEMA = "report"
+    COMMANDS = ("report",)
+
+    host: ReportedHost
+    mounts: Annotated[
+        Sequence[ReportedMount], "The mounts that were examined, in the order of mounting."
+    ]
+    differences: Differences
+    problems: Annotated[
+        Sequence[Annotated[Text, "One sentence."]],
+        "Configuration and saved results that cannot be used.",
+    ]
+    dirty_percent: DirtyPercent
+    max_dirty_percent: MaxDirtyPercent
+    mounts_elsewhere: MountsElsewhere
+    findings: Findings
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield the host, what is not stock on each mount, and findings."""
+        yield from self.host.parts()
+        for mount in self.mounts:
+            yield from mount.parts()
+        yield (
+            f"{len(self.mounts)} mounts, {self.differences} values not as kept; tuned "
+            f"mounts together may keep {self.dirty_percent} % of the host's dirty limit"
+        )
+        for finding in self.findings:
+            yield from finding.parts()
+        yield from (f"! {problem}" for problem in self.problems)
+
+
+def host_report(inventory: Inventory) -> HostReport:
+    """Return the document of an inventory."""
+    diagnosis = inventory.diagnosis
+    mounts = [_mount(one) for one in inventory.mounts]
+    return HostReport(
+        ReportedHost(
+            inventory.kernel,
+            inventory.machine,
+            inventory.cores,
+            inventory.memory_bytes,
+            [FuseModule(one.name, one.built_in, one.version) for one in inventory.modules],
+            inventory.libfuse,
+            source_ages(diagnosis.ages),
+        ),
+        mounts,
+        sum(knob.differs for mount in mounts for knob in mount.knobs),
+        inventory.problems,
+        diagnosis.dirty_percent,
+        diagnosis.max_dirty_percent,
+        diagnosis.elsewhere,
+        shown_findings(diagnosis.findings),
+    )
+
+
+def _mount(one: InventoriedMount) -> ReportedMount:
+    mount = one.mount
+    return ReportedMount(
+        mount.path,
+        mount.fstype,
+        mount.source,
+        mount.bdi,
+        mount.owner_uid,
+        one.waiting,
+        one.left_alone,
+        saved_result(one.saved),
+        [_knob(one, state) for state in one.states],
+    )
+
+
+def _knob(one: InventoriedMount, state: KnobState) -> ReportedKnob:
+    knob, expected = state.knob, one.expected.get(state.knob.name)
+    return ReportedKnob(
+        knob.name,
+        knob.unit,
+        knob.stock,
+        state.value,
+        state.absent,
+        state.set_by,
+        expected.refused if expected else None,
+        knob.name in one.differing,
+        expected.value if expected else None,
+        origin_of(expected) if expected else None,
+    )

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The documents of ``save`` and ``forget``: what files keep for a mount."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fusetune.desired.persist import Remembered
+from fusetune.report.documents.base import RAW_BYTES, Document, DryRun, FullPath, KnobValues, Rule
+from fusetune.report.text import Table
+
+KeptFilePath = Annotated[
+    FullPath,
+    f"Full path of the file. {RAW_BYTES}",
+]
+KeptBefore = Annotated[
+    KnobValues | None,
+    "What the file kept for the mount before, by the knob's name; null if nothing, or if it could "
+    "not be read.",
+]
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """The file that keeps values for the mount."""
+
+    file: KeptFilePath
+    before: KeptBefore
+    after: Annotated[
+        KnobValues,
+        "What it keeps now, by the knob's name, in the unit named at each.",
+        Rule(minProperties=1),
+    ]
+
+
+@dataclass(frozen=True)
+class ForgottenFile:
+    """A file that kept values for the mount."""
+
+    file: KeptFilePath
+    before: KeptBefore
+    after: Annotated[None, "What it keeps now: nothing."]
+
+
+@dataclass(frozen=True)
+class SavedFiles(Document):
+    """What 'save' wrote to which file, or with --dry-run would."""
+
+    SCHEMA = "save"
+    COMMANDS = ("save",)
+
+    dry_run: DryRun
+    files: Annotated[Sequence[SavedFile], "The one file.", Rule(minItems=1, maxItems=1)]
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield what the file keeps before and after."""
+        return _parts(self.files, self.dry_run)
+
+
+@dataclass(frozen=True)
+class ForgottenFiles(Document):
+    """What 'forget' removed from which file, or with --dry-run would."""
+
+    SCHEMA = "forget"
+    COMMANDS = ("forget",)
+
+    dry_run: DryRun
+    files: Annotated[Sequence[ForgottenFile], "The files, in the order of their rank."]
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield what each file keeps before and after."""
+        return _parts(self.files, self.dry_run)
+
+
+def saved_files(written: Remembered, dry_run: bool) -> SavedFiles:
+    """Return what 'save' wrote."""
+    one = SavedFile(str(written.file), written.before, written.after or {})
+    return SavedFiles(dry_run, [one])
+
+
+def forgotten_files(forgotten: Sequence[Remembered], dry_run: bool) -> ForgottenFiles:
+    """Return what 'forget' removed."""
+    files = [ForgottenFile(str(one.file), one.before, None) for one in forgotten]
+    return ForgottenFiles(dry_run, files)
+
+
+def _parts(files: Sequence[SavedFile | ForgottenFile], dry_run: bool) -> Iterator[str]:
+    for one in files:
+        yield f"{one.file}: {_values(one.before)} -> {_values(one.after)}"
+    if not files:
+        yield "nothing is kept"
+    if dry_run:
+        yield "dry run: nothing was written"
+
+
+def _values(values: Mapping[str, int] | None) -> str:
+    return " ".join(f"{name}={value}" for name, value in (values or {}).items()) or "nothing"

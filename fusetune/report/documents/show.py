@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The document of ``show``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fusetune.changes.state import KnobState
+from fusetune.desired.resolve import Expected
+from fusetune.desired.results import Saved
+from fusetune.knobs import REMOUNT
+from fusetune.mounts.mount import Mount
+from fusetune.report.documents.base import (
+    AbsentReason,
+    Count,
+    Document,
+    KnobName,
+    KnobValue,
+    MountIdentity,
+    Object,
+    Rule,
+    SetBy,
+    Stock,
+    Text,
+    Unit,
+)
+from fusetune.report.documents.expected import (
+    ExpectedOrigin,
+    ExpectedValue,
+    SavedResult,
+    origin_of,
+    saved_result,
+)
+from fusetune.report.text import Table, value_text
+
+_NEGOTIATED = {
+    "minor": "Minor version of the protocol.",
+    "max_write": "Largest write request in bytes.",
+    "max_read": "Largest read request in bytes; 4294967295: no bound.",
+    "max_readahead": "Bytes that the server allows to be read ahead.",
+    "max_pages": "Most pages a request.",
+}
+
+
+def negotiated() -> Object:
+    """Return the shape of what INIT negotiated."""
+    numbers = {
+        name: {"description": text, "type": "integer", "minimum": 0}
+        for name, text in _NEGOTIATED.items()
+    }
+    flag = {
+        "description": "Name of a flag, in lower case; bitN for one that has none here.",
+        "type": "string",
+        "pattern": "^[a-z0-9_]+$",
+    }
+    flags = {
+        "description": "The protocol's flags that both sides know.",
+        "type": "array",
+        "items": flag,
+    }
+    return {
+        "description": "What INIT negotiated.",
+        "type": "object",
+        "properties": {**numbers, "flags": flags},
+        "additionalProperties": {
+            "description": "A number of a later module.",
+            "type": "integer",
+            "minimum": 0,
+        },
+        "required": ["flags"],
+    }
+
+
+@dataclass(frozen=True)
+class ShownKnob:
+    """A knob as it is now."""
+
+    name: KnobName
+    value: KnobValue
+    stock: Stock
+    low: Annotated[Count, "Smallest value the kernel takes, in the knob's unit."]
+    high: Annotated[
+        Count | None,
+        "Largest value the kernel takes, in the knob's unit; null if there is no bound.",
+    ]
+    unit: Unit
+    scope: Annotated[str, "What one value governs.", Rule(enum=["mount", "host"])]
+    set_by: SetBy
+    absent_reason: AbsentReason
+    summary: Annotated[Text, "What the knob does."]
+    risk: Annotated[Text, "What a wrong value costs."]
+    source: Annotated[Text, "Where the facts come from."]
+    expected: ExpectedValue
+    origin: ExpectedOrigin
+
+
+@dataclass(frozen=True)
+class RemountProperty:
+    """A property that only a new mount can have."""
+
+    name: KnobName
+    summary: Annotated[Text, "What it does."]
+    remedy: Annotated[Text, "How a server is told."]
+    risk: Annotated[Text, "What it may cost."]
+    source: Annotated[Text, "Where the facts come from."]
+
+
+@dataclass(frozen=True)
+class Shown(Document):
+    """Every knob of a mount or of the host, and who set it."""
+
+    SCHEMA = "show"
+    COMMANDS = ("show",)
+
+    mount: Annotated[MountIdentity | None, "The mount; null for the host's own knobs."]
+    knobs: Annotated[
+        Sequence[ShownKnob], "The knobs, in the order of their table.", Rule(minItems=1)
+    ]
+    needs_remount: Annotated[
+        Sequence[RemountProperty], "What only a remount can change; empty for the host."
+    ]
+    init: Annotated[
+        Annotated[Mapping[str, int | Sequence[str]], negotiated] | None,
+        "What INIT negotiated, as the module fusetuned tells it; null for other mounts, and "
+        "before the server has replied to INIT.",
+    ]
+    saved: Annotated[
+        SavedResult | None,
+        "What is saved for the mount by 'auto' or 'save', null if nothing is.",
+    ]
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield the table of knobs, what is saved, and what a remount could change."""
+        mount = self.mount
+        yield f"{mount.path} ({mount.fstype}, bdi {mount.bdi})" if mount else "host"
+        yield Table(
+            ("knob", "value", "stock", "range", "unit", "set by", "to be kept"),
+            [
+                (
+                    knob.name,
+                    value_text(knob.value),
+                    value_text(knob.stock),
+                    f"{knob.low}-{'' if knob.high is None else knob.high}",
+                    knob.unit,
+                    knob.absent_reason or value_text(knob.set_by),
+                    "-" if knob.origin is None else f"{knob.expected} ({knob.origin})",
+                )
+                for knob in self.knobs
+            ],
+            right="value stock range",
+        )
+        if self.saved:
+            values = " ".join(f"{name}={value}" for name, value in self.saved.knobs.items())
+            yield f"saved: {values}"
+        if self.init:
+            numbers = [f"{name} {value}" for name, value in self.init.items() if name != "flags"]
+            flags = self.init["flags"]
+            shown = " ".join(flags) if not isinstance(flags, int) else ""
+            yield f"INIT settled on: {', '.join(numbers)}; {shown}"
+        if self.needs_remount:
+            yield "needs a remount: " + ", ".join(knob.name for knob in self.needs_remount)
+
+    def explanations(self) -> Iterator[str]:
+        """Yield what each knob does, its risk and source."""
+        every: list[ShownKnob | RemountProperty] = [*self.knobs, *self.needs_remount]
+        for knob in every:
+            yield ""
+            yield f"{knob.name}: {knob.summary}"
+            if isinstance(knob, RemountProperty):
+                yield f"  how: {knob.remedy}"
+            yield f"  risk: {knob.risk}"
+            yield f"  source: {knob.source}"
+
+
+def shown(
+    mount: Mount | None,
+    states: Sequence[KnobState],
+    saved: Saved | None,
+    expected: Mapping[str, Expected],
+    init: Mapping[str, str] | None = None,
+) -> Shown:
+    """Return the document for a mount, or for the host where ``mount`` is None.
+
+    ``init``: what INIT negotiated, as far as it is known.
+    """
+    return Shown(
+        MountIdentity(mount.path, mount.fstype, mount.source, mount.bdi) if mount else None,
+        [_knob(state, expected.get(state.knob.name)) for state in states],
+        [
+            RemountProperty(knob.name, knob.summary, knob.remedy_on(mount), knob.risk, knob.source)
+            for knob in (REMOUNT if mount else ())
+        ],
+        _negotiated(init or {}),
+        saved_result(saved),
+    )
+
+
+def _knob(state: KnobState, expected: Expected | None) -> ShownKnob:
+    knob = state.knob
+    return ShownKnob(
+        knob.name,
+        state.value,
+        knob.stock,
+        knob.low,
+        knob.high,
+        knob.unit,
+        str(knob.scope),
+        state.set_by,
+        state.absent,
+        knob.summary,
+        knob.risk,
+        knob.source,
+        expected.value if expected else None,
+        origin_of(expected) if expected else None,
+    )
+
+
+def _negotiated(init: Mapping[str, str]) -> Mapping[str, int | Sequence[str]] | None:
+    if not init:
+        return None
+    numbers = {name: int(text) for name, text in init.items() if text.isdigit()}
+    return {**numbers, "flags": init.get("flags", "").split()}

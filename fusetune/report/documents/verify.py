@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The document of ``verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fusetune.changes.journal import Record
+from fusetune.desired.drift import Verified
+from fusetune.desired.inspect import Check
+from fusetune.report.documents.base import (
+    AbsentReason,
+    Count,
+    Document,
+    Duration,
+    KnobName,
+    KnobValue,
+    LeftAloneReason,
+    MountIdentity,
+    SetBy,
+    Text,
+    Unit,
+)
+from fusetune.report.documents.expected import Origin, origin_of
+from fusetune.report.documents.sources import Sources, source_ages
+from fusetune.report.text import Table
+from fusetune.source_age import Age
+
+Differs = Annotated[
+    bool,
+    "Whether it has another value than it should. What policy forbids, and what the kernel lacks, "
+    "is no difference.",
+]
+Differences = Annotated[Count, "How many knobs differ."]
+RefusedReason = Annotated[Text | None, "Why policy forbids the value; null if it does not."]
+
+
+@dataclass(frozen=True)
+class LastWrite:
+    """The last write of a knob that fusetune's undo journal has."""
+
+    value: Annotated[Count, "Value written, in the knob's unit."]
+    why: Annotated[Text, "The command of fusetune that wrote it, and its reason."]
+    time_seconds: Annotated[Duration, "When, in seconds since the epoch."]
+
+
+@dataclass(frozen=True)
+class VerifiedKnob:
+    """A knob that is to be kept, as it is now."""
+
+    name: KnobName
+    unit: Unit
+    expected: Annotated[Count, "Value that is to be kept, in the knob's unit."]
+    actual: KnobValue
+    origin: Origin
+    differs: Differs
+    refused_reason: RefusedReason
+    absent_reason: AbsentReason
+    set_by: SetBy
+    last_write: Annotated[
+        LastWrite | None,
+        "The last write of this knob that fusetune's undo journal has; null if there is none.",
+    ]
+
+
+@dataclass(frozen=True)
+class VerifiedMount(MountIdentity):
+    """A mount, and what is to be kept on it."""
+
+    left_alone_reason: LeftAloneReason
+    knobs: Annotated[
+        Sequence[VerifiedKnob], "The knobs that are to be kept, in the order of their table."
+    ]
+
+
+@dataclass(frozen=True)
+class Verification(Document):
+    """What mounts have, beside what is to be kept on them."""
+
+    SCHEMA = "verify"
+    COMMANDS = ("verify",)
+
+    differences: Differences
+    problems: Annotated[
+        Sequence[Annotated[Text, "One sentence."]],
+        "What hinders the comparison of some mounts, such as a saved result that cannot be read.",
+    ]
+    sources: Sources
+    mounts: Annotated[
+        Sequence[VerifiedMount], "The mounts that were examined, in the order of mounting."
+    ]
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield every difference, and how many values are as they should be."""
+        each = [(mount, knob) for mount in self.mounts for knob in mount.knobs]
+        differing = [(mount, knob) for mount, knob in each if knob.differs]
+        if differing:
+            yield Table(
+                ("mount", "knob", "expected", "actual", "changed by", "expected from"),
+                [
+                    (
+                        mount.path,
+                        knob.name,
+                        str(knob.expected),
+                        str(knob.actual),
+                        _changed_by(knob),
+                        str(knob.origin),
+                    )
+                    for mount, knob in differing
+                ],
+                right="expected actual",
+            )
+        count = 0
+        for mount, knob in each:
+            if why := knob.refused_reason or knob.absent_reason:
+                yield f"{mount.path}: {knob.name} is not set: {why}"
+            else:
+                count += not knob.differs
+        yield f"{count} as kept, {len(differing)} different"
+        for source in self.sources:
+            if source.older:
+                yield f"note: {source.summary}"
+
+
+def _changed_by(knob: VerifiedKnob) -> str:
+    """Say who set a value last; ``why`` is the command of ours that wrote it."""
+    last = knob.last_write
+    if knob.set_by == "fusetune" and last:
+        return f"fusetune ({last.why})"
+    if last and last.value != knob.actual:
+        return "somebody else"
+    return {"stock": "nobody", "other": "somebody else"}.get(knob.set_by or "", "cannot be told")
+
+
+def verification(verified: Sequence[Verified], ages: Sequence[Age] = ()) -> Verification:
+    """Return the document; ``ages``: how old our copies of others' code are."""
+    return Verification(
+        sum(check.differs for one in verified for check in one.checks),
+        [one.problem for one in verified if one.problem],
+        source_ages(ages),
+        [
+            VerifiedMount(
+                one.mount.path,
+                one.mount.fstype,
+                one.mount.source,
+                one.mount.bdi,
+                one.left_alone,
+                [_knob(check) for check in one.checks],
+            )
+            for one in verified
+        ],
+    )
+
+
+def _knob(check: Check) -> VerifiedKnob:
+    return VerifiedKnob(
+        check.state.knob.name,
+        check.state.knob.unit,
+        check.expected.value,
+        check.state.value,
+        origin_of(check.expected),
+        check.differs,
+        check.expected.refused,
+        check.state.absent,
+        check.state.set_by,
+        _last_write(check.last) if check.last else None,
+    )
+
+
+def _last_write(last: Record) -> LastWrite:
+    return LastWrite(last.new, last.why, last.time)

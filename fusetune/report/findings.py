@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What can limit FUSE on a host: the table of findings, each with its meaning and its check.
+
+A new finding is one more entry in a table. Its name is a label of a metric, so it never changes.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from errno import EOPNOTSUPP
+from functools import partial
+from pathlib import Path
+from typing import Generic, ParamSpec
+
+from fusetune.changes.policy import excluded_reason, owners_named
+from fusetune.changes.state import is_tuned
+from fusetune.desired.results import unusable
+from fusetune.desired.sections import Settings
+from fusetune.errors import FusetuneError, UsageError
+from fusetune.host import Host
+from fusetune.knobs.remount import dirtied_bytes, remount_hint
+from fusetune.mounts.mount import CONTROLS, Mount
+from fusetune.report.fiemap import interleaved
+from fusetune.source_age import Age
+from fusetune.text import printable, shell_word
+
+# 256 pages and libfuse's header page: its buffer without further options (fuse_lowlevel.c), which
+# a pipe must hold whole for splice.
+LIBFUSE_BUFFER = 256 * 4096 + 4096
+_LIBRARY = "libfuse3-tuned"
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that limits FUSE here: ``what``, its ``remedy``, and on which mount, if on one.
+
+    ``name`` is one of `FINDINGS`.
+    """
+
+    name: str
+    what: str
+    remedy: str
+    mount: Mount | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in FINDINGS:
+            raise ValueError(f"{self.name!r} is not in FINDINGS, which the manual is made from")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the checks examine.
+
+    ``values``: those of each mount by its device, then by knob; ``host_values``: the host's by
+    knob; ``waiting``: how many requests wait for the server, by device. ``settings``: those of the
+    configuration, None where it is wrong, which ``problem`` then says. ``dirty_percent``: what all
+    tuned mounts together may keep dirty. ``backing``: where a server keeps its files, if given.
+    """
+
+    host: Host
+    mounts: Sequence[Mount]
+    values: Mapping[str, Mapping[str, int]]
+    host_values: Mapping[str, int]
+    waiting: Mapping[str, int]
+    ages: Sequence[Age]
+    settings: Settings | None
+    problem: str
+    dirty_percent: int
+    backing: Path | None
+
+
+#: What was found, and its remedy.
+Found = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Check(Generic[P]):
+    """A finding's ``meaning``, a clause for the manual, and the check that finds it."""
+
+    meaning: str
+    find: Callable[P, Iterator[Found]]
+
+
+def found(seen: Seen) -> Iterator[Finding]:
+    """Yield what the checks find: on the host, then on each mount, then below ``backing``."""
+    for name, check in HOST_CHECKS.items():
+        yield from (Finding(name, what, remedy) for what, remedy in check.find(seen))
+    for mount in seen.mounts:
+        if excluded_reason(mount):
+            continue
+        for name, on_mount in MOUNT_CHECKS.items():
+            for what, remedy in on_mount.find(seen, mount):
+                yield Finding(name, what, remedy, mount)
+    for name, on_files in BACKING_CHECKS.items():
+        if seen.backing:
+            for what, remedy in on_files.find(seen, seen.backing):
+                yield Finding(name, what, remedy)
+
+
+# Checks of the host
+
+
+def _fio(seen: Seen) -> Iterator[Found]:
+    if not shutil.which("fio"):
+        yield "fio is not installed, so nothing can be measured", "apt install fio"
+
+
+def _permission(seen: Seen) -> Iterator[Found]:
+    if os.geteuid() != 0:
+        yield "only root may change knobs and see every connection", "run it as root"
+
+
+def _control(kind: str, seen: Seen) -> Iterator[Found]:
+    (control,) = (place for place, its_kind in CONTROLS.items() if its_kind == kind)
+    served = [mount for mount in seen.mounts if mount.control == control]
+    if served and not any(mount.connection for mount in served):
+        yield (
+            f"no connection is shown under /{control}: max_background cannot be seen or set",
+            f"mount -t {kind} {kind} /{control}",
+        )
+
+
+def _pipe_size(seen: Seen) -> Iterator[Found]:
+    size = seen.host_values.get("fs.pipe-max-size", LIBFUSE_BUFFER)
+    if size < LIBFUSE_BUFFER:
+        yield (
+            f"fs.pipe-max-size is {size}, smaller than a libfuse server's "
+            f"buffer of {LIBFUSE_BUFFER} bytes: an unprivileged server cannot splice and copies",
+            "'fusetune set host fs.pipe-max-size=2M', for later boots with --persist; or "
+            "pipe_max_size = '2M' in the mount's section of /etc/fusetune; then mount again",
+        )
+
+
+def _pages_limit(seen: Seen) -> Iterator[Found]:
+    limit = seen.host_values.get("fs.fuse.max_pages_limit")
+    if limit is not None and limit <= 256:
+        yield (
+            f"fs.fuse.max_pages_limit is {limit}: no request holds more pages, "
+            "also of a server that asks for more",
+            "'fusetune set host fs.fuse.max_pages_limit=1024', for later boots with --persist; "
+            "or max_write = '4M' in the mount's section of /etc/fusetune; then mount again",
+        )
+
+
+def _damaged_journal(seen: Seen) -> Iterator[Found]:
+    for kept in sorted((seen.host.state_dir / "undo").glob("*.damaged-*")):
+        yield (
+            f"a damaged undo journal is kept as {kept}",
+            "look at the values with 'fusetune show', then remove the file",
+        )
+
+
+def _old_source(libraries: bool, seen: Seen) -> Iterator[Found]:
+    for one in seen.ages:
+        if one.older and (one.name == _LIBRARY) == libraries:
+            yield f"{one.summary}: faults mended since then are still in it", _age_remedy(one)
+
+
+def _age_remedy(one: Age) -> str:
+    if one.name == _LIBRARY:
+        return "install a newer libfuse3-tuned, then start the servers that use it again"
+    # Where a package of the distribution's has the kernel's source, DKMS takes it from there.
+    series = ".".join(map(str, one.current.numbers[:2])) if one.current else ""
+    packaged = one.current is not None and one.current.package_version is not None
+    newer = f"apt install linux-source-{series} coccinelle, or " if packaged else ""
+    return (
+        f"{newer}install a newer {one.name}-dkms; then 'fusetune module build {one.name}', "
+        f"'unload {one.name}' and 'load {one.name}'"
+    )
+
+
+def _saved(seen: Seen) -> Iterator[Found]:
+    for what in unusable(seen.host):
+        yield what, "'fusetune auto' or 'save' again, then remove the file"
+
+
+def _configuration(seen: Seen) -> Iterator[Found]:
+    if seen.problem:
+        yield seen.problem, "correct the file"
+
+
+def _dirty_memory(seen: Seen) -> Iterator[Found]:
+    if seen.settings and seen.dirty_percent > seen.settings.max_dirty_percent:
+        yield (
+            f"all tuned mounts together may keep {seen.dirty_percent} % of the host's dirty "
+            f"limit; max_dirty_percent is {seen.settings.max_dirty_percent}",
+            "lower max_ratio of some, or raise max_dirty_percent in [policy] of fusetune.toml",
+        )
+
+
+def _allow_users(seen: Seen) -> Iterator[Found]:
+    for name in seen.settings.allow_users if seen.settings else ():
+        if not owners_named([name]):
+            yield (
+                f"allow_users names {printable(name)}, and there is no such user",
+                "correct [policy] of fusetune.toml",
+            )
+
+
+# Checks of a mount
+
+
+def _waiting(seen: Seen, mount: Mount) -> Iterator[Found]:
+    if count := seen.waiting[mount.device]:
+        yield (
+            f"{count} requests wait for the server of {printable(mount.path)}: it is busy, "
+            "stopped or hung",
+            "see its process; 'echo 1 > "
+            f"/{mount.control}/{mount.connection}/abort' ends a hung one",
+        )
+
+
+def _stock(seen: Seen, mount: Mount) -> Iterator[Found]:
+    if not is_tuned(seen.host, mount, seen.values[mount.device]):
+        yield (
+            f"{printable(mount.path)} has the kernel's default values",
+            f"fusetune auto {shell_word(mount.path)}",
+        )
+
+
+def _writeback_cache(seen: Seen, mount: Mount) -> Iterator[Found]:
+    if mount.fstype != "virtiofs" and dirtied_bytes(seen.host, mount) == 0:
+        yield (
+            f"no page was ever dirtied in {printable(mount.path)}: unless nothing was written "
+            "yet, it has no writeback cache, and each small write is a request of its own",
+            "if data does not change behind the mount, " + remount_hint(mount, "writeback_cache"),
+        )
+
+
+# Checks of the directory that a server keeps its files in
+
+
+def _interleaved_files(seen: Seen, directory: Path) -> Iterator[Found]:
+    above = {str(path) for path in (directory, *directory.parents)}
+    for mount in seen.mounts:
+        if mount.path in above:
+            raise UsageError(
+                f"{printable(str(directory))} is in the FUSE mount {printable(mount.path)}; give "
+                "the directory that its server keeps its files in"
+            )
+    try:
+        points = {point for mount in seen.mounts for point in (mount.path, *mount.also_at)}
+        files = interleaved(directory, besides=points)
+    except OSError as error:
+        why = "its file system does not tell" if error.errno == EOPNOTSUPP else error.strerror
+        raise FusetuneError(
+            f"cannot see where the files of {printable(str(directory))} lie: {why}"
+        ) from error
+    if files:
+        worst = files[0]
+        yield (
+            f"{len(files)} files in {printable(str(directory))} have other files' blocks between "
+            f"theirs, {printable(str(worst.path))} at {worst.torn} places of its "
+            f"{worst.pieces} extents: they were written at once",
+            "let the server allocate ahead or one write at a time, as mirrorfs does with "
+            "serialize_alloc and f2fs-tuned by itself",
+        )
+
+
+HOST_CHECKS: dict[str, Check[[Seen]]] = {
+    "fio": Check("fio is not installed, so nothing can be measured", _fio),
+    "permission": Check(
+        "doctor does not run as root, so it cannot see every connection", _permission
+    ),
+    "fusectl": Check(
+        "the control file system of the kernel's FUSE is not mounted", partial(_control, "fusectl")
+    ),
+    "fusetunedctl": Check(
+        "the control file system of the module fusetuned is not mounted",
+        partial(_control, "fusetunedctl"),
+    ),
+    "pipe-max-size": Check(
+        "fs.pipe-max-size is smaller than a libfuse server's buffer, so a server without "
+        "privileges copies data instead of splicing it",
+        _pipe_size,
+    ),
+    "max_pages_limit": Check(
+        "fs.fuse.max_pages_limit is 256 or less, so no request holds more pages", _pages_limit
+    ),
+    "damaged-journal": Check("a damaged undo journal was set aside", _damaged_journal),
+    "old-module": Check(
+        "a module of ours is made from older code than the kernel's", partial(_old_source, False)
+    ),
+    "old-library": Check(
+        "the tuned libfuse3 is made from older code than the distribution's",
+        partial(_old_source, True),
+    ),
+    "saved": Check("a saved result cannot be read", _saved),
+    "configuration": Check("the configuration is wrong", _configuration),
+    "dirty-memory": Check(
+        "all tuned mounts together may keep more dirty memory than max_dirty_percent",
+        _dirty_memory,
+    ),
+    "allow-users": Check("allow_users names a user who does not exist", _allow_users),
+}
+MOUNT_CHECKS: dict[str, Check[[Seen, Mount]]] = {
+    "waiting": Check(
+        "requests wait for the server of a mount: it is busy, stopped or hung", _waiting
+    ),
+    "stock": Check("a mount has the kernel's default values", _stock),
+    "writeback-cache": Check(
+        "no page of a mount was ever dirty, so it seems to have no writeback cache",
+        _writeback_cache,
+    ),
+}
+BACKING_CHECKS: dict[str, Check[[Seen, Path]]] = {
+    "interleaved-files": Check(
+        "files in the directory of --backing have other files' blocks between theirs",
+        _interleaved_files,
+    ),
+}
+#: The meaning of each finding by its name.
+FINDINGS = {
+    name: check.meaning
+    for checks in (HOST_CHECKS, MOUNT_CHECKS, BACKING_CHECKS)
+    for name, check in checks.items()
+}
