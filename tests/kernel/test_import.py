@@ -5,7 +5,6 @@ import io
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -16,23 +15,10 @@ import tomlkit
 from fusetune import __version__
 from tests.bench import cost
 from tests.kernel.machine import package
-from tests.kernel.suites import DKMS, MODULES, SUITES, Suite, copy_of_dkms, rules
+from tests.kernel.suites import MODULES, SUITES, Suite, copy_of_dkms, import_module, rules
 
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
 _EACH = pytest.mark.parametrize("name", MODULES)
-
-
-def import_with(
-    ours: Path, name: str, output: Path, *sources: Path
-) -> subprocess.CompletedProcess[str]:
-    """Run the import_kernel.py of another folder of ours."""
-    return subprocess.run(
-        [sys.executable, ours / "import_kernel.py", name, output, *sources],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -44,7 +30,7 @@ def ours(tmp_path: Path) -> Path:
 def refused(ours: Path, tmp_path: Path, source: Path, name: str = "fusetuned") -> str:
     """Import, which must fail and leave nothing; return what it says."""
     output = tmp_path / "output"
-    done = import_with(ours, name, output, source)
+    done = import_module(name, output, source, dkms=ours)
     assert done.returncode == 1, done.stdout + done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
     assert done.stderr.startswith("import_kernel.py: ")
@@ -94,7 +80,7 @@ def test_an_archive_gives_what_its_tree_gives(
     with tarfile.open(archive, "w:xz", preset=0) as tar:
         tar.add(suite.source(), "linux-source")
     output = tmp_path / "output"
-    done = import_with(DKMS, name, output, archive)
+    done = import_module(name, output, archive)
     assert done.returncode == 0, done.stderr
     assert (output / f"{suite.series}.source").read_text() == f"{suite.origin().split()[0]}\n"
     folder = suite.series
@@ -201,7 +187,7 @@ def test_another_kernel_is_refused(makefile: str, why: str, ours: Path, tmp_path
 
 
 def test_one_series_twice_is_refused(tmp_path: Path) -> None:
-    done = import_with(DKMS, "fusetuned", tmp_path / "output", *(SUITES[0].source(),) * 2)
+    done = import_module("fusetuned", tmp_path / "output", *(SUITES[0].source(),) * 2)
     assert done.returncode == 1
     assert "there twice" in done.stderr
     assert not list(tmp_path.iterdir())
@@ -215,5 +201,5 @@ def test_a_broken_archive_is_refused_and_the_old_output_stays(tmp_path: Path) ->
     output = tmp_path / "output"
     output.mkdir()
     (output / "kept").touch()
-    assert import_with(DKMS, "fusetuned", output, archive).returncode == 1
+    assert import_module("fusetuned", output, archive).returncode == 1
     assert [path.name for path in output.iterdir()] == ["kept"]

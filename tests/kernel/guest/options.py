@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What INIT settled on, and mounts without file capabilities."""
+"""What INIT negotiated, and mounts without file capabilities."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ from tests.kernel.guest.rig import (
 from tests.native.mirror import Mirror
 
 
-def check_what_init_settled_on() -> None:
+def check_what_init_negotiated() -> None:
     """The connection's `init` says what the server's own counters say."""
     load()
     fresh_source()

@@ -182,7 +182,7 @@ def check_max_pages_in_a_user_namespace() -> None:
 
 
 def check_max_pages_file() -> None:
-    """Changes a live mount, between 1 and what INIT settled on."""
+    """Changes a live mount, between 1 and what INIT negotiated."""
     load()
     fresh_source()
     with tuned("max_write=512K", "direct_io", "splice=off") as mirror:

@@ -106,7 +106,7 @@ def check_tool_sets_and_resets_a_mount() -> None:
         assert one["fstype"] == "fusetuned.mirrorfs"
         assert (one["knobs"]["max_pages"], one["tuned"]) == (128, False)
         point, file = str(mirror.mountpoint), CONTROL / one["connection"] / "max_pages"
-        assert "INIT settled on 128" in _fusetune("set", point, "max_pages=129", code=1)
+        assert "INIT negotiated 128" in _fusetune("set", point, "max_pages=129", code=1)
         _fusetune("set", point, "max_pages=32", "max_background=20")
         direct(mirror, 1 << 20)
         assert largest(mirror) == (32, 32)
@@ -137,7 +137,7 @@ def check_tool_sets_the_hosts_limit() -> None:
 
 
 def check_tool_keeps_values_on_new_mounts() -> None:
-    """`watch` sets what is configured; a mount that settled on less gets the rest."""
+    """`watch` sets what is configured; a mount that negotiated less gets the rest."""
     load()
     fresh_source()
     _fresh_folders()
