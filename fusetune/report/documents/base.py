@@ -9,6 +9,7 @@ reads them.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import chain
@@ -34,7 +35,7 @@ class Rule(dict[str, Any]):
 
 
 @dataclass(frozen=True)
-class Document:
+class Document(ABC):
     """What a command found or did.
 
     ``SCHEMA``: the name of its format; ``COMMANDS``: the commands that print it with --json. A
@@ -60,9 +61,9 @@ class Document:
             part.text() if isinstance(part, Table) else f"{printable(part)}\n" for part in parts
         )
 
+    @abstractmethod
     def parts(self) -> Iterable[str | Table]:
         """Return the lines and tables of the text."""
-        raise NotImplementedError
 
     def explanations(self) -> Iterable[str | Table]:
         """Return the lines and tables that explain more."""
