@@ -42,20 +42,20 @@ def series_in(file: Path) -> dict[str, str]:
     return dict(re.findall(r"^(\d\S*) (\S+)$", file.read_text(), re.M))
 
 
-def put_in(folder: Path, rules: Rules, scripts: Path, series: str) -> None:
-    """Change the C files in ``folder`` as ``rules`` say, and check the result.
+def put_in(directory: Path, rules: Rules, scripts: Path, series: str) -> None:
+    """Change the C files in ``directory`` as ``rules`` say, and check the result.
 
-    ``scripts`` holds the semantic patches. Raises Refused or OSError; ``folder`` is then in an
+    ``scripts`` holds the semantic patches. Raises Refused or OSError; ``directory`` is then in an
     undefined state.
     """
     for rule in rules["text"]:
-        _replace(folder, rule, series)
+        _replace(directory, rule, series)
     for script, files in rules["patches"].items():
         for name in files:
-            if (folder / name).exists():
-                _patch(folder / name, scripts / script)
+            if (directory / name).exists():
+                _patch(directory / name, scripts / script)
     for rule in rules["hook"]:
-        _hook(folder, rule, series)
+        _hook(directory, rule, series)
 
 
 def _for_series(value: Any, series: str) -> Any:
@@ -67,10 +67,10 @@ def _for_series(value: Any, series: str) -> Any:
     return value[series]
 
 
-def _replace(folder: Path, rule: Rules, series: str) -> None:
+def _replace(directory: Path, rule: Rules, series: str) -> None:
     """Carry out one [[text]] rule."""
     times = _for_series(rule["times"], series)
-    path = folder / rule["file"]
+    path = directory / rule["file"]
     text = path.read_text() if path.exists() else ""
     found = text.count(rule["find"])
     if found != times:
@@ -90,10 +90,10 @@ def _functions(text: str) -> Iterator[tuple[str, str]]:
             yield names[-1], match[2]
 
 
-def landed(folder: Path, call: str) -> Counter[str]:
+def landed(directory: Path, call: str) -> Counter[str]:
     """Return how often ``call`` occurs in each place, as ``file.c function``."""
     found: Counter[str] = Counter()
-    for path in sorted(folder.glob("*.[ch]")):
+    for path in sorted(directory.glob("*.[ch]")):
         text = path.read_text()
         found[f"{path.name} -"] = text.count(call)
         for name, body in _functions(text):
@@ -103,10 +103,10 @@ def landed(folder: Path, call: str) -> Counter[str]:
     return +found
 
 
-def _hook(folder: Path, rule: Rules, series: str) -> None:
+def _hook(directory: Path, rule: Rules, series: str) -> None:
     """Check one [[hook]]: its call occurs in its places, as often as listed, and nowhere else."""
     expected = Counter(_for_series(rule["sites"], series))
-    found = landed(folder, rule["call"])
+    found = landed(directory, rule["call"])
     if found != expected:
         raise Refused(f"{series} {rule['call']!r} is in {dict(found)}, not {dict(expected)}")
 

@@ -45,7 +45,7 @@ def version() -> str:
 
 def wanted(rules: Rules) -> tuple[str, ...]:
     """Return what a module needs of a kernel's source, as patterns for tar."""
-    paths = ("Makefile", f"{rules['folder']}/*", *rules["headers"].values())
+    paths = ("Makefile", f"{rules['directory']}/*", *rules["headers"].values())
     return tuple(f"*/{path}" for path in paths)
 
 
@@ -130,21 +130,21 @@ def _query(*command: str) -> str:
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
-def _import(ours: Path, tree: Path, folder: Path, series: str) -> None:
+def _import(ours: Path, tree: Path, directory: Path, series: str) -> None:
     """Make the directory of one series from the kernel's tree."""
     rules = rules_of(ours)
-    shutil.copytree(tree / rules["folder"], folder)
+    shutil.copytree(tree / rules["directory"], directory)
     for name in rules["left_out"]:
-        (folder / name).unlink()
+        (directory / name).unlink()
     # Renamed, because kbuild would use it to build this directory.
-    (folder / "Makefile").rename(folder / "objects.mk")
+    (directory / "Makefile").rename(directory / "objects.mk")
     for name, there in rules["headers"].items():
-        header = folder / "include" / name
+        header = directory / "include" / name
         header.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(tree / there, header)
-    hooks.put_in(folder, rules, ours / "rules", series)
+    hooks.put_in(directory, rules, ours / "rules", series)
     for token in rules["forbidden"]:
-        if left := hooks.landed(folder, token):
+        if left := hooks.landed(directory, token):
             raise Refused(f"{series}: {token} is still in {', '.join(left)}")
 
 

@@ -17,12 +17,12 @@ MACHINES = pytest.StashKey[Machines]()
 @pytest.fixture(scope="session")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The source of each of our modules as import_kernel.py makes it, for all series."""
-    folder = tmp_path_factory.mktemp("import")
+    directory = tmp_path_factory.mktemp("import")
     sources = [suite.source() for suite in SUITES]
     for name in MODULES:
-        done = import_module(name, folder / name, *sources)
+        done = import_module(name, directory / name, *sources)
         assert done.returncode == 0, done.stderr
-    return {name: folder / name for name in MODULES}
+    return {name: directory / name for name in MODULES}
 
 
 @pytest.fixture(scope="session")

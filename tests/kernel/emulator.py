@@ -21,18 +21,18 @@ def machine(
     out: Path,
     *options: str,
     serials: Sequence[str],
-    folders: Mapping[Path, str] | None = None,
+    directories: Mapping[Path, str] | None = None,
     counted: bool = False,
 ) -> list[str | Path]:
     """Return the command that runs a machine; it ends with the machine, and with its parent.
 
     It sees ``out`` as /out, where each of ``serials`` names the file of a serial line; and each of
-    ``folders``, unchangeable, at its value. ``options`` are QEMU's; ``counted`` makes time in the
-    machine a count of instructions, on one processor instead of two.
+    ``directories``, unchangeable, at its value. ``options`` are QEMU's; ``counted`` makes time in
+    the machine a count of instructions, on one processor instead of two.
     """
     command = ["qemu-system-x86_64", *(_COUNTED if counted else _TIMED), "-cpu", "max", "-m", "1G"]
     command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", *options]
     for name in serials:
         command += ["-serial", f"file:/out/{name}"]
     tree = USERLAND.made("emulator", "qemu-system-x86")
-    return ["setpriv", "--pdeathsig=KILL", *command_inside(tree, out, folders or {}, *command)]
+    return ["setpriv", "--pdeathsig=KILL", *command_inside(tree, out, directories or {}, *command)]

@@ -75,20 +75,20 @@ class Archive:
 
     def __init__(self, suite: Suite) -> None:
         cache = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache"), "fusetune", "headers")
-        self.folder, self.tree = cache / suite.name, suite.tree()
+        self.directory, self.tree = cache / suite.name, suite.tree()
         for part in ("lists/partial", "cache/archives/partial", "debs"):
-            (self.folder / part).mkdir(parents=True, exist_ok=True)
+            (self.directory / part).mkdir(parents=True, exist_ok=True)
         backports = f"deb {tree.archive()} {suite.name}-backports main"
         lines = [*suite.sources(), *([] if suite.name == "sid" else [backports])]
-        (self.folder / "sources.list").write_text("".join(f"{line}\n" for line in lines))
+        (self.directory / "sources.list").write_text("".join(f"{line}\n" for line in lines))
 
-    def _apt(self, program: str, *words: str, folder: Path | None = None) -> str:
+    def _apt(self, program: str, *words: str, directory: Path | None = None) -> str:
         own = {
-            "Dir::Etc::sourcelist": self.folder / "sources.list",
+            "Dir::Etc::sourcelist": self.directory / "sources.list",
             "Dir::Etc::sourceparts": "-",
-            "Dir::State::lists": self.folder / "lists",
+            "Dir::State::lists": self.directory / "lists",
             "Dir::State::status": self.tree / "var/lib/dpkg/status",
-            "Dir::Cache": self.folder / "cache",
+            "Dir::Cache": self.directory / "cache",
             "Acquire::Check-Valid-Until": "false",
             "Acquire::Languages": "none",
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
@@ -96,7 +96,7 @@ class Archive:
         }
         options = [f"-o{name}={value}" for name, value in own.items()]
         done = subprocess.run(
-            [program, *options, *words], cwd=folder, check=False, capture_output=True, text=True
+            [program, *options, *words], cwd=directory, check=False, capture_output=True, text=True
         )
         if done.returncode:
             raise RuntimeError(f"{program} {words[0]}: {done.stderr}")
@@ -120,11 +120,11 @@ class Archive:
 
     def package(self, name: str, version: str) -> Path:
         """Return a package of the archive in a version, downloaded once."""
-        folder = self.folder / "packages"
-        folder.mkdir(exist_ok=True)
-        if not list(folder.glob(f"{name}_{version}_*.deb")):
-            self._apt("apt-get", "download", f"{name}={version}", folder=folder)
-        (deb,) = folder.glob(f"{name}_{version}_*.deb")
+        directory = self.directory / "packages"
+        directory.mkdir(exist_ok=True)
+        if not list(directory.glob(f"{name}_{version}_*.deb")):
+            self._apt("apt-get", "download", f"{name}={version}", directory=directory)
+        (deb,) = directory.glob(f"{name}_{version}_*.deb")
         return deb
 
     def _files(self, *words: str) -> dict[str, str]:
@@ -147,14 +147,14 @@ class Archive:
 
         Files of kernels that are not among ``held``, those of the archive, are removed.
         """
-        debs = self.folder / "debs"
+        debs = self.directory / "debs"
         names = {name for one in held for name in one.packages}
         files = self._files("download", *sorted(names | {*besides}))
         for old in {path.name for path in debs.iterdir()} - set(files.values()):
             (debs / old).unlink()
         needed = {*besides, *(name for one in kernels for name in one.packages)}
         if missing := [name for name in sorted(needed) if not (debs / files[name]).exists()]:
-            self._apt("apt-get", "download", *missing, folder=debs)
+            self._apt("apt-get", "download", *missing, directory=debs)
         return files
 
 
@@ -180,9 +180,9 @@ def build(suite: Suite, module: Path, out: Path, *, every: bool = False) -> tupl
     (out / "kernels").write_text("\n".join([*lines, ""]))
     (out / "besides").write_text(" ".join(files[name] for name in besides))
     name = package(module)
-    folders = {module: f"/usr/src/{name}", archive.folder / "debs": "/debs"}
+    directories = {module: f"/usr/src/{name}", archive.directory / "debs": "/debs"}
     script = f"set -- {shlex.quote('/'.join(name.rsplit('-', 1)))}\n{_BUILD}"
-    done = suite.inside(out, folders, script, timeout=3600)
+    done = suite.inside(out, directories, script, timeout=3600)
     if done.returncode:
         raise RuntimeError(f"{suite.name}: {done.stdout}")
     return tuple(done.stdout.splitlines())
@@ -192,14 +192,14 @@ def main() -> None:
     """Build every module on all headers of all suites, print the table; status 1 if one failed."""
     bad = False
     sources = [suite.source() for suite in SUITES]
-    with tempfile.TemporaryDirectory(prefix="fusetune-headers-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fusetune-headers-") as directory:
         for name in MODULES:
-            done = import_module(name, Path(folder, name), *sources)
+            done = import_module(name, Path(directory, name), *sources)
             if done.returncode:
                 sys.exit(done.stderr)
             for suite in SUITES:
-                out = Path(folder, f"{name}-{suite.name}")
-                for line in build(suite, Path(folder, name), out, every=True):
+                out = Path(directory, f"{name}-{suite.name}")
+                for line in build(suite, Path(directory, name), out, every=True):
                     print(f"{name} {suite.name}: {line.removeprefix('=')}", flush=True)
                     bad |= line.startswith(("=failed", "=warned"))
     sys.exit(bad)

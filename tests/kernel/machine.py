@@ -88,15 +88,15 @@ class Results:
 
 @dataclass(frozen=True)
 class Image:
-    """What a machine boots, as files of a folder; and its memory, as QEMU takes it."""
+    """What a machine boots, as files of a directory; and its memory, as QEMU takes it."""
 
-    folder: Path
+    directory: Path
     kernel: str
     initrd: str = ""
     memory: str = "1G"
 
     def options(self) -> list[str]:
-        """Return QEMU's options; the folder is seen as /boot."""
+        """Return QEMU's options; the directory is seen as /boot."""
         options = ["-m", self.memory, "-kernel", f"/boot/{self.kernel}"]
         return options + (["-initrd", f"/boot/{self.initrd}"] if self.initrd else [])
 
@@ -113,15 +113,15 @@ def build(suite: Suite, modules: Sequence[Path], out: Path) -> str:
     ``out``/lib/modules is then what a machine needs. Raises RuntimeError with dkms's output.
     """
     out.mkdir(parents=True, exist_ok=True)
-    folders = {module: f"/usr/src/{package(module)}" for module in modules}
-    done = suite.inside(out, folders, _BUILD)
+    directories = {module: f"/usr/src/{package(module)}" for module in modules}
+    done = suite.inside(out, directories, _BUILD)
     if done.returncode:
         raise RuntimeError(f"{suite.name}: {done.stdout}")
     return done.stdout
 
 
 def package(module: Path) -> str:
-    """Return the name and version in a module's dkms.conf, as DKMS names its folder in /usr/src."""
+    """Return the name and version in a module's dkms.conf: its directory's name in /usr/src."""
     said = dict(
         re.findall(r'^PACKAGE_(NAME|VERSION)="(.*)"$', (module / "dkms.conf").read_text(), re.M)
     )
@@ -134,10 +134,10 @@ def build_servers(out: Path) -> None:
     ``out`` then has mirrorfs, async_reply.so, fail_nth, two_mounts and hostile.
     """
     names = ("mirrorfs", "dkms/fusetuned/tuned", "tests/kernel")
-    folders = {CHECKOUT / name: f"/checkout/{name}" for name in names}
+    directories = {CHECKOUT / name: f"/checkout/{name}" for name in names}
     done = USERLAND.inside(
         out,
-        folders,
+        directories,
         "make -s -C /checkout/mirrorfs BUILD=/tmp/build && cp /tmp/build/mirrorfs /out\n"
         "gcc -Wall -Wextra -Werror -shared -fPIC $(pkg-config --cflags fuse3) "
         "-o /out/async_reply.so /checkout/tests/kernel/async_reply.c\n"
@@ -153,15 +153,15 @@ def build_servers(out: Path) -> None:
 
 def crate(name: str, release: str) -> Path:
     """Return a program from crates.io, built first (a minute) if it is not there."""
-    folder = tree.cache("cargo") / f"{name}-{release}"
-    with tree.locked(folder):
-        if not folder.exists():
-            new = folder.with_name(f"{folder.name}.new")
+    directory = tree.cache("cargo") / f"{name}-{release}"
+    with tree.locked(directory):
+        if not directory.exists():
+            new = directory.with_name(f"{directory.name}.new")
             shutil.rmtree(new, ignore_errors=True)
             how = ("--quiet", "--locked", "--no-track", "--version", release, "--root", new)
             subprocess.run(["cargo", "install", *how, name], check=True, timeout=1800)
-            new.rename(folder)
-    return folder / "bin" / name
+            new.rename(directory)
+    return directory / "bin" / name
 
 
 def _base_image() -> Path:
@@ -209,7 +209,7 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> None:
 
 def _command(image: Image, scratch: Path, parameters: str, counted: bool) -> list[str | Path]:
     base = _base_image()
-    folders = {image.folder: "/boot", base.parent: "/images"}
+    directories = {image.directory: "/boot", base.parent: "/images"}
     with (scratch / "disk").open("wb") as file:
         file.truncate(3 << 30)
     append = "root=/dev/vda ro console=ttyS0 panic=-1 mitigations=off quiet init=/rig-init"
@@ -222,7 +222,7 @@ def _command(image: Image, scratch: Path, parameters: str, counted: bool) -> lis
         scratch,
         *options,
         serials=serials,
-        folders=folders,
+        directories=directories,
         counted=counted,
     )
 
@@ -254,8 +254,8 @@ def run(
     All run where none is named. ``parameters`` are more of the kernel's; ``counted`` makes time
     there a count of instructions; after ``patience`` seconds the machine is ended.
     """
-    with tempfile.TemporaryDirectory(prefix="fusetune-machine-") as folder:
-        scratch = Path(folder)
+    with tempfile.TemporaryDirectory(prefix="fusetune-machine-") as directory:
+        scratch = Path(directory)
         _stage(scratch, built, checks)
         command = _command(image, scratch, parameters, counted)
         with subprocess.Popen(command, stdin=subprocess.DEVNULL) as machine:
@@ -275,14 +275,14 @@ def made_and_run(series: str, *checks: str) -> Results:
     """
     suite = next(suite for suite in SUITES if suite.series == series)
     names = [name for name in MODULES if name != "f2fs" or not checks or "f2fs" in str(checks)]
-    with tempfile.TemporaryDirectory(prefix="fusetune-built-") as folder:
-        modules = [Path(folder, name) for name in names]
+    with tempfile.TemporaryDirectory(prefix="fusetune-built-") as directory:
+        modules = [Path(directory, name) for name in names]
         for name, module in zip(names, modules, strict=True):
             done = import_module(name, module, suite.source())
             if done.returncode:
                 sys.exit(done.stderr)
-        build(suite, modules, Path(folder, "built"))
-        return run(image_of(suite), Path(folder, "built"), *checks)
+        build(suite, modules, Path(directory, "built"))
+        return run(image_of(suite), Path(directory, "built"), *checks)
 
 
 def main(series: str, *checks: str) -> None:

@@ -32,9 +32,9 @@ _PROGRAMS = (
 )
 
 
-def series_in(folder: Path) -> dict[str, str]:
+def series_in(directory: Path) -> dict[str, str]:
     """Return the series in the file ``series`` of a directory, and the suite that has each."""
-    return dict(re.findall(r"^(\d\S*) (\S+)$", (folder / "series").read_text(), re.M))
+    return dict(re.findall(r"^(\d\S*) (\S+)$", (directory / "series").read_text(), re.M))
 
 
 def rules(module: str) -> dict[str, Any]:
@@ -59,11 +59,11 @@ class Suite:
         return tuple(lines)
 
     def tree(self) -> Path:
-        """Return the folder of this suite, made first (some minutes) if it is not there."""
+        """Return the directory of this suite, made first (some minutes) if it is not there."""
         return self.made("kernel", *self.packages, f"linux-source-{self.series}")
 
     def made(self, kind: str, *packages: str) -> Path:
-        """Return a folder with some of the suite's packages, made first if it is not there."""
+        """Return a directory with some of the suite's packages, made first if it is not there."""
         options = (
             "--variant=minbase",
             f"--include={','.join(packages)}",
@@ -80,21 +80,21 @@ class Suite:
         """Return what import_kernel.py needs of the kernel's source, kept beside the tree."""
         every = [rules(module) for module in MODULES]
         paths = {
-            path for each in every for path in (f"{each['folder']}/*", *each["headers"].values())
+            path for each in every for path in (f"{each['directory']}/*", *each["headers"].values())
         }
         wanted = ("*/Makefile", *sorted(f"*/{path}" for path in paths))
         made_by = hashlib.sha256("\n".join([*wanted, "recorded"]).encode()).hexdigest()[:12]
-        folder = self.tree().with_name(f"{self.tree().name}.{made_by}.source")
-        with tree.locked(folder):
-            if not folder.exists():
-                new = folder.with_suffix(".new")
+        directory = self.tree().with_name(f"{self.tree().name}.{made_by}.source")
+        with tree.locked(directory):
+            if not directory.exists():
+                new = directory.with_suffix(".new")
                 shutil.rmtree(new, ignore_errors=True)
                 new.mkdir()
                 how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
                 subprocess.run(["tar", "-C", new, "-xf", self.archive(), *how, *wanted], check=True)
                 (new / "fusetune-source").write_text(f"{self.origin()}\n")
-                new.rename(folder)
-        return folder
+                new.rename(directory)
+        return directory
 
     def origin(self) -> str:
         """Return where `source` comes from, as import_kernel.py records it."""
@@ -112,21 +112,21 @@ class Suite:
         return next(path.name for path in (self.tree() / "usr" / "lib" / "modules").iterdir())
 
     def inside(
-        self, out: Path, folders: dict[Path, str], script: str, timeout: float = 600
+        self, out: Path, directories: dict[Path, str], script: str, timeout: float = 600
     ) -> subprocess.CompletedProcess[str]:
         """Run a shell script as root in the tree, which stays as it is, and return its end.
 
-        ``out`` is /out there; each of ``folders`` is seen at its value, unchangeable.
+        ``out`` is /out there; each of ``directories`` is seen at its value, unchangeable.
         """
-        return inside(self.tree(), out, folders, script, timeout)
+        return inside(self.tree(), out, directories, script, timeout)
 
 
 def inside(
-    folder: Path, out: Path, folders: Mapping[Path, str], script: str, timeout: float
+    directory: Path, out: Path, directories: Mapping[Path, str], script: str, timeout: float
 ) -> subprocess.CompletedProcess[str]:
     """Run a shell script in any tree, as `Suite.inside` does; ``timeout`` is in seconds."""
     return subprocess.run(
-        command_inside(folder, out, folders, "sh", "-ec", script),
+        command_inside(directory, out, directories, "sh", "-ec", script),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -137,11 +137,11 @@ def inside(
 
 
 def command_inside(
-    folder: Path, out: Path, folders: Mapping[Path, str], *command: str
+    directory: Path, out: Path, directories: Mapping[Path, str], *command: str
 ) -> list[str | Path]:
     """Return what runs a command in any tree, as `Suite.inside` does."""
-    binds = [f"{path}={there}" for path, there in folders.items()]
-    return [RIG, "inside", folder, out, *binds, "--", *command]
+    binds = [f"{path}={there}" for path, there in directories.items()]
+    return [RIG, "inside", directory, out, *binds, "--", *command]
 
 
 #: Whose programs every virtual machine runs: one libfuse, whatever the kernel.
@@ -153,12 +153,12 @@ SUITES = tuple(
 USERLAND = next(suite for suite in SUITES if suite.name == _USERLAND)
 
 
-def copy_of_dkms(folder: Path) -> Path:
+def copy_of_dkms(directory: Path) -> Path:
     """Return a copy of dkms/ in a new directory, beside the file that the version is read from."""
     version = Path("fusetune", "__init__.py")
-    (folder / version).parent.mkdir(parents=True)
-    shutil.copy(CHECKOUT / version, folder / version)
-    return shutil.copytree(DKMS, folder / "dkms")
+    (directory / version).parent.mkdir(parents=True)
+    shutil.copy(CHECKOUT / version, directory / version)
+    return shutil.copytree(DKMS, directory / "dkms")
 
 
 def import_module(

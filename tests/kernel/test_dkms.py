@@ -250,9 +250,9 @@ _FAILURES = {
 
 def install(suite: Suite, module: Path, out: Path, before: str) -> dict[str, str]:
     """Install a package of the module after ``before``; return what the script's = lines say."""
-    folders = {module: "/module", CHECKOUT / "fusetune": "/checkout/fusetune"}
+    directories = {module: "/module", CHECKOUT / "fusetune": "/checkout/fusetune"}
     script = f"version={_version(module)}\n{_PACKAGE}\n{before}\n{_INSTALL}"
-    done = suite.inside(out, folders, script)
+    done = suite.inside(out, directories, script)
     assert done.returncode == 0, done.stdout
     said = (line[1:].partition(" ") for line in done.stdout.splitlines() if line.startswith("="))
     return {name: rest for name, _, rest in said}
@@ -318,8 +318,8 @@ PYTHON
         PYTHONPATH=. python3 -B /tmp/build.py
     """
     there = f"/usr/src/{package(modules['fusetuned'])}"
-    folders = {modules["fusetuned"]: there, CHECKOUT / "fusetune": "/checkout/fusetune"}
-    done = suite.inside(tmp_path, folders, script)
+    directories = {modules["fusetuned"]: there, CHECKOUT / "fusetune": "/checkout/fusetune"}
+    done = suite.inside(tmp_path, directories, script)
     failed, built = [line for line in done.stdout.splitlines() if line.startswith("=")]
     assert failed.startswith(f"=failed fusetuned was not built for {suite.kernel()}: ")
     assert re.search(r"gcc-\d+: not found; see /var/lib/dkms/\S+$", failed), done.stdout
@@ -334,6 +334,6 @@ def test_make_puts_the_source_where_dkms_looks(tmp_path: Path) -> None:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
         assert done.returncode == code, done.stderr
     assert "no Linux sources; apt-get install one of linux-source-6.1 " in done.stderr
-    (folder,) = (tmp_path / "usr" / "src").iterdir()
-    assert folder.name == package(folder)
-    assert (folder / suite.series / "fuse_i.h").exists()
+    (directory,) = (tmp_path / "usr" / "src").iterdir()
+    assert directory.name == package(directory)
+    assert (directory / suite.series / "fuse_i.h").exists()

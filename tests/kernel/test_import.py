@@ -41,8 +41,8 @@ def refused(ours: Path, tmp_path: Path, source: Path, name: str = "fusetuned") -
 def test_hooks_of_statistics_may_be_left_out(ours: Path, tmp_path: Path) -> None:
     """What they cost is counted beside a module without them."""
 
-    def ended_in(folder: Path) -> bool:
-        module = cost.imported(ours, folder)
+    def ended_in(directory: Path) -> bool:
+        module = cost.imported(ours, directory)
         return any("tuned_request_end(" in path.read_text() for path in module.rglob("dev.c"))
 
     assert ended_in(tmp_path / "with")
@@ -74,7 +74,7 @@ def test_private_headers_are_the_imported_kernels(modules: dict[str, Path], name
 def test_an_archive_gives_what_its_tree_gives(
     modules: dict[str, Path], name: str, tmp_path: Path
 ) -> None:
-    """As linux-source-* packages hold it: one folder in a compressed tar."""
+    """As linux-source-* packages hold it: one directory in a compressed tar."""
     suite = SUITES[0]
     archive = tmp_path / "linux-source.tar.xz"
     with tarfile.open(archive, "w:xz", preset=0) as tar:
@@ -83,9 +83,11 @@ def test_an_archive_gives_what_its_tree_gives(
     done = import_module(name, output, archive)
     assert done.returncode == 0, done.stderr
     assert (output / f"{suite.series}.source").read_text() == f"{suite.origin().split()[0]}\n"
-    folder = suite.series
+    directory = suite.series
     compared = subprocess.run(
-        ["diff", "-r", output / folder, modules[name] / folder], check=False, capture_output=True
+        ["diff", "-r", output / directory, modules[name] / directory],
+        check=False,
+        capture_output=True,
     )
     assert compared.returncode == 0, compared.stdout
 

@@ -22,22 +22,22 @@ _SPOIL = "sed -i 's/const char __user [*]buf/const char *buf/' tuned/control.c"
 @pytest.fixture(scope="session")
 def checkpatch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The kernel's checkpatch.pl, with the lists it reads."""
-    folder = tmp_path_factory.mktemp("checkpatch")
+    directory = tmp_path_factory.mktemp("checkpatch")
     names = ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch")
     how = ("--strip-components=2", "--wildcards", "--no-wildcards-match-slash")
     wanted = (f"*/scripts/{name}" for name in names)
-    subprocess.run(["tar", "-C", folder, "-xf", USERLAND.archive(), *how, *wanted], check=True)
-    return folder / "checkpatch.pl"
+    subprocess.run(["tar", "-C", directory, "-xf", USERLAND.archive(), *how, *wanted], check=True)
+    return directory / "checkpatch.pl"
 
 
 @pytest.fixture(scope="session")
 def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with sparse, to be seen in a suite's tree."""
+    """A directory with sparse, to be seen in a suite's tree."""
     program = shutil.which("sparse")
     assert program
-    folder = tmp_path_factory.mktemp("sparse")
-    shutil.copy(program, folder)
-    return folder
+    directory = tmp_path_factory.mktemp("sparse")
+    shutil.copy(program, directory)
+    return directory
 
 
 def complaints(checkpatch: Path, *files: Path) -> str:
@@ -49,7 +49,7 @@ def complaints(checkpatch: Path, *files: Path) -> str:
 
 
 def findings(suite: Suite, module: Path, sparse: Path, out: Path, before: str = "true") -> str:
-    """Build a module with sparse, after a command in its folder; return what it says of ours."""
+    """Build a module with sparse, after a command in its directory; return what it says of ours."""
     script = f"""
         cp -r /module /tmp/module
         cd /tmp/module

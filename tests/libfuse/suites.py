@@ -34,7 +34,7 @@ class Suite:
     series: str
 
     def tree(self) -> Path:
-        """Return the folder of this suite, made first (minutes) if it is not there."""
+        """Return the directory of this suite, made first (minutes) if it is not there."""
         options = (
             "--variant=minbase",
             f"--include={','.join(_PACKAGES)}",
@@ -47,8 +47,8 @@ class Suite:
 
     def source(self) -> Path:
         """Return the distribution's source of libfuse3, its patches applied, in the tree."""
-        (folder,) = (self.tree() / "usr" / "src").glob(f"fuse3-{self.series}.*")
-        return folder
+        (directory,) = (self.tree() / "usr" / "src").glob(f"fuse3-{self.series}.*")
+        return directory
 
     def inside(self, out: Path, script: str) -> subprocess.CompletedProcess[str]:
         """Run a shell script as root in the tree, which stays as it is, and return its end.
@@ -91,7 +91,7 @@ def build(suite: Suite, out: Path, tests: str) -> str:
 
 
 def library(name: str) -> Path:
-    """Return a folder with the library of the suite of this name, built first if it changed.
+    """Return a directory with the library of the suite of this name, built first if it changed.
 
     libfuse's own ``EXAMPLES`` are in it, too.
     """
@@ -107,9 +107,9 @@ def library(name: str) -> Path:
         if not kept.exists():
             with tempfile.TemporaryDirectory(prefix="libfuse-") as scratch:
                 build(suite, Path(scratch), "no")
-                (folder,) = Path(scratch).glob("new/usr/lib/*/fusetune")
+                (directory,) = Path(scratch).glob("new/usr/lib/*/fusetune")
                 for example in EXAMPLES:
                     (program,) = Path(scratch).glob(f"source/obj-*/example/{example}")
-                    shutil.copy(program, folder)
-                shutil.copytree(folder, kept)
+                    shutil.copy(program, directory)
+                shutil.copytree(directory, kept)
     return kept

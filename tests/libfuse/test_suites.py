@@ -48,8 +48,8 @@ def test_builds_and_passes_libfuses_own_tests(
     assert not re.findall(r".*lib/tuned/.*warning.*", said)
     assert list(out.glob("new/usr/lib/*/fusetune/libfuse3.so.?"))
     (record,) = out.glob("new/usr/lib/*/fusetune/libfuse3.source")
-    (folder,) = (suite.tree() / "usr" / "src").glob(f"fuse3-{suite.series}.*")
-    version = folder.name.removeprefix("fuse3-")
+    (directory,) = (suite.tree() / "usr" / "src").glob(f"fuse3-{suite.series}.*")
+    version = directory.name.removeprefix("fuse3-")
     assert re.fullmatch(rf"{version} fuse3 {version}-\S+\n", record.read_text())
 
 

@@ -119,7 +119,7 @@ def _check(suite: Suite, packages: Path, scratch: Path) -> None:
     binds = (
         (_INSIDE, "/inside"),
         (ours, "/ours"),
-        (archive.folder / "debs", "/debs"),
+        (archive.directory / "debs", "/debs"),
         (sources[0].parent, "/packages"),
     )
     commands = variables + script("age.sh", suite)

@@ -101,7 +101,7 @@ def main() -> None:
     Mirror.lifetime = 900 * SLOWNESS  # here all is slow, and goes with the machine
     log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     _said(log)
-    # The server's own folder must not be under what is read-only here.
+    # The server's own directory must not be under what is read-only here.
     os.environ["TMPDIR"] = "/tmp"  # noqa: S108
     run("modprobe", "fuse")
     wanted = sys.argv[1:] or checks().keys()

@@ -51,7 +51,7 @@ def _asked(mirror: Mirror) -> dict[str, int]:
 
 
 def _asked_to_make(mirror: Mirror) -> dict[str, int]:
-    """Return the same without GETATTR of the folder, whose attributes each new file changes."""
+    """Return the same without GETATTR of the directory, whose attributes each new file changes."""
     return {name: times for name, times in _asked(mirror).items() if name != "GETATTR"}
 
 
@@ -59,7 +59,7 @@ def _asked_to_make(mirror: Mirror) -> dict[str, int]:
 def all_open(
     files: int, point: Path, flags: int = os.O_RDONLY, prefix: str = "file"
 ) -> Iterator[None]:
-    """Open so many files of a folder, and close all of them in the end."""
+    """Open so many files of a directory, and close all of them in the end."""
     fds = []
     try:
         for number in range(files):
@@ -71,7 +71,7 @@ def all_open(
 
 
 def open_all(files: int, point: Path, flags: int = os.O_RDONLY, prefix: str = "file") -> None:
-    """Open and close so many files of a folder, one by one."""
+    """Open and close so many files of a directory, one by one."""
     with all_open(files, point, flags, prefix):
         pass
 

@@ -29,12 +29,12 @@ def _debugfs() -> Path:
 
 def _may_fail() -> None:
     """Let also those allocations fail that may wait; nothing is printed of each."""
-    folder = _debugfs()
+    directory = _debugfs()
     for kind in ("failslab", "fail_page_alloc"):
-        (folder / kind / "ignore-gfp-wait").write_text("N")
-        (folder / kind / "verbose").write_text("0")
-    (folder / "fail_page_alloc" / "ignore-gfp-highmem").write_text("N")
-    (folder / "fail_page_alloc" / "min-order").write_text("0")
+        (directory / kind / "ignore-gfp-wait").write_text("N")
+        (directory / kind / "verbose").write_text("0")
+    (directory / "fail_page_alloc" / "ignore-gfp-highmem").write_text("N")
+    (directory / "fail_page_alloc" / "min-order").write_text("0")
 
 
 def _nth(number: int, what: str, target: Path, options: str = "") -> tuple[int, bool]:

@@ -116,8 +116,8 @@ def check_garbage_for_the_control_files() -> None:
     load()
     fresh_source()
     with tuned("max_write=512K") as mirror:
-        folder = CONTROL / mirror.bdi.partition(":")[2]
-        limit = folder / "max_pages"
+        directory = CONTROL / mirror.bdi.partition(":")[2]
+        limit = directory / "max_pages"
         taken = 0
         for text in _texts(128):
             before = int(limit.read_text())
@@ -128,24 +128,24 @@ def check_garbage_for_the_control_files() -> None:
             assert int(limit.read_text()) == (number if right else before), text
             taken += right
             for name in ("init", "statistics"):
-                assert _write(folder / name, text) == errno.EINVAL
+                assert _write(directory / name, text) == errno.EINVAL
         assert taken > 10
-        _read_in_pieces(mirror, folder)
+        _read_in_pieces(mirror, directory)
 
 
-def _read_in_pieces(mirror: Mirror, folder: Path) -> None:
+def _read_in_pieces(mirror: Mirror, directory: Path) -> None:
     """Any piece of a file is that of the whole, wherever it begins; nothing is behind its end."""
     generator = random.Random(_SEED)
-    assert (folder / "statistics").read_bytes() == b""  # from now on it counts
+    assert (directory / "statistics").read_bytes() == b""  # from now on it counts
     (mirror.mountpoint / "missing").exists()
     for name in ("init", "max_pages", "statistics"):
-        whole = (folder / name).read_bytes()
+        whole = (directory / name).read_bytes()
         assert whole.endswith(b"\n")
         size = generator.randint(1, 7)
-        with (folder / name).open("rb", buffering=0) as file:
+        with (directory / name).open("rb", buffering=0) as file:
             assert b"".join(iter(lambda file=file, size=size: file.read(size), b"")) == whole  # type: ignore[misc]
-    whole = (folder / "statistics").read_bytes()
-    with (folder / "statistics").open("rb", buffering=0) as file:
+    whole = (directory / "statistics").read_bytes()
+    with (directory / "statistics").open("rb", buffering=0) as file:
         for _ in range(100):
             at, size = generator.randrange(2 * len(whole)), generator.randrange(2 * PAGE)
             assert os.pread(file.fileno(), size, at) == whole[at : at + size]

@@ -314,7 +314,7 @@ def check_library_atomic_open_answered_with_the_next() -> None:
     """The thread that answers is in another lookup, which is no reason to go on with this one."""
     load()
     fresh_source()
-    # libfuse 3.14 does not let names of one folder be looked up at once.
+    # libfuse 3.14 does not let names of one directory be looked up at once.
     names = [f"{number}/file" for number in range(2)]
     for name in names:
         (SOURCE / name).parent.mkdir()

@@ -83,7 +83,7 @@ def check_behaves_as_stock_without_options() -> None:
                     file.write(b"x" * 1000)
             wait_for(
                 lambda mirror=mirror: count(mirror, "RELEASEDIR") == count(mirror, "OPENDIR"),  # type: ignore[misc]
-                "folders to be closed",
+                "directories to be closed",
             )
             ops = mirror.counters()["ops"]
             seen.append(

@@ -19,7 +19,7 @@ _PROGRAM = "#!/bin/sh\nexit {}\n"
 
 
 class Stage:
-    """A folder seen through the mount (``at``) and behind it, and who acts in it."""
+    """A directory seen through the mount (``at``) and behind it, and who acts in it."""
 
     def __init__(self, at: Path, behind: Path, user: int) -> None:
         self.at, self.behind, self.user = at, behind, user
@@ -156,7 +156,7 @@ def _symbolic_links(stage: Stage) -> object:
     return [stage.opened(name, each) for name in ("link", "dangling") for each in flags]
 
 
-def _folders(stage: Stage) -> object:
+def _directories(stage: Stage) -> object:
     flags = (os.O_RDONLY, os.O_RDWR, os.O_DIRECTORY, os.O_CREAT, os.O_TRUNC, os.O_PATH)
     return [stage.opened(name, each) for name in ("dir", "dir/", "f", "f/") for each in flags]
 
@@ -327,7 +327,7 @@ SCENARIOS: tuple[Callable[[Stage], object], ...] = (
     _truncated,
     _truncated_after_replaced,
     _symbolic_links,
-    _folders,
+    _directories,
     _fifo,
     _other_flags,
     _replaced,
@@ -354,8 +354,8 @@ def play(through: Path, behind: Path) -> dict[str, object]:
         for user in (0, NOBODY):
             for cached in (False, True):
                 title = f"{scenario.__name__[1:]} by {user}{', cached' * cached}"
-                folder = title.replace(" ", "-")
-                stage = Stage(through / folder, behind / folder, user)
+                directory = title.replace(" ", "-")
+                stage = Stage(through / directory, behind / directory, user)
                 held = _hold(stage.at) if cached else []
                 try:
                     found[title] = scenario(stage)
@@ -365,7 +365,7 @@ def play(through: Path, behind: Path) -> dict[str, object]:
     return found
 
 
-def _hold(folder: Path) -> list[int]:
+def _hold(directory: Path) -> list[int]:
     """Keep every name below in the cache, however short it lasts."""
-    names = [Path(top, name) for top, _, files in os.walk(folder) for name in files]
+    names = [Path(top, name) for top, _, files in os.walk(directory) for name in files]
     return [os.open(name, os.O_PATH | os.O_NOFOLLOW) for name in names]

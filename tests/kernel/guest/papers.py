@@ -58,14 +58,14 @@ def _mounted(stack: ExitStack, work: str) -> dict[str, Mirror]:
     return mirrors
 
 
-def _dd(folder: Path, workload: str) -> float:
+def _dd(directory: Path, workload: str) -> float:
     """Return the seconds that dd says it took; what is to be written back is not counted."""
     size, block, ends = _DD[workload]
-    words = [word.format(folder) for word in ends]
+    words = [word.format(directory) for word in ends]
     said = run("dd", *words, f"bs={block}", f"count={size // block}").stderr
-    if (folder / "file").exists():
-        run("sync", folder / "file")
-        (folder / "file").unlink()
+    if (directory / "file").exists():
+        run("sync", directory / "file")
+        (directory / "file").unlink()
     found = re.search(r"copied, ([\d.e+-]+) s", said)
     assert found, said
     return float(found[1])
@@ -74,31 +74,31 @@ def _dd(folder: Path, workload: str) -> float:
 def _writes(work: str) -> tuple[Seconds, Sizes]:
     names = [workload.name for workload in PAPERS[work].workloads]
     with ExitStack() as stack:
-        folders = {f"stock|{NATIVE}": fresh_source()}
+        directories = {f"stock|{NATIVE}": fresh_source()}
         run("dd", "if=/dev/zero", f"of={SOURCE}/read", "bs=1M", "count=16")
         mirrors = _mounted(stack, work)
         sizes: Sizes = {}
         for label, mirror in mirrors.items():
-            folders[label] = mirror.mountpoint
+            directories[label] = mirror.mountpoint
             for name in names:
                 mirror.reset_counters()
                 _dd(mirror.mountpoint, name)
                 op = "READ" if name == "direct-read" else "WRITE"
                 sizes[f"{label}|{name}"] = count(mirror, op, "largest_bytes")
         # What is compared is measured close together, for the host's drift.
-        pairs = [(label, name) for name in names for label in folders]
+        pairs = [(label, name) for name in names for label in directories]
         seconds: Seconds = {f"{label}|{name}": [] for label, name in pairs}
         for turn in range(ROUNDS):
             for label, name in pairs[::-1] if turn % 2 else pairs:
-                seconds[f"{label}|{name}"].append(_dd(folders[label], name))
+                seconds[f"{label}|{name}"].append(_dd(directories[label], name))
     return seconds, sizes
 
 
-def _open_all(folder: Path, turn: int, flags: int) -> float:
+def _open_all(directory: Path, turn: int, flags: int) -> float:
     # A name of an earlier round would be looked up twice: once for what is cached of it.
     began = time.perf_counter()
     for number in range(_FILES):
-        os.close(os.open(folder / f"small.{turn}.{number}", flags))
+        os.close(os.open(directory / f"small.{turn}.{number}", flags))
     return time.perf_counter() - began
 
 

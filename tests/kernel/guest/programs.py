@@ -48,10 +48,10 @@ randseed=7
 verify=crc32c
 verify_fatal=1
 [in-order]
-filename={folder}/in-order
+filename={directory}/in-order
 rw=write
 [random]
-filename={folder}/random
+filename={directory}/random
 rw=randwrite
 ioengine=libaio
 iodepth=4
@@ -94,7 +94,7 @@ def check_fsx() -> None:
 def _fio(mirror: Mirror) -> list[tuple[int, int, int]]:
     """Let four processes extend a file and verify it; return errors and bytes of each."""
     jobs = Path("/tmp/verify.fio")  # noqa: S108
-    jobs.write_text(_JOBS.format(folder=mirror.mountpoint))
+    jobs.write_text(_JOBS.format(directory=mirror.mountpoint))
     said = run("fio", "--output-format=json", "--verify_state_save=0", jobs)
     report: dict[str, Any] = json.loads(said.stdout[said.stdout.index("{") :])
     found = [

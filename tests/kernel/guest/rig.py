@@ -46,7 +46,7 @@ def unload() -> None:
 
 
 def fresh_source() -> Path:
-    """Return an empty source folder."""
+    """Return an empty source directory."""
     run("rm", "-rf", SOURCE)
     SOURCE.mkdir(parents=True)
     return SOURCE

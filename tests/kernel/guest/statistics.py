@@ -123,10 +123,10 @@ def _settle(mirror: Mirror) -> None:
         raise AssertionError(f"(kernel, server): {differ}") from None
 
 
-def _work(folder: Path, size: int) -> None:
-    """Do a bit of everything in a new folder; sizes are whole pages, so no READ is short."""
-    folder.mkdir()
-    path = folder / "file"
+def _work(directory: Path, size: int) -> None:
+    """Do a bit of everything in a new directory; sizes are whole pages, so no READ is short."""
+    directory.mkdir()
+    path = directory / "file"
     path.write_bytes(os.urandom(size))
     with path.open("r+b", buffering=0) as file:
         assert len(os.pread(file.fileno(), size, 0)) == size
@@ -139,18 +139,18 @@ def _work(folder: Path, size: int) -> None:
     os.setxattr(path, "trusted.a", b"1" * 100)
     assert os.listxattr(path)
     os.removexattr(path, "trusted.a")
-    path.rename(folder / "other")
-    (folder / "link").symlink_to("other")
-    assert os.readlink(folder / "link") == "other"
-    os.link(folder / "other", folder / "hard")
+    path.rename(directory / "other")
+    (directory / "link").symlink_to("other")
+    assert os.readlink(directory / "link") == "other"
+    os.link(directory / "other", directory / "hard")
     for missing in range(5):
-        expect_errno(errno.ENOENT, (folder / f"missing{missing}").stat)
-    expect_errno(errno.ENOTEMPTY, folder.rmdir)
-    assert len(os.listdir(folder)) == 3
-    os.statvfs(folder)
+        expect_errno(errno.ENOENT, (directory / f"missing{missing}").stat)
+    expect_errno(errno.ENOTEMPTY, directory.rmdir)
+    assert len(os.listdir(directory)) == 3
+    os.statvfs(directory)
     for name in ("other", "link", "hard"):
-        (folder / name).unlink()
-    folder.rmdir()
+        (directory / name).unlink()
+    directory.rmdir()
 
 
 def check_statistics_agree_with_the_server() -> None:
@@ -183,7 +183,7 @@ def check_statistics_agree_with_the_server() -> None:
             # An entry answered is a struct fuse_entry_out of 128 bytes, an error is none.
             made = lines["MKDIR"]
             assert made.received == 128 * made.count == 128 * 8
-            # struct fuse_mkdir_in, and the folder's name as a string.
+            # struct fuse_mkdir_in, and the directory's name as a string.
             assert made.sent == (8 + 2) * 8
 
 

@@ -34,13 +34,13 @@ from tests.native.mirror import CHECKOUT, mounted_at, wait_for
 #: As fusetuned(4) has it.
 _OPENS_THE_DEVICE = 'SUBSYSTEM=="misc", KERNEL=="fusetuned", GROUP="users", MODE="0660"\n'
 _USERS, _NOBODY = 100, 65534
-_FOLDERS = {name: f"/run/{name}" for name in ("state", "run", "config")}
+_DIRECTORIES = {name: f"/run/{name}" for name in ("state", "run", "config")}
 _PARAMETER = MODULE / "parameters" / "max_pages_per_req"
 
 
 def _environment() -> dict[str, str]:
-    folders = {f"FUSETUNE_{name.upper()}_DIR": path for name, path in _FOLDERS.items()}
-    return {**os.environ, **folders, "PYTHONPATH": str(CHECKOUT)}
+    directories = {f"FUSETUNE_{name.upper()}_DIR": path for name, path in _DIRECTORIES.items()}
+    return {**os.environ, **directories, "PYTHONPATH": str(CHECKOUT)}
 
 
 def _start(*words: str) -> subprocess.Popen[str]:
@@ -62,9 +62,9 @@ def _object(*words: str) -> dict[str, Any]:
     return document
 
 
-def _fresh_folders() -> None:
-    for folder in _FOLDERS.values():
-        shutil.rmtree(folder, ignore_errors=True)
+def _fresh_directories() -> None:
+    for directory in _DIRECTORIES.values():
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def check_tool_loads_and_unloads() -> None:
@@ -99,7 +99,7 @@ def check_tool_sets_and_resets_a_mount() -> None:
     load()
     run("umount", CONTROL)
     fresh_source()
-    _fresh_folders()
+    _fresh_directories()
     with tuned("max_write=512K", "direct_io", "splice=off") as mirror:
         (one,) = _object("list")["mounts"]
         assert mounted_at(CONTROL)
@@ -124,7 +124,7 @@ def check_tool_sets_the_hosts_limit() -> None:
     """`set host` reaches the module's parameter, which new mounts go by."""
     load()
     fresh_source()
-    _fresh_folders()
+    _fresh_directories()
     said = _fusetune("set", "host", "max_pages_per_req=31", code=1)
     assert "it takes 0 (as the kernel's FUSE), or 32 to" in said
     assert _PARAMETER.read_text() == "0\n"
@@ -140,15 +140,15 @@ def check_tool_keeps_values_on_new_mounts() -> None:
     """`watch` sets what is configured; a mount that negotiated less gets the rest."""
     load()
     fresh_source()
-    _fresh_folders()
+    _fresh_directories()
     section = '[[mount]]\nfstype = "fusetuned*"\nmax_pages = 100\nmax_background = 33\n'
-    Path(_FOLDERS["config"]).mkdir()
-    Path(_FOLDERS["config"], "fusetune.toml").write_text(section)
+    Path(_DIRECTORIES["config"]).mkdir()
+    Path(_DIRECTORIES["config"], "fusetune.toml").write_text(section)
     with tuned("max_write=1M") as large, tuned("max_write=64K", point="/mnt/small") as small:
         _fusetune("watch", "--idle", "0.1s")
         for mirror, pages in ((large, 100), (small, 16)):
-            folder = CONTROL / mirror.bdi.partition(":")[2]
-            values = [(folder / name).read_text() for name in ("max_pages", "max_background")]
+            directory = CONTROL / mirror.bdi.partition(":")[2]
+            values = [(directory / name).read_text() for name in ("max_pages", "max_background")]
             assert values == [f"{pages}\n", "33\n"], values
 
 
@@ -202,7 +202,7 @@ def check_udev_keeps_the_device_for_root() -> None:
 def check_tool_measures() -> None:
     """fio runs in its own root, which takes this kernel's mount API, and leaves nothing."""
     fresh_source()
-    host = Host(run_dir=Path(_FOLDERS["run"]))
+    host = Host(run_dir=Path(_DIRECTORIES["run"]))
     host.make_dir(host.run_dir)
     # Samples of 2 s, so that a machine as slow as this one is not taken for a hung server.
     how = ([WORKLOADS["seq-write"]], Budget(seconds=600), Interruption(), 4 << 20, 2.0)

@@ -38,7 +38,7 @@ def _sshfs(source: Path, point: Path) -> Command:
 
 
 def gocryptfs(source: Path, point: Path) -> Command:
-    """Make ``source`` a new encrypted folder; return how it is served. It does without libfuse."""
+    """Encrypt the new directory ``source``; return how it is served, which is without libfuse."""
     words: Command = ["gocryptfs", "-q", "-extpass", "echo secret"]
     init: Command = [*words, "-init", "-scryptn", "10", source]
     subprocess.run(init, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
@@ -46,7 +46,7 @@ def gocryptfs(source: Path, point: Path) -> Command:
 
 
 def _high_level(name: str, source: Path, point: Path) -> Command:
-    # libfuse's own module: the server sees only the folder to be mirrored.
+    # libfuse's own module: the server sees only the directory to be mirrored.
     return [EXAMPLES / name, "-f", "-o", f"modules=subdir,subdir={source}", point]
 
 
@@ -137,13 +137,13 @@ def read_direct(file: Path, size: int) -> bytes:
 
 @contextmanager
 def scratch() -> Iterator[tuple[Path, Path]]:
-    """Give a folder to serve and a mount point, removed afterwards."""
+    """Give a directory to serve and a mount point, removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="libfuse-") as name:
         source, point = Path(name) / "source", Path(name) / "mnt"
         source.mkdir()
         point.mkdir()
-        for folder in (Path(name), source, point):
-            folder.chmod(0o777)
+        for directory in (Path(name), source, point):
+            directory.chmod(0o777)
         yield source, point
 
 
@@ -163,7 +163,7 @@ def serve(
     distribution's library. ``prefix`` is a program that starts it.
     """
     env = {"PATH": os.environ["PATH"]}
-    # The examples' RUNPATH is the build's folder, and so our library.
+    # The examples' RUNPATH is the build's directory, and so our library.
     if tuned or Path(words[0]).is_relative_to(EXAMPLES):
         env["LD_LIBRARY_PATH"] = str(TUNED if tuned else STOCK)
     if environment:

@@ -59,9 +59,9 @@ def said_when_refused(environment: str) -> str:
 @pytest.fixture
 def sections() -> Iterator[Path]:
     """An empty /etc/fusetune/mounts.d of the tree."""
-    folder = _ADMIN / "mounts.d"
-    folder.mkdir(parents=True)
-    yield folder
+    directory = _ADMIN / "mounts.d"
+    directory.mkdir(parents=True)
+    yield directory
     shutil.rmtree(_ADMIN)
 
 
@@ -142,8 +142,8 @@ def test_max_threads() -> None:
 @pytest.mark.parametrize(("environment", "devices"), [("", 1), ("clone_fd", 2)])
 def test_clone_fd_gives_threads_devices_of_their_own(environment: str, devices: int) -> None:
     with hello(environment) as served:
-        folder = Path(f"/proc/{served.process.pid}/fd")
-        found = [fd for fd in folder.iterdir() if os.readlink(fd) == "/dev/fuse"]
+        directory = Path(f"/proc/{served.process.pid}/fd")
+        found = [fd for fd in directory.iterdir() if os.readlink(fd) == "/dev/fuse"]
         assert min(len(found), 2) == devices
 
 
@@ -344,8 +344,8 @@ def test_what_others_may_write_is_ignored(what: str, how: str, sections: Path) -
 def test_privileged_programs_take_neither(sections: Path) -> None:
     """Where the library is the system's, a set-user-ID server has it, but no options."""
     (sections / "a.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
-    folders = Path("/etc/ld.so.conf.d/00-fusetune.conf")
-    folders.write_text(f"{LIBRARY.parent}\n")
+    directories = Path("/etc/ld.so.conf.d/00-fusetune.conf")
+    directories.write_text(f"{LIBRARY.parent}\n")
     subprocess.run(["ldconfig"], check=True)
     privileged = Path("/usr/local/bin/hello-privileged")
     shutil.copy(EXAMPLES / "hello", privileged)
@@ -361,7 +361,7 @@ def test_privileged_programs_take_neither(sections: Path) -> None:
                     assert served.answered_init()["max_background"] == expected
     finally:
         privileged.unlink()
-        folders.unlink()
+        directories.unlink()
         subprocess.run(["ldconfig"], check=True)
 
 

@@ -43,7 +43,7 @@ def unspliced(server: str, environment: str) -> str:
 
 
 def loaded(pid: int) -> set[Path]:
-    """Return the folders of the libfuse3 mapped by a process, or by the one that strace runs."""
+    """Return the directories of the libfuse3 mapped by a process, or by the child of strace."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     maps = Path(f"/proc/{children[0] if children else pid}/maps").read_text()
     return {Path(path).parent for path in re.findall(r"/.*/libfuse3\.so.*", maps)}
@@ -59,9 +59,9 @@ def work(point: Path) -> bytes:
     with file.open("rb", buffering=0) as stream:
         read = stream.read()
     os.rename(file, point / "other")
-    (point / "folder").mkdir()
-    assert sorted(os.listdir(point)) == ["folder", "other"]
-    (point / "folder").rmdir()
+    (point / "directory").mkdir()
+    assert sorted(os.listdir(point)) == ["directory", "other"]
+    (point / "directory").rmdir()
     (point / "other").unlink()
     return read
 

@@ -27,22 +27,22 @@ _RUN = (
 @pytest.fixture(scope="module", autouse=True)
 def _installed() -> Iterator[None]:
     """The library where a package has it, and what `make install` makes."""
-    folder = Path("/") / TUNED.relative_to("/out/new")
-    shutil.copytree(TUNED, folder)
+    directory = Path("/") / TUNED.relative_to("/out/new")
+    shutil.copytree(TUNED, directory)
     subprocess.run(["make", "-s", "-C", CHECKOUT, "install"], check=True, timeout=60)
     subprocess.run(["mount", "-t", "fusectl", "none", _CONNECTIONS], check=True, timeout=10)
     yield
     subprocess.run(["umount", _CONNECTIONS], check=True, timeout=10)
-    shutil.rmtree(folder)
+    shutil.rmtree(directory)
 
 
 def background(point: Path) -> int:
     """Return max_background of the mount, once its server has answered INIT."""
     device = mounted_at(point)
     assert device is not None
-    folder = _CONNECTIONS / device.partition(":")[2]
-    wait_for(lambda: int((folder / "waiting").read_text()) == 0, "INIT")
-    return int((folder / "max_background").read_text())
+    directory = _CONNECTIONS / device.partition(":")[2]
+    wait_for(lambda: int((directory / "waiting").read_text()) == 0, "INIT")
+    return int((directory / "max_background").read_text())
 
 
 def uses() -> list[str]:
