@@ -29,7 +29,7 @@ MODULES = $(PREFIX)/share/fusetune
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps all-deps docs demo check lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
-	fuzz-kernel test-libfuse test-packaging fuzz bench bench-search dist deb rpm repo clean
+	fuzz-kernel test-libfuse test-packaging fuzz mutants bench bench-search dist deb rpm repo clean
 
 all: $(MIRRORFS)
 
@@ -138,6 +138,12 @@ FUZZ_SECONDS = 60
 fuzz:
 	$(call install,$(FUZZ_PACKAGES))
 	$(MAKE) -C tests/libfuse/fuzz SECONDS=$(FUZZ_SECONDS)
+
+# Breaks the code one small thing at a time: which breaks do the unit tests not notice? MUTANTS:
+# modules, such as 'changes/*'; or -n 30 for that many of each module's.
+MUTANTS =
+mutants: test-deps
+	nice $(PYTHON) tests/mutants.py $(MUTANTS)
 
 bench: $(MIRRORFS) test-deps
 	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES))

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusetune.changes.apply import drop_if_undone, enforce, make, plan, set_knobs
-from fusetune.changes.journal import Journal, Record
+from fusetune.changes.journal import KEEPING, Journal, Record
 from fusetune.changes.lock import Lock
+from fusetune.changes.overrides import note_overrides, overrides
 from fusetune.desired.reset import reset, reset_all
 from fusetune.desired.results import save, saved_for
 from fusetune.errors import FusetuneError
@@ -289,6 +290,38 @@ def test_reset_forgets_what_is_saved(tree: Tree, mounted: Mount) -> None:
     assert saved_for(tree.host, mounted)
     reset(tree.host, mounted)
     assert saved_for(tree.host, mounted) is None
+
+
+@pytest.mark.parametrize("command", ["set", "reset"])
+def test_what_is_known_to_be_the_administrators_stays_known(
+    tree: Tree, mounted: Mount, command: str
+) -> None:
+    """What was put back is added to it: configuration is not to overrule either."""
+    note_overrides(tree.host, mounted, {"read_ahead_kb": 512})
+    change = plan(tree.host, mounted, knobs(max_ratio=5))
+    make(tree.host, Journal(tree.host, mounted), change, KEEPING)
+    if command == "set":
+        set_knobs(tree.host, mounted, knobs(max_ratio=1))
+    else:
+        reset(tree.host, mounted)
+    assert tree.journals() == []
+    assert overrides(tree.host, mounted) == {"read_ahead_kb": 512, "max_ratio": 1}
+
+
+def test_where_nothing_was_kept_nothing_is_noted(tree: Tree, mounted: Mount) -> None:
+    for _ in range(2):
+        set_knobs(tree.host, mounted, knobs(max_ratio=5))
+        set_knobs(tree.host, mounted, knobs(max_ratio=1))
+        reset(tree.host, mounted)
+    assert overrides(tree.host, mounted) == {}
+
+
+def test_while_something_is_to_undo_the_journal_tells_it(tree: Tree, mounted: Mount) -> None:
+    wanted = plan(tree.host, mounted, knobs(max_ratio=5, max_background=64))
+    make(tree.host, Journal(tree.host, mounted), wanted, KEEPING)
+    set_knobs(tree.host, mounted, knobs(max_ratio=1))
+    assert overrides(tree.host, mounted) == {}
+    assert Journal(tree.host, mounted).originals["max_background"] == 12
 
 
 def test_after_a_remount_or_reboot_old_values_are_not_written(tree: Tree, mounted: Mount) -> None:

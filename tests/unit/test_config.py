@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Configuration is taken whole or not at all, and what is wrong is told with file and line."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -139,6 +140,29 @@ def test_its_signature_changes_with_every_change(tree: Tree) -> None:
     seen.append(signature(tree.host))
     assert all(one not in seen[:number] for number, one in enumerate(seen))
     assert signature(tree.host) == seen[-1]
+
+
+def test_an_edit_in_place_that_leaves_the_length_changes_it(tree: Tree) -> None:
+    """20 becomes 30: neither inode nor size tell, the time of the last change alone does."""
+    file = configure(tree, "[[mount]]\nmax_ratio = 20\n")
+    os.utime(file, ns=(0, 10**18))
+    before, state = signature(tree.host), file.stat()
+    file.write_text("[[mount]]\nmax_ratio = 30\n")
+    os.utime(file, ns=(0, 10**18 + 1))
+    assert (file.stat().st_ino, file.stat().st_size) == (state.st_ino, state.st_size)
+    assert signature(tree.host) != before
+
+
+def test_a_file_put_in_its_place_changes_it(tree: Tree) -> None:
+    """As editors do it: of the same length and time, and another inode."""
+    file = configure(tree, "[[mount]]\nmax_ratio = 20\n")
+    before, state = signature(tree.host), file.stat()
+    new = file.with_name("new")
+    new.write_text("[[mount]]\nmax_ratio = 30\n")
+    os.utime(new, ns=(state.st_atime_ns, state.st_mtime_ns))
+    new.rename(file)
+    assert file.stat().st_mtime_ns == state.st_mtime_ns
+    assert signature(tree.host) != before
 
 
 # What is wrong

@@ -11,6 +11,7 @@ from fusetune.changes.lock import Busy, Lock
 from fusetune.desired.config import load
 from fusetune.desired.host_limits import (
     Needs,
+    Raised,
     of_command,
     of_mount,
     of_options,
@@ -169,6 +170,25 @@ def test_a_larger_value_of_the_administrators_stays(ready: Tree) -> None:
     assert raised(ready, Needs(512)) == {PAGES: 512}
     reset_all(ready.host)
     assert limits(ready) == STOCK | {PIPE: 16 * MIB}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(("name", "above"), [(PIPE, 16 * MIB), (PAGES, 513), (TUNED, 1024)])
+def test_no_limit_is_ever_lowered(ready: Tree, name: str, above: int, dry_run: bool) -> None:
+    """Found above what is needed, or just what is needed: other mounts may rely on it."""
+    needs = Needs(512, tuned=True)
+    ready.write(KNOBS[name].file, f"{above}\n")
+    found = raise_limits(ready.host, needs, Settings(), dry_run=dry_run)
+    assert name not in {change.knob.name for change in found.changes}
+    assert all(change.new > change.old for change in found.changes if change.old)
+    assert len(found.changes) == 2
+    assert limits(ready)[name] == above
+    raise_limits(ready.host, needs, Settings())
+    before = limits(ready)
+    assert raise_limits(ready.host, needs, Settings(), dry_run=dry_run) == Raised()
+    for less in (Needs(), Needs(1), Needs(257, tuned=True)):
+        assert raise_limits(ready.host, less, Settings(), dry_run=dry_run) == Raised()
+    assert limits(ready) == before
 
 
 def test_what_the_administrator_sets_stays(ready: Tree) -> None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from fusetune.bench.note import noted, scratch_note
 from fusetune.changes.journal import Damaged, Journal, Record, key_of
-from fusetune.changes.lock import Busy, Lock
+from fusetune.changes.lock import Busy, Lock, clear_after_crash
 from fusetune.changes.overrides import note_overrides, overrides
 from fusetune.changes.stale import remove_stale
 from fusetune.errors import FusetuneError
@@ -254,6 +254,40 @@ def test_a_journal_of_another_version_is_kept_aside(tree: Tree, mounted: Mount) 
     assert kept.read_bytes() == whole
 
 
+def test_a_mount_that_is_gone_is_not_changed(tree: Tree, mounted: Mount) -> None:
+    """Its device number may be another's by now, whose journal has the same name."""
+    assert mounted.instance is not None
+    another = replace(mounted, instance=mounted.instance + 1)
+    with pytest.raises(FusetuneError, match=r"^/mnt/one is not mounted any more$"):
+        Journal.to_change(tree.host, another)
+    assert Journal.to_change(tree.host, mounted).records == []
+    shutil.rmtree(tree.root / "sys/class/bdi/0:40")
+    with pytest.raises(FusetuneError, match=r"^/mnt/one is not mounted any more$"):
+        Journal.to_change(tree.host, mounted)
+
+
+@pytest.mark.parametrize(
+    ("writes", "why", "value"),
+    [
+        ([], "a", None),
+        ([(1, 5, "a")], "a", 1),
+        ([(1, 5, "a")], "b", None),
+        ([(1, 5, "a"), (5, 9, "a")], "a", 1),
+        ([(1, 5, "b"), (5, 9, "a")], "a", 5),
+        ([(1, 5, "a"), (5, 9, "b")], "a", None),
+        ([(1, 5, "a"), (7, 9, "a")], "a", 7),  # changed by somebody else in between
+    ],
+)
+def test_what_a_knob_was_before_the_last_writes_for_one_reason(
+    tree: Tree, writes: list[tuple[int, int, str]], why: str, value: int | None
+) -> None:
+    journal = Journal(tree.host, None)
+    for old, new, reason in writes:
+        journal.append([Record("max_ratio", old, new, reason, 0.0)])
+        journal.append([Record("read_ahead_kb", 128, 256, "other", 0.0)])
+    assert journal.before("max_ratio", why) == value
+
+
 def test_the_last_write_of_each_knob(tree: Tree, mounted: Mount) -> None:
     journal_with(tree.host, mounted, RECORDS)
     journal = Journal(tree.host, mounted)
@@ -421,6 +455,36 @@ def test_a_file_removed_between_open_and_lock_is_not_taken(tree: Tree) -> None:
         assert path.read_text() == str(os.getpid())
 
 
+def test_a_lock_whose_file_is_gone_is_released_all_the_same(tree: Tree) -> None:
+    """Whoever clears /run meanwhile does no harm."""
+    with Lock(tree.host, None) as lock:
+        (tree.host.run_dir / "host.lock").unlink()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(lock._fd)
+
+
+def test_a_lock_is_not_inherited_and_no_link_is_followed(tree: Tree, tmp_path: Path) -> None:
+    with Lock(tree.host, None) as lock:
+        assert not os.get_inheritable(lock._fd)
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (tree.host.run_dir / "host.lock").symlink_to(victim)
+    with pytest.raises(FusetuneError, match=r"cannot lock this host: .*; run it as root"):
+        Lock(tree.host, None)
+    assert victim.read_text() == "kept"
+
+
+def test_the_lock_that_a_killed_one_left_is_cleared(tree: Tree, mounted: Mount) -> None:
+    clear_after_crash(tree.host, mounted)
+    assert not tree.host.run_dir.exists()
+    tree.write("run/0:40.lock", "4242")
+    clear_after_crash(tree.host, mounted)
+    assert files_of_run(tree) == []
+    with Lock(tree.host, mounted):
+        clear_after_crash(tree.host, mounted)
+        assert files_of_run(tree) == ["0:40.lock"]
+
+
 def test_a_run_directory_that_cannot_be_made(tree: Tree) -> None:
     tree.write("run", "a file in its place")
     with pytest.raises(FusetuneError, match=r"cannot create .*/run: File exists"):
@@ -520,6 +584,14 @@ def test_what_is_of_the_boot_before_is_removed(tree: Tree, mounted: Mount) -> No
     journal_with(tree.host, None, RECORDS)
     remove_stale(tree.reboot())
     assert tree.journals() == []
+
+
+def test_the_hosts_lock_is_no_gone_mounts(tree: Tree) -> None:
+    """It tells the next holder that a killed one may have left its work unfinished."""
+    tree.write("run/host.lock", "4242")
+    remove_stale(tree.host)
+    with Lock(tree.host, None) as lock:
+        assert lock.left_behind
 
 
 def test_a_lock_that_is_held_stays(tree: Tree) -> None:

@@ -3,12 +3,20 @@
 
 import os
 import pwd
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusetune.changes.policy import excluded_reason, more_dirty_memory, parse_owners, refusal
+from fusetune.changes.policy import (
+    dirty_share,
+    excluded_reason,
+    more_dirty_memory,
+    owners_named,
+    parse_owners,
+    refusal,
+)
 from fusetune.errors import ExitCode, UsageError
 from fusetune.knobs import LIVE, Knob
 from fusetune.mounts.mount import Mount
@@ -69,7 +77,15 @@ def test_less_dirty_memory_is_never_refused(name: str, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "fstype", ["fuse.lxcfs", "fuse.portal", "fuse.gvfsd-fuse", "fuse.kio-fuse"]
+    "fstype",
+    [
+        "fuse.lxcfs",
+        "fuse.portal",
+        "fuse.gvfsd-fuse",
+        "fuse.kio-fuse",
+        "fuse.vmware-vmblock",
+        "fuse.xrdp-chansrv",
+    ],
 )
 def test_left_alone(fstype: str) -> None:
     assert excluded_reason(Mount("/mnt", fstype, "source", "0:40"))
@@ -78,6 +94,50 @@ def test_left_alone(fstype: str) -> None:
 @pytest.mark.parametrize("fstype", ["fuse", "fuse.sshfs", "fuseblk", "virtiofs", "fuse.lxcfs2"])
 def test_not_left_alone(fstype: str) -> None:
     assert excluded_reason(Mount("/mnt", fstype, "source", "0:40")) is None
+
+
+def test_the_administrators_patterns_come_first() -> None:
+    lxcfs = Mount("/mnt", "fuse.lxcfs", "source", "0:40")
+    assert excluded_reason(lxcfs, ["fuse.s*", "fuse.l*"]) == "the configuration excludes fuse.l*"
+
+
+@pytest.mark.parametrize(
+    ("values", "share"),
+    [
+        ({}, 0),
+        ({"max_ratio": 0}, 0),
+        ({"max_ratio": 1, "strict_limit": 1}, 0),
+        ({"max_ratio": 2}, 2),
+        ({"max_ratio": 100, "strict_limit": 1}, 100),
+        ({"strict_limit": 0}, 100),
+        ({"max_ratio": 5, "strict_limit": 0}, 100),
+    ],
+)
+def test_what_a_mount_may_keep_dirty(values: dict[str, int], share: int) -> None:
+    """The kernel's default is 1 percent (fs/fuse/inode.c, fuse_bdi_init()): no more than usual."""
+    assert dirty_share(values) == share
+
+
+@pytest.mark.parametrize(("room", "refused"), [(20, False), (19, True), (-5, True), (None, False)])
+def test_the_room_that_other_mounts_leave(room: int | None, refused: bool) -> None:
+    why = refusal(owned_by(0), KNOBS["max_ratio"], 20, (), room)
+    assert (why is not None) is refused
+    if why is not None and room is not None:
+        assert f"20 % of the host's limit, {max(0, room)} % are left" in why
+
+
+def test_who_owns_it_must_be_known() -> None:
+    """Also where everybody is allowed: whom to allow cannot be told."""
+    unknown = replace(owned_by(1000), owner_known=False)
+    why = refusal(unknown, KNOBS["max_ratio"], 20, {0, 1000})
+    assert why
+    assert "max_ratio=20 would give more dirty memory, and who mounted" in why
+    assert refusal(unknown, KNOBS["max_ratio"], 1) is None
+
+
+def test_names_that_are_not_known_have_no_uid() -> None:
+    me = pwd.getpwuid(os.getuid())
+    assert owners_named(["no-such-user", me.pw_name, "4242"]) == {me.pw_uid, 4242}
 
 
 def test_owners_by_name_and_number() -> None:
