@@ -382,23 +382,22 @@ def test_nothing_may_be_kept_dirty(tree: Tree, mounted: Mount) -> None:
 
 def test_what_later_mounts_would_not_get_is_said(tree: Tree, mounted: Mount) -> None:
     text = "[[mount]]\nmax_background = 64\nread_ahead_kb = 512\n"
-    ours = keeper(tree, text)
+    ours = resolver(tree, text)
     assert list(ours.caveats(mounted, {"max_background": 64, "max_ratio": 5})) == []
-    assert list(ours.caveats(mounted, {"max_background": 32})) == [
-        f"{tree.root}/etc/fusetune.toml:2 sets max_background=64, which counts more"
-    ]
+    (why,) = ours.caveats(mounted, {"max_background": 32})
+    assert why.startswith(f"{tree.root}/etc/fusetune.toml:2 sets max_background=64, which ")
 
 
 def test_what_policy_refuses_is_said_of_what_is_saved_alone(tree: Tree, mounted: Mount) -> None:
     text = "[policy]\nmax_dirty_percent = 5\n[[mount]]\nmax_ratio = 20\nmax_background = 64\n"
-    ours = keeper(tree, text)
+    ours = resolver(tree, text)
     assert list(ours.caveats(mounted, {"max_background": 64})) == []
     (why,) = ours.caveats(mounted, {"max_background": 64, "max_ratio": 20})
     assert "max_dirty_percent" in why
 
 
 def test_that_the_mount_is_left_alone_is_said(tree: Tree, mounted: Mount) -> None:
-    ours = keeper(tree, "[policy]\nexclude = ['fuse.m*']\n")
+    ours = resolver(tree, "[policy]\nexclude = ['fuse.m*']\n")
     assert list(ours.caveats(mounted, {"max_ratio": 5})) == [
         "/mnt/one is left alone: the configuration excludes fuse.m*"
     ]
@@ -552,7 +551,7 @@ def test_a_server_counts_more_than_a_type_and_less_than_a_source(
 ) -> None:
     process(tree, 10, "one", fds={3: "40"})
     sections = [f"[[mount]]\n{less}\nmax_ratio = 1\n", f"[[mount]]\n{more}\nmax_ratio = 2\n"]
-    expected = keeper(tree, "".join(sections[::order])).expected(mounted)
+    expected = resolver(tree, "".join(sections[::order])).expected(mounted)
     assert expected["max_ratio"].value == 2
 
 

@@ -19,7 +19,6 @@ from fusetune.changes.journal import Journal
 from fusetune.changes.lock import Lock
 from fusetune.desired import events, watch
 from fusetune.desired.events import Events, Signals
-from fusetune.desired.reconcile import Keeper
 from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError
 from tests.unit.conftest import STOCK, Tree
@@ -256,7 +255,7 @@ def test_a_failure_is_said_of_a_mount_that_is_there(
         raise FusetuneError("no way")
 
     stage.come()
-    monkeypatch.setattr(Keeper, "keep", fail)
+    monkeypatch.setattr(watch, "reconcile", fail)
     stage.run(lambda _: os.kill(os.getpid(), signal.SIGHUP), stage.pass_all)
     assert stage.said == ["/mnt/one (0:40, fuse.mirrorfs): no way", "configuration read"]
     assert stage.waits[-1] == 3600.0

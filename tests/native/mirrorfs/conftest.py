@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A mirrorfs mount with the options that a test gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.native.mirror import Mirror, mounted_at, unmount
+from tests.native.mirrorfs.calls import (
+    Mount,
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    directory = tmp_path / "source"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def mountpoint(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "mnt"
+    directory.mkdir()
+    yield directory
+    unmount(directory)
+
+
+@pytest.fixture
+def mount(source: Path, mountpoint: Path) -> Iterator[Mount]:
+    """Mounts with the options given; all is gone after the test."""
+    started: list[Mirror] = []
+
+    def start(*options: str, binary: Path | None = None) -> Mirror:
+        mirror = Mirror(source, mountpoint, *options, binary=binary)
+        started.append(mirror)
+        return mirror
+
+    yield start
+    for mirror in started:
+        mirror.__exit__(None, None, None)
+    assert mounted_at(mountpoint) is None
+
+
+@pytest.fixture
+def reachable(tmp_path: Path) -> None:
+    """Lets other users reach the mount: pytest keeps its directories to itself."""
+    for directory in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        directory.chmod(0o755)
