@@ -10,6 +10,7 @@ table is a function in ``TABLES``.
 import argparse
 import ast
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +36,7 @@ _PLACE = re.compile(
     r"^((?:\.\\\"|<!--) make docs: end)",
     re.MULTILINE | re.DOTALL,
 )
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _SYNOPSIS = re.compile(r'^\.\\" make docs: synopsis (.*)$', re.MULTILINE)
 
 
@@ -48,9 +50,11 @@ def _pages() -> dict[str, str]:
 
 
 def _range(knob: Knob) -> str:
-    top = "" if knob.high is None else f" to {knob.high}"
-    step = f", multiples of {knob.step}" if knob.step > 1 else ""
-    return f"{knob.low}{top}{step}" if top else f"{knob.low} or more{step}"
+    if knob.unit == "switch":
+        return "0 or 1"
+    low = "a page" if knob.low == _PAGE else knob.low  # whose size is not the same on every host
+    top = "or more" if knob.high is None else f"to {knob.high}"
+    return f"{low} {top} {knob.unit}{', in whole pages' if knob.step > 1 else ''}"
 
 
 def _stock(knob: Knob) -> str:
@@ -59,16 +63,20 @@ def _stock(knob: Knob) -> str:
     return "what INIT negotiated" if knob.init_line else "depends on memory"
 
 
+def _default(knob: Knob) -> str:
+    if knob.stock is not None:
+        return f"{knob.stock} by default"
+    return f"the default {'is ' * bool(knob.init_line)}{_stock(knob)}"
+
+
 def _knobs(known: Iterable[Knob]) -> Table:
     rows = []
     for knob in known:
-        text = (
-            f"{sentence(knob.summary)} Unit: {knob.unit}; range: {_range(knob)}; the kernel's "
-            f"default: {_stock(knob)}. {sentence(f'Risk: {knob.risk}')}"
-        )
-        cells = (knob.unit, _range(knob), _stock(knob), knob.summary, knob.risk)
+        sentences = (knob.summary, f"{_range(knob)}; {_default(knob)}", f"Risk: {knob.risk}")
+        text = " ".join(map(sentence, sentences))
+        cells = (_range(knob), _stock(knob), knob.summary, knob.risk)
         rows.append(Row(knob.name, f"Cm {knob.name}", text, cells))
-    return Table(("knob", "unit", "range", "kernel's default", "meaning", "risk"), rows)
+    return Table(("knob", "values", "kernel's default", "meaning", "risk"), rows)
 
 
 def remount_knobs() -> Table:
