@@ -152,7 +152,7 @@ def build_servers(out: Path) -> None:
 
 
 def crate(name: str, release: str) -> Path:
-    """Return a program from crates.io, built first (a minute) if it is not there."""
+    """Return a program that cargo builds first if it is not there."""
     directory = tree.cache("cargo") / f"{name}-{release}"
     with tree.locked(directory):
         if not directory.exists():
