@@ -215,7 +215,7 @@ def functions(series: str, modules: Path) -> set[str]:
 
 def is_ours(race: str, functions: set[str]) -> bool:
     """Whether one of a race's accesses, by KCSAN's title, is in one of these ``functions``."""
-    found = re.findall(r"(\w+)[\w.+/]* \[fusetuned\]", race)
+    found = re.findall(r"(\w+)[\w.]* \[fusetuned\]", race)
     return any(name in functions for name in found)
 
 

@@ -63,7 +63,7 @@ def _races(lines: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     text = "\n".join(lines)
     for race, report in re.findall(r"^BUG: KCSAN: (.*)\n((?:(?!={60}).*\n)*)", text, re.MULTILINE):
-        found.setdefault(race, report)
+        found.setdefault(re.sub(r"\+0x\w+/0x\w+", "", race), report)
     return found
 
 
