@@ -234,10 +234,15 @@ def hostile(kernel: Kernel, modules: Path, name: str, seed: int, replies: int) -
             *("env", "HOME=/tmp", "/build/linux", *_UML),
             *("--", name, "/mnt/point", str(seed), str(replies), f"/modules/{there}"),
         )
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, text=True, **pipes) as running:  # type: ignore[call-overload]
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as running:
             try:
-                return str(running.communicate(timeout=_TIMEOUT)[0])
+                # What the server sent may be in it.
+                return running.communicate(timeout=_TIMEOUT)[0].decode(errors="replace")
             finally:
                 running.kill()  # and with it all in its namespace
 
