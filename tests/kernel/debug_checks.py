@@ -16,7 +16,8 @@ from tests.kernel.suites import USERLAND
 #: Those of f2fs are left out: but for a few lines, that module is the kernel's own.
 _MACHINES = (
     ("module", "options", "writes", "pages"),
-    ("extend", "programs"),
+    ("extend",),
+    ("programs",),
     ("atomic_open",),
     ("statistics", "fuzz"),
     ("hostile", "library", "tool"),
