@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.kernel.guest.rig import (
     CONTROL,
     PAGE,
+    SLOWNESS,
     count,
     expect_errno,
     fresh_source,
@@ -197,9 +198,10 @@ def check_statistics_agree_while_requests_end() -> None:
             ask = (sys.executable, "-c", f"import os\nwhile True: os.stat('{mirror.mountpoint}')")
             asking.callback(asking.enter_context(subprocess.Popen(ask)).kill)
         wait_for(lambda: count(mirror, "GETATTR") > 100, "requests")
+        readings = 100_000 // SLOWNESS
         with _file(mirror).open("rb") as file:
             # As fast as it can be: few of the readings meet the end of a request.
-            texts = dict.fromkeys(os.pread(file.fileno(), 2 * PAGE, 0) for _ in range(100_000))
+            texts = dict.fromkeys(os.pread(file.fileno(), 2 * PAGE, 0) for _ in range(readings))
         counts = [parse(text.decode())["GETATTR"].count for text in texts]
         assert len(counts) > 100, "requests did not go on"
         assert counts == sorted(counts)
