@@ -57,7 +57,7 @@ RACES = {
 
 #: Races of the kernel's own, between lines that are its own, in functions that we change.
 KERNELS = {
-    # Whether reading ahead is worth while: the number of background requests is looked at in passing.
+    # Whether to read ahead: fc->num_background is read without its lock.
     "data-race in fuse_readahead [fusetuned] / fuse_request_queue_background [fusetuned]",
 }
 
