@@ -3,6 +3,7 @@
 
 import click
 
+from fusetune.bench.papers.catalogue import PAPERS
 from fusetune.bench.runner import Budget
 from fusetune.bench.workloads import chosen
 from fusetune.cli.common import (
@@ -32,15 +33,14 @@ from fusetune.report.documents.papers import suite_result
 @click.option(
     "--suite",
     type=click.Choice(["published"]),
-    help="Measure what five published papers measured, on mirrorfs over tmpfs or, where it fits, "
+    help="Measure what published papers measured, on mirrorfs over tmpfs or, where it fits, "
     "on M; --budget is for each paper.",
 )
 @click.option(
     "--only",
     multiple=True,
     metavar="PAPER",
-    help="One paper of the suite: szeredi, hayasaka, singh-parallel, singh-atomic or yu; may be "
-    "repeated.",
+    help=f"One paper of the suite: {', '.join(PAPERS)}; may be repeated.",
 )
 @measuring_options
 @json_option

@@ -84,6 +84,8 @@ class Duration(click.ParamType):
 
 def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that measure."""
+    from fusetune.bench.workloads import DEFAULT, WORKLOADS
+
     options = (
         click.option(
             "--workload",
@@ -91,7 +93,10 @@ def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "names",
             multiple=True,
             metavar="NAME",
-            help="What to measure; may be repeated.  [default: mixed]",
+            help=f"What to measure: {', '.join(WORKLOADS)}; may be repeated.  [default: {DEFAULT}]",
+            shell_complete=lambda context, parameter, begun: [
+                name for name in WORKLOADS if name.startswith(begun)
+            ],
         ),
         click.option(
             "--budget",

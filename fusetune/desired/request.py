@@ -5,7 +5,13 @@ from collections.abc import Collection, Mapping
 
 from fusetune.changes.apply import Change, set_knobs
 from fusetune.desired.config import load
-from fusetune.desired.host_limits import Raised, of_command, of_options, raise_limits, unit_command
+from fusetune.desired.host_limits import (
+    Raised,
+    of_command,
+    of_options,
+    raise_limits,
+    unit_command,
+)
 from fusetune.desired.resolve import bounds_of_set
 from fusetune.host import Host
 from fusetune.knobs import Knob

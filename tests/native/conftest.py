@@ -20,9 +20,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
+from fusetune.knobs import LIVE, SYSTEM
 from fusetune.mounts.control import mount_controls
 from fusetune.mounts.discover import find
-from fusetune.mounts.mount import Mount
+from fusetune.mounts.mount import FUSECTL, Mount
 from tests import schemas
 from tests.native.mirror import BINARY, CHECKOUT, MOUNTINFO, PATIENCE, Mirror, unescape
 from tests.native.requirements import requires
@@ -32,25 +33,15 @@ from tests.tmpfs import tmpfs
 #: Some user who is not root, and whom fusermount3 can name.
 NOBODY = 65534
 AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
-#: The live knobs of a mount whose server asks for nothing.
-STOCK = {
-    "read_ahead_kb": 128,
-    "max_background": 12,
-    "congestion_threshold": 9,
-    "max_ratio": 1,
-    "strict_limit": 1,
-}
 CONNECTIONS = Path("/sys/fs/fuse/connections")
+#: The live knobs of a mount of the kernel's FUSE.
+_KNOBS = [knob for knob in LIVE if knob.init_line is None]
+#: Their values where the server asks for nothing.
+STOCK = {knob.name: knob.stock for knob in _KNOBS if knob.stock is not None}
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNS = 0x00020000
 _PR_SET_CHILD_SUBREAPER = 36
-_HOST_VALUES = (
-    Path("/proc/sys/fs/pipe-max-size"),
-    Path("/proc/sys/fs/fuse/max_pages_limit"),
-    Path("/sys/module/fuse/parameters/max_user_bgreq"),
-    Path("/sys/module/fuse/parameters/max_user_congthresh"),
-    Path("/sys/module/fuse/parameters/enable_uring"),
-)
+_HOST_VALUES = [Path("/", knob.file) for knob in SYSTEM]
 
 
 # The values, straight from the kernel
@@ -59,15 +50,8 @@ _HOST_VALUES = (
 def sysfs_files(bdi: str) -> dict[str, Path]:
     """Return the file of each live knob of the mount with this bdi (``0:43``), by knob."""
     major, minor = (int(part) for part in bdi.partition("-")[0].split(":"))
-    connection = CONNECTIONS / str(major << 20 | minor)
-    directory = Path("/sys/class/bdi") / bdi
-    return {
-        "read_ahead_kb": directory / "read_ahead_kb",
-        "max_background": connection / "max_background",
-        "congestion_threshold": connection / "congestion_threshold",
-        "max_ratio": directory / "max_ratio",
-        "strict_limit": directory / "strict_limit",
-    }
+    names = {"bdi": bdi, "control": FUSECTL, "connection": str(major << 20 | minor)}
+    return {knob.name: Path("/", knob.file.format(**names)) for knob in _KNOBS}
 
 
 def sysfs_values(bdi: str) -> dict[str, int]:

@@ -13,14 +13,17 @@ from typing import Any
 
 from fusetune.desired.results import save
 from fusetune.host import Host
-from fusetune.mounts.mount import Mount
+from fusetune.knobs import LIVE
+from fusetune.mounts.mount import FUSECTL, Mount
 from tests.native.mirror import unescape
 from tests.system import init_only_server
 from tests.system.container import PATIENCE, Container
 
 SERVICE = "fusetune.service"
-#: Of a mount whose server asks for nothing.
-STOCK = {"read_ahead_kb": 128, "max_background": 12, "congestion_threshold": 9, "max_ratio": 1}
+#: The live knobs of a mount of the kernel's FUSE.
+_KNOBS = [knob for knob in LIVE if knob.init_line is None]
+#: Their values where the server asks for nothing.
+STOCK = {knob.name: knob.stock for knob in _KNOBS if knob.stock is not None}
 FSTYPE, SOURCE = "fuse.init_only", "init_only"
 ANSWERED: Mapping[str, Any] = {"delay": 0}
 _PROGRAM = "/opt/tests/init_only_server.py"
@@ -105,14 +108,8 @@ def devices(container: Container) -> dict[str, list[str]]:
 
 def files(container: Container, bdi: str) -> dict[str, Path]:
     """Return the file of each live knob of the mount with this bdi."""
-    directory = container.path(f"/sys/class/bdi/{bdi}")
-    connection = container.path(f"/sys/fs/fuse/connections/{bdi.partition(':')[2]}")
-    return {
-        "read_ahead_kb": directory / "read_ahead_kb",
-        "max_background": connection / "max_background",
-        "congestion_threshold": connection / "congestion_threshold",
-        "max_ratio": directory / "max_ratio",
-    }
+    names = {"bdi": bdi, "control": FUSECTL, "connection": bdi.partition(":")[2]}
+    return {knob.name: container.path(f"/{knob.file.format(**names)}") for knob in _KNOBS}
 
 
 def values(container: Container, bdi: str) -> dict[str, int]:

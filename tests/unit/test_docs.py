@@ -31,15 +31,20 @@ def schema(name: str) -> str:
     return f"docs/schemas/{name}.json"
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A copy of what the tables are made from, and of where they stand."""
+def copy_tree(target: Path) -> None:
+    """Copy what the tables are made from, and the files that they stand in."""
     for name in ("fusetune", "docs", "man"):
         shutil.copytree(
-            CHECKOUT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__")
+            CHECKOUT / name, target / name, ignore=shutil.ignore_patterns("__pycache__")
         )
     for path in CHECKOUT.glob("*.md"):
-        shutil.copy(path, tmp_path)
+        shutil.copy(path, target)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the tree."""
+    copy_tree(tmp_path)
     return tmp_path
 
 
