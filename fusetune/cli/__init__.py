@@ -96,7 +96,7 @@ def cli(context: click.Context, state_dir: Path, run_dir: Path, config_dir: Path
 
 
 def main() -> None:
-    """Run the command line and exit: whatever fails is told in one line on stderr."""
+    """Run the command line and exit; a failure is one line on standard error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")

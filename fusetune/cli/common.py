@@ -137,12 +137,12 @@ def present(document: Document, as_json: bool, *, long: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a line about something that did not stop the command."""
+    """Print a warning on standard error; the command goes on."""
     click.echo(f"fusetune: {text}", err=True)
 
 
 class ProgressLine:
-    """Progress on stderr: a bar with the time left on a terminal, else a line now and then."""
+    """Progress on standard error: on a terminal a bar with the time left, else a line at times."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -152,7 +152,7 @@ class ProgressLine:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
 
-            # Drawn by hand, for a refreshing thread and fork() do not go together.
+            # Drawn by hand: a thread that refreshes it would be lost in fork().
             self._bar = Progress(
                 TextColumn("{task.fields[left]:>4} s left"),
                 BarColumn(),

@@ -36,7 +36,7 @@ def _change(host: Host, change: FileChange, dry_run: bool, as_json: bool) -> Non
 @json_option
 @pass_host
 def status(host: Host, as_json: bool) -> None:
-    """Tell which libfuse each running server uses."""
+    """Show which libfuse each running server uses."""
     present(lib_status(directories(host), libfuse_users(host), ages(host)), as_json)
 
 
@@ -52,8 +52,8 @@ def enable_(
 ) -> None:
     """Give a service, or the whole host, the tuned libfuse.
 
-    With --system every program that uses libfuse3 gets it in place of the distribution's, from
-    its next start on: the distribution's stays installed, and 'lib disable --system' returns to it.
+    With --system every program that uses libfuse3 gets it in place of the distribution's when it
+    starts next. The distribution's stays installed, and 'lib disable --system' returns to it.
     """
     _change(host, enable(host, _target(unit, system), options), dry_run, as_json)
 

@@ -12,13 +12,13 @@ from fusetune.libfuse.installed import environment, run
 from fusetune.libfuse.options import OPTIONS_VARIABLE
 
 
-# What follows the program's name is the program's.
+# Options after the program's name are the program's.
 @click.command("run", help=__doc__, context_settings={"allow_interspersed_args": False})
 @click.option("-o", "options", default="", metavar="OPTIONS", help="Options of the tuned libfuse.")
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, required=True)
 @pass_host
 def command(host: Host, options: str, words: tuple[str, ...]) -> None:
-    environment(host, options, {})  # no limit is raised for a run that cannot be
+    environment(host, options, {})  # fails before a limit is raised
     given = ",".join(filter(None, (os.environ.get(OPTIONS_VARIABLE, ""), options)))
     if problem := prepare(host, words, given):
         warn(problem)

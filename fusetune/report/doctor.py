@@ -37,10 +37,10 @@ class Feature:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that ``doctor`` has to say.
+    """What ``doctor`` found.
 
     ``dirty_percent``: what all tuned mounts together may keep dirty, in percent of the host's
-    limit; ``max_dirty_percent``: the bound of the configuration, None where that is wrong.
+    limit; ``max_dirty_percent``: the bound of the configuration, None if the file is wrong.
     ``elsewhere``: how many FUSE mounts are in other mount namespaces, and so left alone. ``ages``:
     how old our copies of other projects' code are.
     """
@@ -58,11 +58,11 @@ def diagnose(
     known: Sequence[tuple[Mount, Mapping[str, int]]] | None = None,
     backing: Path | None = None,
 ) -> Diagnosis:
-    """Look at the host and at every FUSE mount; touches no path in a mount.
+    """Examine the host and every FUSE mount, without touching a path in a mount.
 
-    ``known``: all mounts and their values by knob, where they were looked at already. ``backing``:
-    where a server keeps its files, to be looked at too. Raises UsageError where that is in a FUSE
-    mount, FusetuneError where it cannot be looked at.
+    ``known``: all mounts with their values by knob, if the caller has read them. ``backing``: a
+    directory where a server keeps its files, examined too. Raises UsageError if that is in a FUSE
+    mount, FusetuneError if it cannot be read.
     """
     if known is None:
         known = [(mount, values_now(host, mount)) for mount in discover(host)]

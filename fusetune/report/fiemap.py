@@ -17,19 +17,19 @@ from pathlib import Path
 _FS_IOC_FIEMAP = 0xC020660B
 _SYNC = 1
 _LAST = 1
-#: Nothing is at the place that is told: not allocated yet, or within a block of metadata.
+#: The reported place holds no data: it is not allocated yet, or within a block of metadata.
 _NOWHERE = 0x2 | 0x4 | 0x200
 _HEADER = struct.Struct("=QQLLLL")
 _EXTENT = struct.Struct("=QQQQQLLLL")
-#: Extents a call.
+#: Extents for each call.
 _ROOM = 512
-#: Nested directories that are looked into, each by a descriptor.
+#: How deeply nested directories are entered; each takes a descriptor.
 _DEEPEST = 100
 
 
 @dataclass(frozen=True)
 class Extent:
-    """A run of a file's bytes that lie one behind the other on the disk."""
+    """A run of a file's bytes that are contiguous on the disk."""
 
     start_bytes: int
     physical_bytes: int
@@ -37,11 +37,11 @@ class Extent:
 
 
 def extents(path: Path, *, sync: bool = True) -> Iterator[Extent]:
-    """Yield the extents of a file, in order; what is still to be written is written first.
+    """Yield the extents of a file, in order.
 
-    Not so without ``sync``: what has no place yet is left out then. A run that the file system
-    tells in parts is one. Holes, and data that has no place of its own, are left out. Raises
-    OSError: EOPNOTSUPP where the file system does not tell (tmpfs).
+    With ``sync`` dirty pages are written first; without it, data that is not allocated yet is left
+    out. Contiguous extents are joined. Holes, and data without blocks of its own, are left out.
+    Raises OSError: EOPNOTSUPP where the file system has no FIEMAP (tmpfs).
     """
     with path.open("rb") as file:
         yield from _joined(_parts(file.fileno(), _SYNC if sync else 0))
@@ -66,7 +66,7 @@ def _joined(parts: Iterator[Extent]) -> Iterator[Extent]:
 
 
 def _parts(fd: int, flags: int) -> Iterator[Extent]:
-    """Yield what the file system tells of an open file."""
+    """Yield the extents of an open file as the file system reports them."""
     start = 0
     while True:
         head = _HEADER.pack(start, 2**64 - 1 - start, flags, 0, _ROOM, 0)
@@ -89,7 +89,8 @@ def _parts(fd: int, flags: int) -> Iterator[Extent]:
 class Interleaved:
     """A file whose blocks alternate with other files'.
 
-    ``pieces``: its extents; ``torn``: between how many of them blocks of other files lie.
+    ``pieces``: how many extents it has; ``torn``: how many pairs of them have blocks of other files
+    between them.
     """
 
     path: Path
@@ -106,10 +107,10 @@ def interleaved(
 ) -> list[Interleaved]:
     """Return the files below ``directory`` with other files' blocks between their extents.
 
-    Concurrent writers leave this pattern. Looks at ``most`` files of at least
-    ``least_bytes``, on that file system alone; follows no link, whatever the files' owners do
+    Concurrent writers leave this pattern. Examines up to ``most`` files of at least
+    ``least_bytes``, on that file system only. Follows no link, even if a file is replaced by one
     meanwhile, and enters none of the paths ``besides``. The most torn come first. Raises OSError
-    where the directory cannot be read, or its file system does not tell.
+    if the directory cannot be read, or its file system has no FIEMAP.
     """
     sizes, found = {}, {}
     for path, fd in _large_files(directory, least_bytes, most, besides):
@@ -175,7 +176,7 @@ def _below(
 
 @contextmanager
 def _opened(directory: int, name: str, state: os.stat_result) -> Iterator[int | None]:
-    """Open what ``state`` is about, without waiting; None if another file has taken its name."""
+    """Open the file with this ``state``, without blocking; None if its name is another file's."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         fd = os.open(name, flags, dir_fd=directory)

@@ -60,7 +60,7 @@ class Inventory:
 
 
 def take_inventory(host: Host, name: str | None = None) -> Inventory:
-    """Look at the host and at every mount, or at the one named; touches no path in a mount."""
+    """Examine the host and every mount, or the one named, without touching a path in a mount."""
     problems: list[str] = []
     resolver = None
     try:

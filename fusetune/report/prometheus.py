@@ -137,6 +137,6 @@ METRICS = {
         "Lower end of the 95 % interval, of the last auto.", partial(_gain_end, 0), _MOUNT
     ),
     "fusetune_auto_gain_high": Metric(
-        "Upper end of it, of the last auto.", partial(_gain_end, 1), _MOUNT
+        "Upper end of the 95 % interval, of the last auto.", partial(_gain_end, 1), _MOUNT
     ),
 }

@@ -426,7 +426,7 @@ def test_verify_tells_each_difference_and_who_made_it() -> None:
         (7, "fusetune", 7, "fusetune (set)"),
         (1, "stock", 7, "somebody else"),
         (3, "other", 7, "somebody else"),
-        (3, None, None, "cannot be told"),
+        (3, None, None, "unknown"),
     ],
 )
 def test_who_changed_it(value: int, set_by: str, last: int | None, told: str) -> None:

@@ -58,7 +58,7 @@ class ReportedHost:
     """The host."""
 
     kernel: Annotated[Text, "Release of the kernel."]
-    machine: Annotated[Text, "Hardware name, as uname(2) has it."]
+    machine: Annotated[Text, "Hardware name, as uname(2) gives it."]
     cores: Annotated[Count, "Processors."]
     memory_bytes: Annotated[Count, "Memory of the machine, in bytes."]
     modules: Annotated[Sequence[FuseModule], "The FUSE modules that the kernel has."]

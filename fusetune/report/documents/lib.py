@@ -88,7 +88,7 @@ class LibChange(Document):
     def parts(self) -> Iterator[str]:
         """Yield the file's new text, and what is left to do."""
         if self.before == self.after:
-            yield f"{self.file} is as wanted"
+            yield f"{self.file} needs no change"
             return
         would = "would be " if self.dry_run else ""
         yield f"{self.file} {would}{'removed' if self.after is None else 'written'}"

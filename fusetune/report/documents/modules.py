@@ -63,7 +63,7 @@ class StockModule:
 
     name: Annotated[str, "Its name.", Rule(pattern="^[a-z0-9_]+$")]
     replaced: Annotated[bool, "Whether ours is loaded in its place, and not beside it."]
-    loaded: Annotated[LoadedModule | None, "It in the kernel; null where it is not loaded."]
+    loaded: Annotated[LoadedModule | None, "The module in the kernel; null where it is not loaded."]
     mounts: Annotated[Sequence[MountPoint], "Where file systems of it are mounted."]
 
 
@@ -72,7 +72,7 @@ class TunedModule:
     """A module of ours."""
 
     name: Annotated[str, "Its name, as DKMS knows it.", Rule(pattern="^[a-z0-9_-]+$")]
-    loaded: Annotated[LoadedModule | None, "It in the kernel; null where it is not loaded."]
+    loaded: Annotated[LoadedModule | None, "The module in the kernel; null where it is not loaded."]
     as_installed: Annotated[
         bool | None,
         "Whether what is loaded is what is installed for the running kernel; null where that is "
@@ -97,9 +97,7 @@ class TunedModule:
         if self.loaded:
             state = f"{self.loaded.version}, loaded"
             if self.as_installed is False:
-                state += (
-                    "; another one is installed: 'fusetune module unload', then 'load', takes it"
-                )
+                state += "; a different one is installed: run 'fusetune module unload', then 'load'"
         yield f"{self.name}: {state}"
         stock = self.stock.loaded
         how = ("built in" if stock.built_in else "loaded") if stock else "not loaded"
@@ -165,7 +163,7 @@ class ModuleReport(Document):
             yield "dry run: nothing was run" if self.commands else "nothing to do"
             return
         boot = ", Secure Boot" if self.secure_boot else ""
-        signed = ", takes signed modules alone" if self.signatures_enforced else ""
+        signed = ", loads only signed modules" if self.signatures_enforced else ""
         yield f"kernel {self.kernel}{boot}{signed}"
         for module in self.modules:
             yield from module.parts(self.kernel)

@@ -158,7 +158,7 @@ class Shown(Document):
             numbers = [f"{name} {value}" for name, value in self.init.items() if name != "flags"]
             flags = self.init["flags"]
             shown = " ".join(flags) if not isinstance(flags, int) else ""
-            yield f"INIT settled on: {', '.join(numbers)}; {shown}"
+            yield f"INIT negotiated: {', '.join(numbers)}; {shown}"
         if self.needs_remount:
             yield "needs a remount: " + ", ".join(knob.name for knob in self.needs_remount)
 

@@ -56,7 +56,7 @@ class SourceAge:
         "Whether the source is older; revisions of packages count where both are known. Null where "
         "the current version is not known.",
     ]
-    summary: Annotated[Text, "All of it in words."]
+    summary: Annotated[Text, "The same in words."]
 
 
 Sources = Annotated[

@@ -125,13 +125,13 @@ class Verification(Document):
 
 
 def _changed_by(knob: VerifiedKnob) -> str:
-    """Say who set a value last; ``why`` is the command of ours that wrote it."""
+    """Return who set a value last, with the command if it was fusetune."""
     last = knob.last_write
     if knob.set_by == "fusetune" and last:
         return f"fusetune ({last.why})"
     if last and last.value != knob.actual:
         return "somebody else"
-    return {"stock": "nobody", "other": "somebody else"}.get(knob.set_by or "", "cannot be told")
+    return {"stock": "nobody", "other": "somebody else"}.get(knob.set_by or "", "unknown")
 
 
 def verification(verified: Sequence[Verified], ages: Sequence[Age] = ()) -> Verification:
