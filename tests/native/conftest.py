@@ -147,7 +147,7 @@ class Fusetune:
         """Run it with --json, check exit code and schema, and return the object."""
         done = self(*words, "--json", **how)
         assert done.returncode == code, (done.returncode, done.stderr)
-        return schemas.check(json.loads(done.stdout))
+        return schemas.validate(json.loads(done.stdout))
 
     def fails(self, *words: Word, code: int = 1, **how: Any) -> str:
         """Run it and return the line that it must fail with, the last and only error on stderr."""

@@ -52,7 +52,7 @@ def test_auto_and_reset(fusetune: Fusetune, served: tuple[Path, str]) -> None:
     entries = sorted(point.iterdir())
     done = fusetune("auto", point, "-w", "seq-read", "--budget", "15", "--json", timeout=60)
     assert done.returncode in (0, 4), done.stderr
-    document = schemas.check(json.loads(done.stdout))
+    document = schemas.validate(json.loads(done.stdout))
     assert document["after"] == sysfs_values(bdi)
     assert document["cost"]["evaluations"] > 0
     assert sorted(point.iterdir()) == entries
