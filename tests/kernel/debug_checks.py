@@ -63,12 +63,12 @@ KERNELS = {
 
 #: Faults of ours, and the checks that must find them, with what is said then.
 _FREED = Mistake(
-    "atomic_open.c",
+    "open_request.c",
     "out_free:\n\tkfree(lookup->forget);\n",
     "out_free:\n\tkfree(lookup->forget);\n"
     "\tif (lookup->forget)\n\t\tlookup->forget->next = NULL;\n",
 )
-_LEAKED = Mistake("atomic_open.c", "\tkfree(fc->tuned.notes);\n", "")
+_LEAKED = Mistake("revalidate.c", "\tkfree(fc->tuned.notes);\n", "")
 _COUNTED = Mistake(
     "statistics.c",
     "\treq->tuned_begin = ktime_get_ns();\n",
