@@ -21,13 +21,6 @@ from fusetune.bench.intervals import (
 )
 from fusetune.tuner.confirming import Proof
 from fusetune.tuner.grid import Setting
-from fusetune.tuner.model import (
-    BlockModel,
-    identity_kernel,
-    inverse_from_root,
-    inverse_root,
-    smooth_kernel,
-)
 from fusetune.tuner.search import Choice, Search, Trial
 from fusetune.tuner.space import Dimension
 
@@ -149,33 +142,6 @@ def test_interval_holds_its_own_ratio(differences: list[float], noise: float) ->
     wider = ratio_interval(differences, 0.01, noise)
     assert wider.low <= interval.low
     assert wider.high >= interval.high
-
-
-def test_inverse_of_a_known_matrix() -> None:
-    rows = [[4.0], [2.0, 3.0], [0.4, 0.1, 2.0]]
-    inverse = inverse_from_root(inverse_root(rows))
-    full = [[rows[max(i, j)][min(i, j)] for j in range(3)] for i in range(3)]
-    back = [[inverse[max(i, j)][min(i, j)] for j in range(3)] for i in range(3)]
-    for i in range(3):
-        for j in range(3):
-            product = sum(full[i][k] * back[k][j] for k in range(3))
-            assert product == pytest.approx(float(i == j), abs=1e-12)
-
-
-def test_model_sees_through_drift_between_blocks() -> None:
-    draw = random.Random(2)
-    model = BlockModel([smooth_kernel(5, 2.0), identity_kernel(2)], [], 1)
-    truth = {(0, 0): 0.0, (2, 0): 0.3, (4, 0): 0.1, (0, 1): -0.4}
-    for block in range(8):
-        speed = draw.uniform(-1, 1)  # far more than any effect
-        for point, effect in truth.items():
-            model.add(block, point, [speed + effect + draw.gauss(0, 0.02)])
-    model.fit()
-    contrasts = model.posterior(list(truth)).contrasts()
-    for (mean, deviation), effect in zip(contrasts[1:], list(truth.values())[1:], strict=True):
-        assert mean == pytest.approx(effect, abs=0.05)
-        assert deviation < 0.03
-    assert 0.01 < model.noise < 0.04
 
 
 # What is found
