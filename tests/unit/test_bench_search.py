@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The search reaches what is wanted on simulated mounts; the bench fails where it does not."""
+
+import pytest
+
+from tests.bench import bench_search
+
+
+def test_the_search_reaches_what_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_search.main(["--short"]) == 0
+    assert capsys.readouterr().out.count(" reached") == 3
+
+
+@pytest.mark.parametrize("name", ["WANTED_MEDIAN", "WANTED_95TH", "WANTED_FALSE"])
+def test_what_is_not_reached_fails_the_bench(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setattr(bench_search, name, -1.0)
+    monkeypatch.setattr(bench_search, "NOISES", (0.02,))
+    monkeypatch.setattr(bench_search, "SHORT", 1)
+    assert bench_search.main(["--short"]) == 1
+    assert capsys.readouterr().out.count("NOT REACHED") == 1
