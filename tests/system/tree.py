@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The Debian system that containers boot: made once, kept outside the checkout, never changed."""
+"""Debian trees that tests run in: made once a month, kept outside the checkout, never changed."""
 
+import datetime
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,9 @@ _PACKAGES = (
     *("python3", "python3-click", "python3-prometheus-client", "python3-pyudev"),
     *("python3-rich", "python3-systemd", "python3-tomlkit"),
 )
+#: Part of each tree's name, so that it is made again when the archive may have changed. It is
+#: that of the run's begin: one run sees one tree.
+_MONTH = f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m}"
 _OPTIONS = (
     "--variant=minbase",
     f"--include={','.join(_PACKAGES)}",
@@ -66,19 +71,37 @@ def made(suite: str, kind: str, options: Sequence[str], *sources: str) -> Path:
     """Return the directory of a Debian ``suite``, made first (minutes) if it is not there.
 
     ``options`` and ``sources`` (addresses or lines for apt) are mmdebstrap's; ``kind`` tells in the
-    directory's name what it is for. Options that changed make another directory.
+    directory's name what it is for. Another month or other options make another directory.
     """
     kept = cache("trees")
     made_from = hashlib.sha256("\n".join(options).encode()).hexdigest()[:12]
-    directory = kept / f"{suite}-{kind}-{made_from}"
+    directory = kept / f"{suite}-{kind}-{made_from}-{_MONTH}"
     new = kept / f"{directory.name}.new"
     with locked(directory):
         if not directory.exists():
             shutil.rmtree(new, ignore_errors=True)
+            remove_old(kept)
             command = ["mmdebstrap", "--quiet", *options, suite, str(new), *sources]
             subprocess.run(command, check=True, timeout=1800)
             new.rename(directory)
     return directory
+
+
+def remove_old(kept: Path, month: str = _MONTH) -> None:
+    """Remove trees, and what was made of them, that are older than the month before ``month``.
+
+    One of the month before may be in use by a run that began in it.
+    """
+    first = datetime.date.fromisoformat(f"{month}-01")
+    before = f"{first - datetime.timedelta(days=1):%Y-%m}"
+    for path in kept.iterdir():
+        made_in = re.search(r"-(\d{4}-\d\d)(?=[-.]|$)", path.name)
+        if not made_in or made_in[1] >= before:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def tree(suite: str) -> Path:
