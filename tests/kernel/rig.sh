@@ -6,7 +6,8 @@
 #
 #   rig.sh inside TREE OUT [FOLDER=PATH...] -- COMMAND...
 #       Runs a command in a tree, which stays as it is. OUT is /out there, and
-#       each FOLDER is seen, unchangeable, at PATH.
+#       each FOLDER is seen, unchangeable, at PATH. Where the tree has ccache, what
+#       was compiled is kept for the next run; CCACHE_DISABLE=1 compiles all.
 #   rig.sh image TREE FILE
 #       Makes a file system image of what a virtual machine needs of a tree.
 set -euo pipefail
@@ -18,6 +19,7 @@ if [[ ${RIG_INSIDE-} != yes ]]; then
 fi
 
 merged=/run/fusetune-rig
+compiled=${XDG_CACHE_HOME:-/var/cache}/fusetune/ccache
 mkdir -p "$merged"
 mount -t tmpfs tmpfs "$merged"
 
@@ -29,13 +31,21 @@ overlay() {
 }
 
 inside() {
-	local out=$2 root=$merged/root bound
+	local out=$2 root=$merged/root bound environment
 	overlay "$1"
 	shift 2
 	mount --rbind /dev "$root/dev"
 	mount -t proc proc "$root/proc"
 	mkdir -p "$root/out"
 	mount --bind "$out" "$root/out"
+	# Skipped tests are failures there, too.
+	environment=(${CI:+CI="$CI"})
+	if [[ -e $root/usr/bin/ccache ]]; then
+		mkdir -p "$compiled" "$root/ccache"
+		mount --bind "$compiled" "$root/ccache"
+		# The second is what Debian's kernel headers go by; meson finds ccache by itself.
+		environment+=(CCACHE_DIR=/ccache DEBIAN_KERNEL_USE_CCACHE=yes)
+	fi
 	while [[ $1 != -- ]]; do
 		bound=$root${1#*=}
 		mkdir -p "$bound"
@@ -43,7 +53,8 @@ inside() {
 		shift
 	done
 	shift
-	chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C "$@"
+	chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C \
+		"${environment[@]}" "$@"
 }
 
 # Compilers, sources and kernels are left out: the machine gets its modules on

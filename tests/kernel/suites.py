@@ -21,7 +21,7 @@ DKMS = CHECKOUT / "dkms"
 MODULES = ("fusetuned", "f2fs")
 _PACKAGES = (
     *("linux-image-amd64", "linux-headers-amd64", "initramfs-tools", "kmod"),
-    *("dkms", "gcc", "make", "libc6-dev", "xz-utils"),
+    *("dkms", "gcc", "ccache", "make", "libc6-dev", "xz-utils"),
     *("fuse3", "libfuse3-dev", "pkg-config", "procps", "python3"),
 )
 #: More, for what runs in the machines: fusetune, too.

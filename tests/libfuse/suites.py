@@ -17,7 +17,7 @@ IMPORT = CHECKOUT / "libfuse" / "import_libfuse.py"
 #: Servers for the virtual machines of tests/kernel.
 EXAMPLES = ("hello", "passthrough", "passthrough_ll")
 _PACKAGES = (
-    *("abigail-tools", "fuse3", "libfuse3-dev", "strace", "valgrind"),
+    *("abigail-tools", "ccache", "fuse3", "libfuse3-dev", "strace", "valgrind"),
     *("gocryptfs", "sshfs", "openssh-sftp-server"),
 )
 _HOOKS = (

@@ -12,6 +12,7 @@ from tests.system import tree
 
 _OPTIONS = (
     "--variant=minbase",
+    "--include=ccache",
     "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
     '--aptopt=Acquire::Check-Valid-Until "false"',
 )
