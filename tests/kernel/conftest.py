@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fixtures for the tests of our modules; what is slow is made once."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.kernel import machine
-from tests.kernel.suites import MODULES, SUITES, USERLAND, Suite, import_module
+from tests.kernel.suites import MODULES, SUITES, Suite, import_module
 
 Machines = dict[str, Future[machine.Results]]
 MACHINES = pytest.StashKey[Machines]()
@@ -44,28 +44,29 @@ def built(
     with ThreadPoolExecutor(1) as pool:
         made = {suite: pool.submit(make, suite) for suite in SUITES}
         tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
-        if any("results" in test.fixturenames for test in tests):
-            request.config.stash[MACHINES] = _machines(pool, made)
+        asked = [
+            str(test.callspec.params["run"]) for test in tests if "results" in test.fixturenames
+        ]
+        request.config.stash[MACHINES] = _machines(pool, made, dict.fromkeys(asked))
         yield lambda suite: made[suite].result()
         pool.shutdown(cancel_futures=True)  # what no test has waited for
 
 
-def _machines(pool: Executor, made: Mapping[Suite, Future[tuple[Path, str]]]) -> Machines:
-    """Begin to run the machines: of each suite, and two that show what memory the module takes."""
+def _machines(
+    pool: Executor, made: Mapping[Suite, Future[tuple[Path, str]]], names: Iterable[str]
+) -> Machines:
+    """Begin to run the machines of these names."""
 
-    def run(suite: Suite, checks: Sequence[str], parameters: str) -> machine.Results:
-        image = machine.image_of(suite)
-        return machine.run(image, made[suite].result()[0], *checks, parameters=parameters)
+    def run(one: machine.Run) -> machine.Results:
+        image, built = machine.image_of(one.suite), made[one.suite].result()[0]
+        return machine.run(image, built, *one.checks, parameters=one.parameters)
 
-    runs: Machines = {suite.series: pool.submit(run, suite, (), "") for suite in SUITES}
-    runs["watched"] = pool.submit(run, USERLAND, machine.WATCHED_CHECKS, machine.WATCHED)
-    runs["roomy"] = pool.submit(run, SUITES[0], (machine.MEMORY_CHECK,), machine.ROOMY)
-    return runs
+    return {name: pool.submit(run, machine.RUNS[name]) for name in names}
 
 
 @pytest.fixture(scope="session")
 def results(
     built: Callable[[Suite], tuple[Path, str]], request: pytest.FixtureRequest
 ) -> Callable[[str], machine.Results]:
-    """Return what the machine of a series, or the ``watched`` or ``roomy`` one, said."""
+    """Return what one of `machine.RUNS` said."""
     return lambda name: request.config.stash[MACHINES][name].result()

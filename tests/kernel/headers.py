@@ -158,21 +158,23 @@ class Archive:
         return files
 
 
-def chosen(kernels: list[Headers]) -> list[Headers]:
-    """Return every kernel of the usual flavour, and the newest of each series in all flavours."""
+def outermost(kernels: list[Headers]) -> list[Headers]:
+    """Return the oldest and the newest of each series, the newest in all flavours."""
     newest = {one.series: one.order() for one in kernels}
-    return [one for one in kernels if one.flavour == "amd64" or one.order() == newest[one.series]]
+    usual = [one for one in kernels if one.flavour == "amd64"]
+    oldest = {one.series: one for one in reversed(usual)}
+    return [one for one in kernels if one in oldest.values() or one.order() == newest[one.series]]
 
 
 def build(suite: Suite, module: Path, out: Path, *, every: bool = False) -> tuple[str, ...]:
     """Build by dkms on the archive's headers, with the suite's compiler; return a line a kernel.
 
     "=STATE RELEASE", STATE being built, warned (with a warning), skipped or failed; between them
-    what failed builds said. ``every``: on all, not only on those `chosen`.
+    what failed builds said. ``every``: on all, not only on the `outermost`.
     """
     archive = Archive(suite)
     held = archive.kernels()
-    kernels = held if every else chosen(held)
+    kernels = held if every else outermost(held)
     besides = archive.besides(kernels)
     files = archive.fetch(held, kernels, besides)
     out.mkdir(parents=True, exist_ok=True)

@@ -6,42 +6,45 @@ from collections.abc import Callable
 import pytest
 
 from tests.kernel.guest.__main__ import checks
-from tests.kernel.machine import MEMORY_CHECK, WATCHED_CHECKS, Results
-from tests.kernel.suites import SUITES
-
-_SERIES = pytest.mark.parametrize("series", [suite.series for suite in SUITES])
+from tests.kernel.machine import MEMORY_CHECK, RUNS, Results
+from tests.kernel.suites import SUITES, Suite
 
 
-@pytest.mark.parametrize("name", checks())
-@_SERIES
-def test_in_machine(series: str, name: str, results: Callable[[str], Results]) -> None:
-    said = results(series)
+def _marks(run: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.long] if run.endswith(" repeating") else []
+
+
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [
+        pytest.param(run, name, marks=_marks(run))
+        for run, machine in RUNS.items()
+        for name in machine.checks
+    ],
+)
+def test_in_machine(run: str, name: str, results: Callable[[str], Results]) -> None:
+    said = results(run)
     assert name in said.checks, f"not reached; the machine said: {said.console[-4000:]}"
     assert not said.checks[name]["failure"], said.checks[name]["failure"]
 
 
-@_SERIES
-def test_machine_ended_by_itself(series: str, results: Callable[[str], Results]) -> None:
-    said = results(series)
+@pytest.mark.parametrize("run", [pytest.param(run, marks=_marks(run)) for run in RUNS])
+def test_machine_ended_by_itself(run: str, results: Callable[[str], Results]) -> None:
+    said = results(run)
     assert said.complete, said.console[-4000:]
+    assert said.checks.keys() == {*RUNS[run].checks, "end"}
 
 
-def test_with_memory_watched(results: Callable[[str], Results]) -> None:
-    """Once more where the kernel looks after its memory, on one series."""
-    said = results("watched")
-    assert said.complete, said.console[-4000:]
-    assert said.checks.keys() == {*WATCHED_CHECKS, "end"}
-    failures = [entry["failure"] for entry in said.checks.values()]
-    assert not any(failures), "".join(failures)
-
-
+@pytest.mark.parametrize("run", ["6.1 roomy"])
 def test_with_many_possible_processors(
-    results: Callable[[str], Results], figure: Callable[[str], None]
+    run: str, results: Callable[[str], Results], figure: Callable[[str], None]
 ) -> None:
-    """A mount takes no memory for statistics on processors that are not there."""
-    said = results("roomy")
-    assert said.complete, said.console[-4000:]
-    check = said.checks[MEMORY_CHECK]
-    assert not check["failure"], check["failure"]
-    assert check["value"]["possible"] == 128
-    figure(str(check["value"]))
+    value = results(run).checks[MEMORY_CHECK]["value"]
+    assert value["possible"] == 128
+    figure(str(value))
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
+def test_every_check_runs_on_each_kernel(suite: Suite) -> None:
+    run = {name for machine in RUNS.values() if machine.suite == suite for name in machine.checks}
+    assert run >= checks().keys()
