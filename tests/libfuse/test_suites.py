@@ -5,8 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,16 +27,22 @@ _INSIDE = """
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Suite], tuple[Path, str]]:
-    """Return where a suite's library was built, and what building said; made at the first call."""
+def built(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Suite], tuple[Path, str]]]:
+    """Return where a suite's library was built, and what building said.
 
-    @cache
-    def of(suite: Suite) -> tuple[Path, str]:
-        out = tmp_path_factory.mktemp("libfuse") / suite.name
-        out.mkdir()
+    All are begun at once: libfuse's own tests wait most of the time.
+    """
+
+    def make(suite: Suite) -> tuple[Path, str]:
+        out = tmp_path_factory.mktemp(suite.name)
         return out, build(suite, out, "yes")
 
-    return of
+    with ThreadPoolExecutor(len(SUITES)) as pool:
+        made = {suite: pool.submit(make, suite) for suite in SUITES}
+        yield lambda suite: made[suite].result()
+        pool.shutdown(cancel_futures=True)
 
 
 @_EVERY
