@@ -4,10 +4,10 @@
 # Builds mirrorfs against the libfuse of other Debian suites and runs it there,
 # with what only newer versions have: passthrough and parallel direct writes.
 #
-#   mirrorfs/test-versions.sh [SUITE...]      (default: trixie sid)
+#   mirrorfs/test-versions.sh TREE...
 #
-# Needs root, mmdebstrap, Debian apt sources, Linux 6.9 and room for 400 MB a
-# suite. The trees are kept in ${XDG_CACHE_HOME:-/var/cache}/fusetune/trees.
+# Each TREE is a Debian system with gcc, make, pkg-config, fuse3 and libfuse3-dev,
+# and stays as it is. Needs root and Linux 6.9.
 # Mounts and servers live in namespaces of this script's own, so they end
 # with it, however it ends.
 set -euo pipefail
@@ -17,36 +17,11 @@ if [[ ${1-} != --inside ]]; then
 	exec unshare --mount --propagation private --pid --fork --kill-child -- "$0" --inside "$@"
 fi
 shift
-[[ $# -gt 0 ]] || set -- trixie sid
+[[ $# -gt 0 ]] || { echo "test-versions: no TREE" >&2; exit 1; }
 
 here=$(cd "$(dirname "$0")" && pwd)
-packages=gcc,make,pkg-config,libfuse3-dev,fuse3,libc6-dev
-cache=${XDG_CACHE_HOME:-/var/cache}/fusetune/trees
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-
-archive() {
-	# shellcheck disable=SC2016  # apt fills that in
-	apt-get indextargets --format '$(REPO_URI)' \
-		'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | sort -u | head -n 1
-}
-
-# Prints the directory of the suite's tree, made first if it is not there.
-tree() {
-	local suite=$1 uri dir
-	dir=$cache/$suite-$(printf '%s' "$packages" | sha256sum | cut -c 1-12)
-	if [[ ! -d $dir ]]; then
-		uri=$(archive)
-		[[ -n $uri ]] || { echo "test-versions: no Debian archive in apt's sources; run apt-get update" >&2; return 1; }
-		mkdir -p "$cache"
-		rm -rf "$dir.new"
-		mmdebstrap --quiet --variant=minbase --include="$packages" --keyring="$keyring" \
-			--aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$dir.new" "$uri" >&2
-		mv "$dir.new" "$dir"
-	fi
-	printf '%s\n' "$dir"
-}
 
 # Runs inside the tree. The functions end by `set -e` at the first false test.
 smoke() {
@@ -129,9 +104,8 @@ check passthrough "$(field CREATE count)" -ge 1
 SMOKE
 }
 
-run_suite() {
-	local suite=$1 dir
-	dir=$(tree "$suite")
+run_in() {
+	local dir=$1
 	mount -t tmpfs tmpfs "$scratch"
 	mkdir "$scratch/upper" "$scratch/work" "$scratch/root"
 	# The kept tree stays as it was made.
@@ -148,10 +122,10 @@ run_suite() {
 	chroot "$root" make -s -C /checkout/mirrorfs
 	smoke >"$root/smoke.sh"
 	timeout 120 chroot "$root" sh /smoke.sh
-	echo "$suite: $(chroot "$root" /checkout/build/mirrorfs --version | tail -n 1): ok"
+	echo "$(basename "$dir"): $(chroot "$root" /checkout/build/mirrorfs --version | tail -n 1): ok"
 	umount --recursive --lazy "$scratch"
 }
 
-for suite; do
-	run_suite "$suite"
+for dir; do
+	run_in "$dir"
 done
