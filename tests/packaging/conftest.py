@@ -24,7 +24,10 @@ mkdir /tmp/build
 dpkg-source -x /dist/*.dsc /tmp/build/tree >/dev/null
 cd /tmp/build/tree
 dpkg-buildpackage -us -uc -b
-lintian --tag-display-limit 0 --pedantic ../*.changes >/out/lintian 2>&1 || true
+state=0
+lintian --fail-on error,warning --tag-display-limit 0 --pedantic ../*.changes >/out/lintian 2>&1 ||
+    state=$?
+echo "status $state" >>/out/lintian
 cp ../*.deb ../*.changes /out
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.suites import SUITES, Suite
+from tests.kernel.suites import SUITES, USERLAND, Suite
 from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import build, script
 from tests.packaging.trees import inside, user_tree
@@ -21,9 +21,15 @@ _INSIDE = (
 )
 #: MiB that `fusetune` alone may bring, beyond fio and python3.
 _MOST_BROUGHT = 25
+#: What a package's build runs where it runs tests.
+_TESTS = """
+dpkg-source -x /dist/*.dsc /tmp/tree >/dev/null
+cd /tmp/tree
+debian/rules override_dh_auto_test-indep
+"""
 #: As the first build, on another day, in another folder, language and zone, by another umask.
 _ELSEWHERE = """
-export LC_ALL=C TZ=Asia/Tokyo DEB_BUILD_OPTIONS=nocheck HOME=/nonexistent
+export LC_ALL=C TZ=Asia/Tokyo DEB_BUILD_OPTIONS=nocheck HOME=/nonexistent CCACHE_DISABLE=1
 umask 077
 mkdir /var/tmp/elsewhere
 dpkg-source -x /dist/*.dsc /var/tmp/elsewhere/fusetune >/dev/null
@@ -48,8 +54,16 @@ apt-cache show --no-all-versions $(comm -13 /tmp/least /tmp/all) | sed -n 's/^In
 @_EVERY
 def test_lintian_finds_nothing(suite: Suite, packages: Callable[[Suite], Path]) -> None:
     said = (packages(suite) / "lintian").read_text()
+    assert said.endswith("\nstatus 0\n"), said
     assert not re.findall(r"^[EW]: .*$", said, re.M), said
     assert "rror" not in said, said
+
+
+@pytest.mark.parametrize("suite", SUITES[1:], ids=lambda suite: suite.name)
+def test_unit_tests_pass_on_its_python(suite: Suite, dist: Path, tmp_path: Path) -> None:
+    """The packages are built without them. Debian 12's is the Python of ``make check``."""
+    said = build(suite, dist, tmp_path / "tested", _TESTS)
+    assert re.search(r"^\d{3,} passed", said, re.M), said
 
 
 @_EVERY
@@ -64,7 +78,14 @@ def test_kernels(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]
     assert _ended(suite, repositories(suite), "kernel.sh").splitlines()[-1] == "passed"
 
 
-@_EVERY
+@pytest.mark.parametrize(
+    "suite",
+    [
+        suite if suite == USERLAND else pytest.param(suite, marks=pytest.mark.long)
+        for suite in SUITES
+    ],
+    ids=lambda suite: suite.name,
+)
 def test_piuparts(
     suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]], tmp_path: Path
 ) -> None:

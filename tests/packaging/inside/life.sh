@@ -38,7 +38,7 @@ fusetune apply /mirror
 [ "$(cat "/sys/class/bdi/$(mountpoint -d /mirror)/read_ahead_kb")" = 512 ] || fail "not applied"
 umount /mirror
 rmdir /source /mirror
-BUDGET=40 sh -x /debian-tests/auto >/tmp/auto 2>&1 || { cat /tmp/auto; fail "debian/tests/auto"; }
+BUDGET=20 sh -x /debian-tests/auto >/tmp/auto 2>&1 || { cat /tmp/auto; fail "debian/tests/auto"; }
 fusetune lib enable --system >/dev/null
 ldconfig -p | grep -q "/fusetune/libfuse3.so" || fail "lib enable --system"
 
