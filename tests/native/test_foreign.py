@@ -4,6 +4,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests import schemas
 from tests.native.conftest import Fusetune, sysfs_values, write_sysfs
 
@@ -45,6 +47,12 @@ def test_values_found_need_not_be_stock(fusetune: Fusetune, served: tuple[Path, 
     assert sysfs_values(bdi) == found
 
 
+@pytest.mark.parametrize(
+    "served",
+    # One of each libfuse, and none of ours, which test_auto.py is about.
+    ["sshfs", "bindfs", pytest.param("passthrough_ll", marks=pytest.mark.long)],
+    indirect=True,
+)
 def test_auto_and_reset(fusetune: Fusetune, served: tuple[Path, str]) -> None:
     """Whatever auto finds, its files are gone at once and its values after reset."""
     point, bdi = served
