@@ -81,14 +81,15 @@ test: check
 	$(MAKE) -C mirrorfs SANITIZE=1
 	$(PYTHON) -m pytest tests/native
 
-# Tests that take too long to run for each change.
+# Tests that take too long to run for each change, or repeat one; docs/testing.md lists them.
 test-long: all-deps $(MIRRORFS)
-	$(PYTHON) -m pytest -s -m long tests/native tests/packaging
+	$(PYTHON) -m pytest -s -m long tests/native tests/kernel tests/packaging
 
-# mirrorfs on the libfuse of newer Debian suites, in trees of their own.
+# mirrorfs on the libfuse of newer Debian suites, in trees of test-libfuse.
 test-versions:
-	$(call install,mmdebstrap util-linux)
-	mirrorfs/test-versions.sh
+	$(call install,$(LIBFUSE_PACKAGES))
+	trees=$$($(PYTHON) -c 'from tests.libfuse.suites import SUITES; \
+		print(*(suite.tree() for suite in SUITES[1:]))') && mirrorfs/test-versions.sh $$trees
 
 # Units and rules, in a container with its own systemd and udevd.
 test-system: test-deps $(MIRRORFS)
