@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto on real mounts: what it chooses, sets, saves, and how it is undone."""
+"""auto on real mounts: what it chooses, sets and saves, and how that is undone.
+
+A server that takes 2 ms a read gains from readahead, which keeps more requests in flight
+(mm/readahead.c); random reads do not. The gains asserted have no upper bound, for hosts differ.
+"""
 
 import json
 from pathlib import Path

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """auto and bench where something goes wrong: one line, exit 1, values and files as before.
 
-The conftest's leak check holds here, too: no mount, process, file or changed value may stay.
+Signals, full and read-only file systems, dead and stopped servers. A dead server's mount gives
+ENOTCONN (fs/fuse/dev.c, fuse_abort_conn()). The conftest checks that no mount, process, file or
+changed value stays.
 """
 
 import os

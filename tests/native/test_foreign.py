@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto, set and reset on servers not of our making: every value is as it was found."""
+"""auto, set and reset on servers of other projects: every value returns to what was found.
+
+The servers are Debian's packages, and their libfuse is the distribution's.
+"""
 
 import json
 from pathlib import Path

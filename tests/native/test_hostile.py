@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """auto and bench under attack: nothing outside the mount is touched, and one line says what was.
 
-The attackers are a user who owns a directory above root's mount, and a server.
+The attackers are a user who owns a directory above root's mount, and a server. They replace names
+between two system calls; openat2(2) and a directory held by descriptor are what withstands that.
 """
 
 import os

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""apply, verify, save and forget on real mounts, by the command line as users run it."""
+"""apply, verify, save and forget on real mounts, by the command line as users run it.
+
+The order of configuration and saved results is that of fusetune.toml(5).
+"""
 
 import os
 import subprocess

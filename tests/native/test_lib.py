@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which libfuse real servers use, as `lib status` tells; `lib` and `run` without the tuned one."""
+"""Which libfuse real servers use, as `lib status` tells; `lib` and `run` without the tuned one.
+
+A process maps the library that it was linked with: /proc/PID/maps (proc(5)) names the file.
+"""
 
 import os
 from pathlib import Path

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A thousand mounts, no server of which ever answers: all are listed, none is waited for."""
+"""A thousand mounts whose servers never reply: all are listed, and none is waited for.
+
+What list reads lies in procfs, sysfs and fusectl, where the kernel itself replies.
+"""
 
 from pathlib import Path
 

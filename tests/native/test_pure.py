@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The module's pure parts as programs of ours, with sanitizers: tests/kernel/pure has them."""
+"""The pure parts of the module fusetuned as user programs, with sanitizers.
+
+Their C tests are in tests/kernel/pure; a header there takes the place of the kernel's fuse_i.h.
+"""
 
 import re
 import subprocess

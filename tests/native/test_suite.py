@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``bench --suite published`` on mounts of its own and on a given one."""
+"""``bench --suite published`` on mounts of its own and on a given one.
+
+The workloads are those of the papers that fusetune/bench/papers names.
+"""
 
 from pathlib import Path
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The service on real mounts: values are in place as they come, whatever happens meanwhile.
+"""The service on real mounts: values are in place as mounts come, whatever happens meanwhile.
 
-It runs as udev starts it, but without systemd: the tests read what it tells its supervisor.
+It runs as udev starts it, but without systemd: the tests read what it tells its supervisor
+(sd_notify(3)). The bdi's event comes before the mount is visible, and the reply to INIT overwrites
+values (fs/fuse/inode.c, process_init_reply()).
 """
 
 import os

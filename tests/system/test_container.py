@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The container does what tests rely on, and leaves nothing of itself."""
+"""The container does what tests rely on, and leaves nothing behind.
+
+It is a systemd-nspawn(1) with a systemd and a udevd of its own.
+"""
 
 import os
 import signal

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is kept lasts over boots, failures and versions, and a difference is seen."""
+"""Values last over boots, failures and versions, and verify sees a difference.
+
+A boot is a new start of the container, with the same /etc and /var.
+"""
 
 import json
 import os

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`report` beside mounts that do not answer."""
+"""`report` on a host with a thousand mounts whose servers do not reply.
+
+What it reads lies in procfs, sysfs and fusectl, where the kernel itself replies.
+"""
 
 import os
 import signal

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Many mounts at once."""
+"""Many mounts at once are set by few starts of the service.
+
+udev asks systemd for the service once an event (SYSTEMD_WANTS=, systemd.device(5)); a service that
+runs already is not started again.
+"""
 
 import os
 import signal

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What `make install` puts in place, as systemd and udevd take it."""
+"""What `make install` puts in place, as systemd and udevd take it.
+
+systemd-analyze(1) and udevadm(8) of the container check units and rules.
+"""
 
 import time
 from pathlib import Path

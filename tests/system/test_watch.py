@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Mounts get what is kept for them, by a service that udev alone starts."""
+"""Mounts get their values from a service that udev alone starts.
+
+The rule reacts to a bdi's event (udev/60-fusetune.rules), and the service ends when idle.
+"""
 
 import random
 import re

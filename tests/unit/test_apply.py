@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""All or nothing; and reset brings back what was found before the first change."""
+"""A set of knobs changes wholly or not at all, and reset returns to what was found.
+
+Each write is journalled first and read back after. A write that the kernel refuses is an OSError
+of write(2), which the tests raise in its place.
+"""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Configuration is taken whole or not at all, and what is wrong is told with file and line."""
+"""Configuration is taken whole or not at all; an error names file, line and key.
+
+The language is TOML 1.0; which of two sections counts is fusetune.toml(5)'s.
+"""
 
 import os
 from collections.abc import Iterator

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""doctor names what limits FUSE, on the right mount."""
+"""doctor names what limits FUSE, on the right mount.
+
+The limits are the kernel's: fs.pipe-max-size, max_user_bgreq, fs.fuse.max_pages_limit.
+"""
 
 import os
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""verify tells what is not as it should be, where that comes from, and who wrote last."""
+"""verify tells what is not as it should be, which file says so, and who wrote last.
+
+It stands on the journal: a value that fusetune did not write last is somebody else's.
+"""
 
 import pytest
 

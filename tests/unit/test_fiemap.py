@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where files lie is looked up without following what their owners put in their way."""
+"""Where files lie is looked up without following links that their owners put in the way.
+
+The ioctl is FS_IOC_FIEMAP (Documentation/filesystems/fiemap.rst); O_NOFOLLOW
+refuses links (open(2)).
+"""
 
 import os
 from pathlib import Path

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What only mounts of the module fusetuned have: pages a request that can change while mounted."""
+"""What only mounts of the module fusetuned have: max_pages, which changes while mounted.
+
+The module shows what INIT negotiated in the file "init" of its control file system
+(fusetuned(4)).
+"""
 
 import re
 from functools import partial

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The host's limits follow the mounts that need them: only up, and back again."""
+"""The host's limits follow the mounts that need them: fusetune raises them, and puts them back.
+
+None is lowered below what was found. How the kernel uses them is told in
+fusetune/desired/host_limits.py.
+"""
 
 import subprocess
 from unittest import mock

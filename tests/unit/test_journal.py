@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is remembered survives crashes, and what was damaged is never believed."""
+"""Journal, locks and notes survive crashes, and what was damaged is never believed.
+
+A crash may leave any prefix of an append, for the file is synced after each (fsync(2)). flock(2)
+ends with the process that holds it.
+"""
 
 import fcntl
 import json

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every knob of every table: what it says of itself, what it takes, how it is read and written."""
+"""Every knob of every table: what it says of itself, what it takes, how it is read and written.
+
+The ranges are the kernel's: mm/backing-dev.c, fs/fuse/control.c, fs/fuse/inode.c.
+"""
 
 import os
 from contextlib import suppress

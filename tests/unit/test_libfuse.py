@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The tuned libfuse3 from the outside: options, environments, drop-ins, who uses what."""
+"""The tuned libfuse3 seen from outside: options, environments, drop-ins, and who uses it.
+
+The options are those of libfuse/tuned/options.c; the loader takes LD_LIBRARY_PATH (ld.so(8)).
+"""
 
 import os
 import re

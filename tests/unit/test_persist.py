@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What save and forget write, and that an administrator's file keeps all else that is in it."""
+"""What save and forget write; all else in an administrator's file stays.
+
+TOML allows comments and spaces that mean nothing, and people put meaning there.
+"""
 
 import tomllib
 from dataclasses import replace

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An unprivileged user's mount gets no more dirty memory; some mounts are left alone."""
+"""An unprivileged user's mount gets no more dirty memory, and some mounts are left alone.
+
+The kernel gives FUSE 1 percent with strict accounting, so that a stuck server cannot pin memory
+(fs/fuse/inode.c, fuse_bdi_init(); mm/page-writeback.c).
+"""
 
 import os
 import pwd

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is kept is set where policy allows it, and left alone where somebody else set it since."""
+"""A mount gets the values that policy allows, and keeps those that somebody else has set since.
+
+It stands on the journal: a value that was written last to keep it is fusetune's. /proc/PID/fdinfo
+names a server's connection on kernels that tell it (fs/fuse/dev.c, fuse_dev_show_fdinfo()).
+"""
 
 import os
 import pwd

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is kept for later mounts is found again, and never lost to damage or another version."""
+"""Saved results are found again, and never lost to damage or to another version.
+
+A file that this version cannot read is set aside under another name.
+"""
 
 import json
 from dataclasses import replace

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The scratch directory by descriptor, on a real directory; the process that answers."""
+"""The scratch directory by descriptor, on a real directory; the process that replies.
+
+A descriptor stays with the directory that was opened whatever its name leads to (openat(2)).
+"""
 
 import os
 import re

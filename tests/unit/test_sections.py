@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The library reads the files of /etc/fusetune/mounts.d by itself, and as fusetune does."""
+"""The tuned libfuse reads /etc/fusetune/mounts.d by itself, and as fusetune does.
+
+Both parsers get the same texts: the C code is compiled with sanitizers and run on them.
+"""
 
 import shutil
 import subprocess

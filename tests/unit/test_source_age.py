@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""By how much a copy of the kernel's or libfuse's code is older than the distribution's."""
+"""By how much a copy of the kernel's or libfuse's code is older than the distribution's.
+
+The package manager tells the version of the distribution's package.
+"""
 
 import shutil
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which mount a path leads to, by mountinfo alone; the lines are as the kernel writes them."""
+"""Which mount a path leads to, by mountinfo alone.
+
+The lines are as the kernel writes them: parents by number, the last of those at a place on top
+(proc_pid_mountinfo(5)).
+"""
 
 import os
 from pathlib import Path

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a program says is taken up to a bound, and JSON no deeper than one."""
+"""What a program says is taken up to a bound, and JSON no deeper than one.
+
+A program that other users control may write without end; Python's parser recurses.
+"""
 
 import json
 import math

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every workload has its job file, and figures are made from what fio writes."""
+"""Every workload has its job file, and figures are made from what fio writes.
+
+The JSON is fio's (fio(1), --output-format=json).
+"""
 
 import math
 import re

@@ -121,9 +121,11 @@ def write_delay(milliseconds: int) -> str:
 
 
 def reached(wanted: int, measure: Callable[[], int]) -> bool:
-    """Whether ``measure`` comes to ``wanted``, up to six times tried, and never to more.
+    """Whether ``measure`` comes to ``wanted`` in one of six tries, and to more in none before it.
 
-    Writers that nothing holds up may yet come one after another, on processors that others use.
+    Chance decides whether writers meet: the scheduler may run them one after another although
+    nothing holds them up. One try in which they meet shows that the kernel lets them. A try that
+    comes to more is a fault and ends it at once. A fault that keeps them apart does so six times.
     """
     for _ in range(6):
         if (most := measure()) >= wanted:
