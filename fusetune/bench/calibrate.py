@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What FUSE can do on this host at best: mirrorfs over tmpfs, in several ways, and tmpfs itself."""
+"""The best that FUSE can reach on this host: mirrorfs over tmpfs, in several ways, and tmpfs."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ NATIVE = "tmpfs itself"
 _SERIES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "mirrorfs, stock": ("", {}),
     "mirrorfs, tuned": (
-        "writeback,no_xattr",  # with xattr on, every write asks for security.capability
+        "writeback,no_xattr",  # with xattr on, every write requests security.capability
         {
             "read_ahead_kb": 2048,
             "max_background": 64,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The process that makes the scratch directory, holds it by descriptor, and removes it.
 
-It alone calls into the mount, for a call on a hung server's files cannot be interrupted; and it
-resolves the mount's path once, for whoever owns a directory above may rename that meanwhile.
+Only this process calls into the mount, because a call on the files of a hung server cannot be
+interrupted. It resolves the mount's path once, because the owner of a directory above may rename it
+meanwhile.
 """
 
 import errno
@@ -20,20 +21,20 @@ from typing import Any
 
 from fusetune import syscalls
 from fusetune.bench import sandbox
-from fusetune.bench.worker import Owner, answer, hear
+from fusetune.bench.worker import Owner, hear, respond
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 from fusetune.mounts.tree import leads_to, mount_of, places
 from fusetune.text import printable
 
-_RETRY_SECONDS = 1.0  # for what appears late: a server's files in place of those still open
-_MOST_ENTRIES = 10_000  # that are looked at, for a hostile server's directory never ends
+_RETRY_SECONDS = 1.0  # for files that a server shows late in place of those still open
+_MOST_ENTRIES = 10_000  # to examine: the directory of a hostile server may never end
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_XDEV
 #: The file that reads use, written before the first sample.
 LAID_OUT = "read-data"
-# What jobs name by ``filename=`` and ``filename_format=``, in workloads/ and published.py.
+# The names that jobs in workloads/ and papers/ give by ``filename=`` and ``filename_format=``.
 _SCRATCH_FILE = re.compile(r"(read|write)-data|shared|(small|w|own-\d+)\.\d+")
 
 
@@ -43,7 +44,7 @@ def is_scratch_file(name: str) -> bool:
 
 
 def remove_by_name(host: Host, mount: Mount, name: str) -> list[str]:
-    """Remove the directory ``name`` of the mount's root; return the names of what was left.
+    """Remove the directory ``name`` of the mount's root; return the names of what remains.
 
     Raises FusetuneError if the path leads elsewhere, OSError.
     """
@@ -52,7 +53,7 @@ def remove_by_name(host: Host, mount: Mount, name: str) -> list[str]:
 
 
 def _open_top(host: Host, mount: Mount) -> int:
-    """Return a descriptor (O_PATH) of the mount's root, which is that of no other mount.
+    """Return a descriptor (O_PATH) of the root of this mount and no other.
 
     Raises FusetuneError if the path leads elsewhere, OSError.
     """
@@ -69,7 +70,7 @@ def _open_top(host: Host, mount: Mount) -> int:
 
 
 class Directory:
-    """The scratch directory by descriptor, and what is known of it."""
+    """The scratch directory, held by descriptor, with its identity when it was made."""
 
     def __init__(self, top: int, name: str, fd: int) -> None:
         """``fd``: of the directory ``name`` in the mount's root, which is open as ``top``."""
@@ -80,26 +81,26 @@ class Directory:
         self._laid_out: tuple[int, ...] | None = None
 
     def is_there(self) -> bool:
-        """Whether its name still leads to it. Raises OSError, also if the root is bad now."""
+        """Whether its name still leads to it. Raises OSError if it or the mount's root fails."""
         os.fstat(self.top)
         found = os.stat(self.name, dir_fd=self.top, follow_symlinks=False)
         return _identity(found) == _identity(os.fstat(self.fd)) == self.identity
 
-    def look(self, names: Sequence[str]) -> dict[str, tuple[str, int, bool]] | None:
-        """Return kind (as ls), size and whether it was replaced, of those files that are there.
+    def examine(self, names: Sequence[str]) -> dict[str, tuple[str, int, bool]] | None:
+        """Return for each existing file its kind (as ls), its size and whether it was replaced.
 
-        Only the file that is laid out beforehand is told as replaced. None: the directory itself is
-        another.
+        Only the file that is laid out beforehand is reported as replaced. None: the name of the
+        directory leads to another one.
         """
         if not self.is_there():
             return None
         found = {}
         for name in names:
             with suppress(FileNotFoundError):
-                found[name] = self._look_at(name)
+                found[name] = self._examine(name)
         return found
 
-    def _look_at(self, name: str) -> tuple[str, int, bool]:
+    def _examine(self, name: str) -> tuple[str, int, bool]:
         fd = syscalls.openat2(self.fd, name, os.O_PATH | os.O_NOFOLLOW, _BENEATH)
         status = os.fstat(fd)
         kind, size = stat.filemode(status.st_mode)[0], status.st_size
@@ -109,19 +110,19 @@ class Directory:
         if self._laid_out:
             os.close(fd)
             return kind, size, _identity(status) != self._laid_out
-        # It stays open from now on: the server then cannot forget it and number it anew.
+        # It stays open from now on, so that the server cannot forget it and give it a new number.
         self._laid_out = _identity(status)
         return kind, size, False
 
     def give(self, *owner: int) -> None:
-        """Change its owner to these uid and gid, or back for none. Raises OSError."""
+        """Change its owner to a uid and gid, or back if none are given. Raises OSError."""
         os.fchown(self.fd, *(owner or self._maker))
         self.identity = _identity(os.fstat(self.fd))
 
     def remove(self) -> list[str]:
-        """Remove it and the files that workloads make; return the names of what was left.
+        """Remove it and the files that workloads make; return the names of what remains.
 
-        Links are not followed, and nothing is removed that is not of the kind that fusetune makes.
+        Links are not followed, and only files of the kind that fusetune makes are removed.
         """
         deadline = time.monotonic() + _RETRY_SECONDS
         while True:
@@ -133,7 +134,7 @@ class Directory:
             time.sleep(0.05)
 
     def _empty(self) -> tuple[list[str], list[str]]:
-        """Return the names of others, and those of ours that are no regular files."""
+        """Remove our files; return the other names, and ours that are not regular files."""
         with os.scandir(self.fd) as entries:
             names = [entry.name for entry in islice(entries, _MOST_ENTRIES)]
         disguised = []
@@ -147,7 +148,7 @@ class Directory:
         return [name for name in names if not is_scratch_file(name)], disguised
 
     def _remove_itself(self) -> bool:
-        """Return whether it is gone, or is another one now; False: something came into it."""
+        """Return whether it is gone or replaced; False if it is not empty."""
         try:
             if self.is_there():
                 os.rmdir(self.name, dir_fd=self.top)
@@ -165,19 +166,19 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 
 
 class Holder:
-    """The process that makes the directory, holds it, answers for it and removes it."""
+    """The process that makes the directory, holds it, serves requests for it and removes it."""
 
     def __init__(self, host: Host, mount: Mount, name: str, program: str) -> None:
         self._host, self._mount, self._name, self._program = host, mount, name, program
         self._directory: Directory | None = None
 
     def serve(self, line: socket.socket) -> None:
-        """Make it, then answer until nobody asks; remove it at the end, asked or not."""
+        """Make it, serve requests until the other end closes, and remove it in any case."""
         try:
-            if answer(line, self._begin):
-                while question := line.recv(1 << 16):
-                    verb, *arguments = json.loads(question)
-                    answer(line, partial(self._do, verb, arguments))
+            if respond(line, self._begin):
+                while request := line.recv(1 << 16):
+                    verb, *arguments = json.loads(request)
+                    respond(line, partial(self._do, verb, arguments))
         finally:
             with suppress(OSError, FusetuneError):
                 self._remove()
@@ -198,7 +199,7 @@ class Holder:
         return space.f_bavail * space.f_frsize if space.f_blocks else None, confined
 
     def _opened(self) -> tuple[int, int]:
-        """Make and open it as the mount's owner, for root may be kept out of the mount.
+        """Make and open it as the mount's owner, because root may have no access to the mount.
 
         Returns descriptors of the mount's root and of the directory.
         """
@@ -210,7 +211,7 @@ class Holder:
         if pid == 0:
             owner.become()
             made: list[int] = []
-            answer(theirs, lambda: made.extend(self._make()))
+            respond(theirs, lambda: made.extend(self._make()))
             socket.send_fds(theirs, [b" "], made)
             os._exit(0)
         os.waitpid(pid, 0)
@@ -231,10 +232,10 @@ class Holder:
     def _do(self, verb: str, arguments: Sequence[Any]) -> Any:
         actions: dict[str, Callable[..., Any]] = {"remove": self._remove}
         if self._directory:
-            actions |= {"give": self._directory.give, "look": self._directory.look}
+            actions |= {"give": self._directory.give, "examine": self._directory.examine}
         return actions[verb](*arguments)
 
     def _remove(self) -> list[str]:
-        """Remove it as the mount's owner; return the names of what was left."""
+        """Remove it as the mount's owner; return the names of what remains."""
         directory, self._directory = self._directory, None
         return directory.remove() if directory else []

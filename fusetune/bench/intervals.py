@@ -52,9 +52,10 @@ def t_quantile(error: float, freedom: int) -> float:
 
 
 def ratio_interval(differences: Sequence[float], error: float, noise: float) -> Interval:
-    """Return the interval of the mean ratio that the log differences of pairs show.
+    """Return the interval of the mean ratio, from the log differences of pairs.
 
-    `error` is the two-sided probability of missing it. Fewer than 2 differences are a ValueError.
+    `error` is the two-sided probability that the interval misses the ratio. Fewer than 2
+    differences are a ValueError.
     """
     kept = without_hiccups(differences, noise)
     if len(kept) < 2:
@@ -67,8 +68,9 @@ def ratio_interval(differences: Sequence[float], error: float, noise: float) -> 
 def without_hiccups(differences: Sequence[float], noise: float) -> list[float]:
     """Return the differences without those that only a hiccup of the host explains.
 
-    Such lie further than 4 times the `noise` (standard deviation of one difference, known from
-    elsewhere) from the median. Where more than one in five does, they are no accident: all stay.
+    A hiccup lies further from the median than HICCUP times the `noise` (the standard deviation of
+    one difference, known from elsewhere). If more than one difference in five does, none is taken
+    for a hiccup.
     """
     middle = median(differences)
     kept = [d for d in differences if abs(d - middle) <= HICCUP * noise]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Measuring without choosing: the figures of a mount as it is."""
+"""Measure mounts as they are, without choosing anything."""
 
 import math
 import statistics
@@ -16,7 +16,9 @@ from fusetune.changes.lock import Lock
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 
-ENOUGH = 0.03  # half width of the 95 % interval, as a share, at which more samples are not worth it
+ENOUGH = (
+    0.03  # half width of the 95 % interval, as a share, below which more samples are not worth it
+)
 FEWEST_AT_ALL, FEWEST, MOST = 2, 5, 40  # samples
 
 
@@ -33,10 +35,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The figures of what ``label`` names, and what measuring them cost.
+    """The figures of the series ``label``, and the cost of measuring them.
 
-    ``mount`` is None where there is none (tmpfs itself), or where ``absent`` says why this host
-    cannot show it.
+    ``mount`` is None for tmpfs itself, and where ``absent`` says why this host lacks the series.
     """
 
     label: str
@@ -67,10 +68,10 @@ def measure(
     size: int | None = None,
     progress: Callable[[float, str], None] = lambda share, words: None,
 ) -> list[Measurement]:
-    """Measure ``mounts`` (by label) in turn, so that the host's drift meets all alike.
+    """Measure ``mounts`` (by label) in turn, so that the host's drift affects all alike.
 
-    Ends when every interval is narrow enough or the budget, which they share, is spent. Raises
-    FusetuneError where one cannot be measured.
+    Ends when every interval is narrow enough or the common budget is spent. Raises FusetuneError
+    if a mount cannot be measured.
     """
     share = Budget(budget.seconds, budget.bytes_written // len(mounts))
     with ExitStack() as contexts:

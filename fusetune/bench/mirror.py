@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Mounts of our own to compare with: mirrorfs over a tmpfs, and that tmpfs itself."""
+"""Mounts to compare with: mirrorfs over a tmpfs, and that tmpfs itself."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def mirrorfs_binary() -> str:
 
     Raises FusetuneError where there is none.
     """
-    built = Path(__file__).resolve().parent.parent / "build" / "mirrorfs"
+    built = Path(__file__).resolve().parents[2] / "build" / "mirrorfs"
     for candidate in (os.environ.get("FUSETUNE_MIRRORFS"), built, shutil.which("mirrorfs")):
         if candidate and os.access(candidate, os.X_OK):
             return str(candidate)
@@ -34,7 +34,7 @@ def mirrorfs_binary() -> str:
 
 
 def native(directory: Path) -> Mount:
-    """Return a directory that is on no FUSE mount, as what can be measured."""
+    """Return a directory outside FUSE as a mount that can be measured."""
     number = directory.stat().st_dev
     return Mount(
         str(directory.resolve()), "tmpfs", "fusetune", f"{os.major(number)}:{os.minor(number)}"
@@ -43,7 +43,7 @@ def native(directory: Path) -> Mount:
 
 @contextmanager
 def tmpfs(host: Host) -> Iterator[Path]:
-    """Give a fresh tmpfs with a directory ``source`` in it; nothing is left of it afterwards."""
+    """Give a fresh tmpfs with a directory ``source`` in it, and remove it afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="calibrate-", dir=host.make_dir(host.run_dir)))
     try:
         command(["mount", "-t", "tmpfs", "-o", "mode=0700", "fusetune", str(directory)])
@@ -91,7 +91,7 @@ def _when_mounted(host: Host, process: subprocess.Popen[bytes], point: Path) -> 
 
 
 def command(words: list[str]) -> None:
-    """Run a program. Raises FusetuneError with what it says where it fails."""
+    """Run a program. Raises FusetuneError with its message if it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]

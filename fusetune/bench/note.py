@@ -12,9 +12,9 @@ from fusetune.mounts.mount import Mount
 
 
 def scratch_note(host: Host, mount: Mount) -> Path:
-    """Return the file that names a benchmark's scratch directory while there is one.
+    """Return the file that names a benchmark's scratch directory while it exists.
 
-    It lets the next run remove what a killed one could not.
+    By it the next run removes the directory of a run that was killed.
     """
     return host.run_dir / f"{key_of(mount)}.scratch"
 

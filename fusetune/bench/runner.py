@@ -48,13 +48,13 @@ class Budget:
 
 
 class BudgetSpent(Unanswered):
-    """The last sample took longer than the budget left; what was measured before stands."""
+    """The last sample took longer than the rest of the budget; those before it stand."""
 
 
 class Bench:
     """A scratch directory on a mount and fio runs in it, within a budget.
 
-    A context manager: on exit the directory is gone, or, where the server does not answer, a child
+    A context manager: on exit the directory is removed; if the server does not reply, a child
     process waits to remove it as soon as it does.
     """
 
@@ -113,9 +113,9 @@ class Bench:
         return self.budget.bytes_written - self.bytes_written
 
     def affordable(self) -> int:
-        """Return how many more evaluations the budget pays for, by what the last ones cost.
+        """Return how many more evaluations the budget pays for, by the cost of the last ones.
 
-        One less, for the last may take longer.
+        It is one less than that, because the last may take longer.
         """
         if not self._cost:
             return 0
@@ -160,7 +160,7 @@ class Bench:
         return figures
 
     def _fit(self, free: int | None) -> None:
-        """Choose file sizes (bytes) that fit free space and budget."""
+        """Choose file sizes (bytes) that fit the free space and the budget."""
         files = 1 + any(w.reads for w in self.workloads)
         room = _LARGEST_FILE if free is None else free // (2 * files)
         if free is not None and (self._asked_size or _LEAST_FREE) * files > free:
@@ -174,7 +174,7 @@ class Bench:
         self._sizes = {w.name: min(self._largest, 8 * MIB) for w in self.workloads}
 
     def _lay_out(self) -> None:
-        """Write the file that reads use, and learn what an evaluation costs."""
+        """Write the file that reads use, and learn the cost of an evaluation."""
         if any(workload.reads for workload in self.workloads):
             self._read_size = self._write_read_data()
         for workload in self.workloads:
@@ -186,7 +186,7 @@ class Bench:
         self.evaluations -= 1  # a warm-up, not a sample
 
     def _write_read_data(self) -> int:
-        """Write what reads read, for at most a tenth of the budget; return its size in bytes."""
+        """Write the file that reads use in at most a tenth of the budget; return its bytes."""
         seconds = max(1.0, self.budget.seconds / 10)
         job = (
             "[global]\nthread\nclocksource=clock_gettime\nioengine=psync\nfallocate=none\n"
@@ -205,7 +205,8 @@ class Bench:
     def _size_writes(self, workload: Workload) -> None:
         """Let a sample write for about ``sample_seconds``, but leave bytes for enough samples.
 
-        In a few steps, for the first megabytes may go much faster or slower than the rest.
+        The size is found in a few steps, because the first megabytes may be written much faster or
+        slower than the rest.
         """
         writers = sum(w.writes for w in self.workloads)
         for _ in range(4):
@@ -221,7 +222,7 @@ class Bench:
                 return
 
     def _size_files(self, workload: Workload) -> None:
-        """Let a sample make as many small files as take about ``sample_seconds``."""
+        """Let a sample make as many small files as it can in about ``sample_seconds``."""
         self._files = 10
         rate = workload.figure(self._run_workload(workload))
         self._files = max(10, min(500, int(rate * self.sample_seconds / 4)))
@@ -255,7 +256,7 @@ class Bench:
     def _checked(
         self, job: str, seconds: float, parameters: Mapping[str, str] | None
     ) -> list[dict[str, Any]]:
-        """Run a job, and see whether all is still as fusetune made it, also if it did not end."""
+        """Run a job; check afterwards, even if it did not end, that the files are still ours."""
         command = self._scratch.command([self._fio, "--output-format=json", "-"])
         sizes = self._sizes_of(job)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where fio runs: a root of its own in which nothing but the scratch directory can be written.
+"""Where fio runs: a root of its own, in which only the scratch directory can be written.
 
 The process that holds the scratch directory makes the namespaces; nsenter(1) and setpriv(1) start
 fio in them.
@@ -29,7 +29,7 @@ _READ_ONLY = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
 
 @dataclass(frozen=True)
 class Rights:
-    """Who fio runs as; ``capabilities``: what it keeps, in setpriv's words."""
+    """Whom fio runs as; ``capabilities``: those it keeps, as setpriv(1) spells them."""
 
     uid: int
     gid: int
@@ -39,15 +39,15 @@ class Rights:
 #: Debian's and Fedora's user and group "nobody".
 NOBODY = Rights(65534, 65534)
 ROOT = Rights(0, 0)
-#: For a mount whose server shows files as those of others than who made them.
+#: For a mount whose server shows files with other owners than those who made them.
 ROOT_OVER_MODES = Rights(0, 0, "-all,+dac_override")
 
 
 def own_namespaces() -> bool:
-    """Give this process mount, network and IPC namespaces; return whether they can be used.
+    """Give this process mount, network and IPC namespaces; return whether that was possible.
 
-    A user who is not root gets them in a user namespace; False where this host does not allow that.
-    Raises FusetuneError where root may not.
+    A user who is not root gets them in a user namespace; False if this host does not allow that.
+    Raises FusetuneError if root may not have them.
     """
     uid, gid = os.geteuid(), os.getegid()
     flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC
@@ -75,9 +75,9 @@ def own_namespaces() -> bool:
 
 
 def confine(scratch: int, program: str) -> None:
-    """Make the root that fio has, of ``scratch`` (a descriptor) and what ``program`` needs.
+    """Make fio's root from ``scratch`` (a descriptor) and what ``program`` needs.
 
-    It becomes this process's own, which has `own_namespaces`. Raises OSError.
+    It becomes the root of this process, which has called `own_namespaces`. Raises OSError.
     """
     trees = {_PLACE: syscalls.clone_tree(scratch)}
     syscalls.set_attributes(trees[_PLACE], _SCRATCH_ATTRIBUTES)
@@ -110,7 +110,7 @@ def _read_only(path: str) -> int:
 
 
 def _to_the_root_of_all() -> None:
-    """Leave a chroot, for pivot_root(2) takes none."""
+    """Leave a chroot, because pivot_root(2) does not work in one."""
     namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY)
     syscalls.enter_mount_namespace(namespace)
     os.close(namespace)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The benchmark's directory on a mount: made by us, held by descriptor, removed at any exit.
+"""The benchmark's directory on a mount: newly made, held by descriptor, removed at any exit.
 
-A path is resolved once, by the process that holds the directory. Whoever owns a directory above
-the mount may rename it meanwhile, and whoever serves the mount may show anything by any name.
+The process that holds the directory resolves its path once, because the owner of a directory above
+the mount may rename that directory meanwhile, and the server may show anything under any name.
 """
 
 import errno
@@ -41,7 +41,7 @@ _KINDS = {
 }
 # Creates, appends, reads back and removes a file, as fio's jobs do.
 _TRIAL = "echo 1 >write-data && echo 2 >>write-data && read x <write-data && rm write-data"
-# What an error number met on a mount means to whoever runs a benchmark.
+# What to do about an error number met on a mount.
 _REMEDIES = {
     errno.ENOSPC: "no space is left in it; free some, or use a smaller --size",
     errno.EDQUOT: "its quota is used up; free some, or use a smaller --size",
@@ -71,7 +71,7 @@ class Scratch:
     def __init__(self, host: Host, mount: Mount, name: str, program: str) -> None:
         """Start the process that makes and holds the directory ``name`` of ``mount``.
 
-        ``program``: what is to run in it. Raises FusetuneError where the path of ``mount`` leads
+        ``program``: what is to run in it. Raises FusetuneError if the path of ``mount`` leads
         elsewhere.
         """
         self.free: int | None = None
@@ -89,7 +89,7 @@ class Scratch:
         self._companion = Companion(holder.serve)
 
     def begin(self, seconds: float, interruption: Interruption) -> None:
-        """Wait until the directory is there, and find out with which rights it can be written.
+        """Wait until the directory exists, and find the least rights that can write in it.
 
         Raises FusetuneError where it cannot be made, `Unanswered` after ``seconds``.
         """
@@ -116,7 +116,7 @@ class Scratch:
         return sandbox.ROOT_OVER_MODES
 
     def _give(self, rights: Rights | None, deadline: float) -> bool:
-        """Change the directory's owner, None: back; False where the server does not do that."""
+        """Change the directory's owner (None: back); False if the server does not support that."""
         owner = (rights.uid, rights.gid) if rights else ()
         try:
             self._companion.ask(deadline - time.monotonic(), "give", *owner)
@@ -153,13 +153,13 @@ class Scratch:
     def check(self, sizes: Mapping[str, range], seconds: float) -> bool:
         """Raise FusetuneError unless path, directory and files are as fusetune made them.
 
-        ``sizes``: what each file's size in bytes may be; those absent pass, for fio's result tells
-        of them. Returns whether the file that was laid out is still the same. Raises `Unanswered`
+        ``sizes``: what each file's size in bytes may be; absent files pass, as fio itself reports
+        them. Returns whether the file that was laid out is still the same. Raises `Unanswered`
         after ``seconds``.
         """
         self.check_path()
         try:
-            found = self._companion.ask(seconds, "look", list(sizes))
+            found = self._companion.ask(seconds, "examine", list(sizes))
         except OSError as error:
             raise failure(self._mount, error.errno or errno.EIO, "measure") from error
         if found is None:
@@ -179,14 +179,14 @@ class Scratch:
         )
 
     def end(self) -> str | None:
-        """Remove the directory; return what had to be left, in words.
+        """Remove the directory; return a sentence on what could not be removed.
 
-        Where the server does not answer in time, the removal goes on without this process.
+        If the server does not reply in time, the removal goes on without this process.
         """
         try:
             left = self._companion.ask(_REMOVAL_SECONDS, "remove")
         except (Unanswered, OSError):
-            left = None  # a dead server's mount: there is nothing to remove then
+            left = None  # the server is dead, so there is nothing to remove
         finally:
             self._companion.close()
         return _left(self._mount, self._name, left)
@@ -205,9 +205,9 @@ def scratch(
 ) -> Iterator[Scratch]:
     """Give a fresh directory on ``mount`` in which ``program`` can run.
 
-    Afterwards it is gone, or, where the server does not answer, a process waits to remove it as
-    soon as it does. Raises FusetuneError where it cannot be made, where at the end the path does
-    not lead to ``mount`` or something of others had to be left; `Unanswered` after ``seconds``.
+    Afterwards it is removed; if the server does not reply, a process waits to remove it as soon as
+    it does. Raises FusetuneError if it cannot be made, and if at the end the path does not lead to
+    ``mount`` or files of others keep it from being removed; `Unanswered` after ``seconds``.
     """
     remove_left_behind(host, mount)
     name = _PREFIX + secrets.token_hex(8)
@@ -230,10 +230,10 @@ def scratch(
 
 
 def remove_left_behind(host: Host, mount: Mount, seconds: float = _REMOVAL_SECONDS) -> None:
-    """Remove the directory of a run that was killed before it could.
+    """Remove the directory of a run that was killed before it could do so.
 
-    Waits at most ``seconds`` for a server that does not answer; a child then goes on waiting.
-    Raises FusetuneError if something had to be left.
+    Waits at most ``seconds`` for a server that does not reply; a child then goes on waiting.
+    Raises FusetuneError if files of others keep the directory from being removed.
     """
     note = scratch_note(host, mount)
     try:
@@ -241,7 +241,7 @@ def remove_left_behind(host: Host, mount: Mount, seconds: float = _REMOVAL_SECON
     except FileNotFoundError:
         return
     except ValueError:
-        instance = name = None  # cut off by a crash, or of an earlier version
+        instance = name = None  # truncated by a crash, or written by an earlier version
     left = None
     if instance == mount.instance and _NAME.fullmatch(str(name)):
         with suppress(Unanswered, OSError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Work that touches a mount: in a child process, as the mount's owner, with a time limit."""
+"""Work on a mount, done in a child process, as the mount's owner, with a time limit."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ from fusetune.errors import FusetuneError, reason
 from fusetune.mounts.mount import Mount
 from fusetune.untrusted import communicate
 
-_LONGEST_ANSWER = 1 << 16
+_LONGEST_RESPONSE = 1 << 16
 
 
 class Unanswered(FusetuneError):
@@ -68,10 +68,10 @@ class Interruption:
 
 @dataclass(frozen=True)
 class Owner:
-    """Who does the work: the mount's owner, so that a hostile server gains nothing from it.
+    """The mount's owner, who does the work, so that a hostile server gains nothing from it.
 
-    Root may be kept out of a user's mount, and where it is not, a server could lead root's writes
-    elsewhere by symbolic links.
+    Root may have no access to a user's mount. Where root has access, a server could redirect root's
+    writes by symbolic links.
     """
 
     uid: int
@@ -79,7 +79,7 @@ class Owner:
 
     @classmethod
     def of(cls, mount: Mount) -> Self:
-        """Return the owner of ``mount``. Raises FusetuneError where that cannot be told."""
+        """Return the owner of ``mount``. Raises FusetuneError where it is unknown."""
         if not mount.owner_known:
             raise FusetuneError(mount.owner_unknown)
         return cls(mount.owner_uid, mount.owner_gid)
@@ -90,7 +90,7 @@ class Owner:
             raise FusetuneError(f"the mount belongs to uid {self.uid}; run it as root")
 
     def become(self) -> None:
-        """Turn this process into the owner's."""
+        """Take on the owner's uid and gid for good, without supplementary groups."""
         if os.geteuid() != self.uid:
             os.setgroups([])
             os.setresgid(self.gid, self.gid, self.gid)
@@ -98,12 +98,12 @@ class Owner:
 
 
 class Companion:
-    """A forked process that makes the calls which may block, and answers over a socket."""
+    """A forked process that makes calls which may block, and sends their results by a socket."""
 
     def __init__(self, serve: Callable[[socket.socket], None]) -> None:
-        """Fork a process that does ``serve`` with its end of the socket, and then ends.
+        """Fork a process that runs ``serve`` with its end of the socket, and then ends.
 
-        Of this process's file descriptors it has no other: not the locks, nor the caller's pipes.
+        It inherits no other file descriptor, neither the locks nor the caller's pipes.
         """
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = os.fork()
@@ -111,18 +111,18 @@ class Companion:
             _in_child(serve, theirs)
         theirs.close()
         self._pidfd = os.pidfd_open(self.pid)
-        self._owed = 0  # answers that came too late for `hear`
+        self._owed = 0  # responses that came too late for `hear`
 
-    def ask(self, seconds: float, question: str, *arguments: Any) -> Any:
-        """Return the answer to a question with arguments of JSON types; errors as `hear`."""
-        with suppress(BrokenPipeError):  # it has ended: `hear` tells
-            self._line.send(json.dumps([question, *arguments]).encode())
+    def ask(self, seconds: float, request: str, *arguments: Any) -> Any:
+        """Return the response to a request with arguments of JSON types; errors as `hear`."""
+        with suppress(BrokenPipeError):  # it has ended, which `hear` reports
+            self._line.send(json.dumps([request, *arguments]).encode())
         return self.hear(seconds)
 
     def hear(self, seconds: float) -> Any:
-        """Return its next answer, of JSON types.
+        """Return its next response, of JSON types.
 
-        Raises OSError or FusetuneError as its work did, `Unanswered` after ``seconds``.
+        Raises the OSError or FusetuneError of its work, `Unanswered` after ``seconds``.
         """
         self._owed += 1
         deadline = time.monotonic() + seconds
@@ -130,21 +130,21 @@ class Companion:
             self._owed -= 1
             if not self._owed:
                 return hear(self._line)
-            if not self._line.recv(_LONGEST_ANSWER):
+            if not self._line.recv(_LONGEST_RESPONSE):
                 self._owed = 1
         raise Unanswered(seconds)
 
     def close(self) -> None:
-        """Let it end by itself: it sees that nobody listens any more."""
+        """Close the socket, upon which it ends by itself."""
         self._line.close()
-        # What waits for a server ends later, and is reaped with this process's end.
+        # If it waits for a server, it ends later and is reaped when this process ends.
         if select.select([self._pidfd], [], [], 1.0)[0]:
             os.waitpid(self.pid, 0)
         os.close(self._pidfd)
 
 
-def answer(line: socket.socket, work: Callable[[], Any]) -> bool:
-    """Send what ``work`` returns or raises; return whether it went well and somebody listens."""
+def respond(line: socket.socket, work: Callable[[], Any]) -> bool:
+    """Send what ``work`` returns or raises; return whether it succeeded and the peer is there."""
     try:
         said = {"value": work()}
     except OSError as error:
@@ -159,8 +159,8 @@ def answer(line: socket.socket, work: Callable[[], Any]) -> bool:
 
 
 def hear(line: socket.socket) -> Any:
-    """Return the next `answer` that comes, or raise it; EIO where the other end is closed."""
-    said = json.loads(line.recv(_LONGEST_ANSWER) or f'{{"errno": {errno.EIO}}}')
+    """Return or raise what the next `respond` sends; EIO if the other end is closed."""
+    said = json.loads(line.recv(_LONGEST_RESPONSE) or f'{{"errno": {errno.EIO}}}')
     if "errno" in said:
         raise OSError(said["errno"], os.strerror(said["errno"]))
     if "error" in said:
@@ -169,15 +169,15 @@ def hear(line: socket.socket) -> Any:
 
 
 def call(work: Callable[[], Any], owner: Owner, seconds: float) -> Any:
-    """Return what ``work`` returns (JSON types), done in a forked child as ``owner``.
+    """Run ``work`` in a forked child as ``owner``; return its result (JSON types).
 
-    Raises OSError and FusetuneError as ``work`` does, `Unanswered` after ``seconds``. The child is
-    then left to end by itself once the server answers or is gone.
+    Raises OSError and FusetuneError as ``work`` does, `Unanswered` after ``seconds``. The child
+    then ends by itself when the server replies or is gone.
     """
 
     def serve(line: socket.socket) -> None:
         owner.become()
-        answer(line, work)
+        respond(line, work)
 
     companion = Companion(serve)
     try:
@@ -203,7 +203,7 @@ def _close_all_but(keep: Collection[int]) -> None:
         os.dup2(null, standard)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) not in keep:
-            with suppress(OSError):  # the directory's own, closed by now
+            with suppress(OSError):  # the descriptor of the listing itself, closed by now
                 os.close(int(name))
 
 
@@ -217,7 +217,7 @@ def run(
     """Run ``command``; return its exit status, stdout and stderr.
 
     Raises `Interrupted`; `Unanswered` after ``seconds``; FusetuneError if it cannot be started, or
-    writes more than `bounded.LARGEST` bytes.
+    writes more than `untrusted.LARGEST` bytes.
     """
     interruption.check()
     try:
@@ -235,7 +235,7 @@ def run(
 
 
 def _path() -> str:
-    """Return this process's PATH, and after it what every root has."""
+    """Return this process's PATH, followed by the default directories of programs."""
     return os.pathsep.join(filter(None, [os.environ.get("PATH"), os.defpath]))
 
 
@@ -260,7 +260,7 @@ def _wait(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill ``process``; its pipes are closed, for a process stuck in the kernel keeps its ends."""
+    """Kill ``process`` and close its pipes: stuck in the kernel, it would hold its ends open."""
     process.kill()
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream:

@@ -49,7 +49,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Candidates:
-    """A knob's file, its value now, and the values that ``auto`` would try (none: left alone)."""
+    """A knob's file, its value now, and the values that ``auto`` would try."""
 
     knob: str
     file: str
@@ -86,7 +86,7 @@ class _Run:
 
     def __init__(self, host: Host, mount: Mount, before: dict[str, int], journal: Journal) -> None:
         self.host, self.mount, self.before, self.journal = host, mount, before, journal
-        # Fails now, before anything is measured, where the journal could not be written later.
+        # If the journal cannot be written, fail now, before anything is measured.
         journal.append([])
 
     def set(self, setting: Mapping[str, int], why: str) -> None:
@@ -99,7 +99,7 @@ class _Run:
             raise failure(self.mount, errno.ENODEV, "set values") from error
 
     def keep(self, after: Mapping[str, int], gain: Interval) -> None:
-        """Set ``after`` for good and save it; if that fails, everything is as before."""
+        """Set ``after`` for good and save it; if that fails, put everything back."""
         try:
             self.set(after, f"auto: gain {gain.ratio:.3f}")
             kept = not_stock(knobs_of(self.host, self.mount), after)
@@ -112,7 +112,7 @@ class _Run:
             raise
 
     def put_back(self) -> None:
-        """Set what was found at the start, also where it cannot be journalled any more."""
+        """Set the values found at the start, even if they cannot be journalled any more."""
         try:
             self.set(self.before, "auto: put back")
         except FusetuneError:
@@ -217,7 +217,7 @@ def _without_writeback(
     if not any(Access.BUFFERED_WRITE in workload.accesses for workload in workloads):
         return []
     if any(before.get(knob) != after.get(knob) for knob in ("max_ratio", "strict_limit")):
-        return []  # a dirty limit was proven to matter, so pages are dirtied
+        return []  # a dirty limit was proven to matter, so there are dirty pages
     dirtied = dirtied_bytes(host, mount)
     if dirtied:
         return []

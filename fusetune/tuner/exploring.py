@@ -82,7 +82,7 @@ class Exploration:
         return all(a - b > -leeway for a, b in zip(after, before, strict=True))
 
     def _candidates(self, size: int) -> list[Point]:
-        """Return up to size - 1 points that promise most over the incumbent; none: all settled."""
+        """Return up to size - 1 points that promise most over the incumbent, none if none does."""
         if size < 2:
             return []
         state, incumbent = self._state, self._state.incumbent

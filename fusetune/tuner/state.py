@@ -58,7 +58,7 @@ class State:
         return self.model.posterior([reference, point]).contrasts()[1]
 
     def promising(self, point: Point) -> bool:
-        """Tell whether a point looks better than the start clearly enough for the proof."""
+        """Tell whether a point seems better than the start clearly enough for the proof."""
         if point == self.grid.start:
             return False
         mean, deviation = self.contrast(point, self.grid.start)

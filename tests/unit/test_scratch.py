@@ -16,7 +16,7 @@ import pytest
 from fusetune.bench.holder import Directory, is_scratch_file
 from fusetune.bench.papers.catalogue import PAPERS
 from fusetune.bench.sandbox import ROOT_OVER_MODES, command
-from fusetune.bench.worker import Companion, Unanswered, answer
+from fusetune.bench.worker import Companion, Unanswered, respond
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.errors import FusetuneError
 from fusetune.syscalls import RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, openat2
@@ -60,7 +60,7 @@ def test_another_directory_by_the_name_is_left(held: Directory, tmp_path: Path) 
     (tmp_path / NAME).rename(tmp_path / "moved")
     (tmp_path / NAME).mkdir()
     (tmp_path / NAME / "write-data").write_bytes(b"theirs")
-    assert held.look(["write-data"]) is None
+    assert held.examine(["write-data"]) is None
     assert held.remove() == []
     assert (tmp_path / NAME / "write-data").read_bytes() == b"theirs"
     assert os.listdir(tmp_path / "moved") == []
@@ -71,17 +71,17 @@ def test_a_look_tells_kind_size_and_what_was_replaced(held: Directory, tmp_path:
     file.write_bytes(b"12345")
     os.mkfifo(pipe)
     names = ["read-data", "write-data", "shared"]
-    assert held.look(names) == {"read-data": ("-", 5, False), "write-data": ("p", 0, False)}
+    assert held.examine(names) == {"read-data": ("-", 5, False), "write-data": ("p", 0, False)}
     file.rename(tmp_path / "old")
     file.write_bytes(b"1")
-    found = held.look(names)
+    found = held.examine(names)
     assert found
     assert found["read-data"] == ("-", 1, True)
 
 
 def test_a_look_follows_no_link(held: Directory, tmp_path: Path) -> None:
     (tmp_path / NAME / "write-data").symlink_to("/etc/passwd")
-    assert held.look(["write-data"]) == {"write-data": ("l", len("/etc/passwd"), False)}
+    assert held.examine(["write-data"]) == {"write-data": ("l", len("/etc/passwd"), False)}
 
 
 def test_openat2_keeps_beneath(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def serve(line: socket.socket) -> None:
     while question := line.recv(1000):
         seconds = float(question.decode().strip("[]").split(",")[1])
         time.sleep(seconds)
-        answer(line, lambda seconds=seconds: seconds)  # type: ignore[misc]
+        respond(line, lambda seconds=seconds: seconds)  # type: ignore[misc]
 
 
 def test_a_late_answer_is_not_taken_for_the_next() -> None:
@@ -124,8 +124,8 @@ def test_a_late_answer_is_not_taken_for_the_next() -> None:
 
 def test_what_goes_wrong_there_is_raised_here() -> None:
     def fail(line: socket.socket) -> None:
-        answer(line, lambda: os.stat("/nonexistent"))
-        answer(line, lambda: (_ for _ in ()).throw(FusetuneError("no way")))
+        respond(line, lambda: os.stat("/nonexistent"))
+        respond(line, lambda: (_ for _ in ()).throw(FusetuneError("no way")))
 
     companion = Companion(fail)
     with pytest.raises(FileNotFoundError):

@@ -23,7 +23,7 @@ DEFAULT = "mixed"
 
 
 class Access(StrEnum):
-    """How a workload uses a mount, as far as a knob may matter to it."""
+    """A way of using a mount that a knob may affect."""
 
     BUFFERED_READ = "buffered read"
     BUFFERED_WRITE = "buffered write"
@@ -32,7 +32,7 @@ class Access(StrEnum):
 
 
 def number(job: Job, *keys: str) -> float:
-    """Return the number at ``keys`` of a job. Raises FusetuneError unless it is one, 0 or more."""
+    """Return the number at ``keys`` of a job. FusetuneError if there is none or it is below 0."""
     value: Any = job
     try:
         for key in keys:
@@ -57,7 +57,7 @@ def operations_per_second(jobs: Sequence[Job]) -> float:
     """Return file operations/s over all jobs, from fio's completion latency (nanoseconds).
 
     The file engines report each operation as a read (fio's engines/filecreate.c and its kin);
-    their runtime in whole milliseconds would be too coarse.
+    their run time in whole milliseconds would be too coarse.
     """
     return sum(number(job, "read", "clat_ns", "N") for job in jobs) / _busy_seconds(jobs, "read")
 
@@ -65,8 +65,8 @@ def operations_per_second(jobs: Sequence[Job]) -> float:
 def bytes_per_second_in_write(jobs: Sequence[Job]) -> float:
     """Return bytes/s of the time spent in write(2), throttling by the kernel included.
 
-    This is what a burst costs the program that makes it; the fsync after it is not counted, but
-    leaves nothing dirty for the next sample.
+    This is what a burst costs the program that writes it. The fsync after it is not counted; it
+    leaves no dirty page for the next sample.
     """
     return sum(number(job, "write", "io_bytes") for job in jobs) / _busy_seconds(jobs, "write")
 
@@ -83,12 +83,12 @@ def _busy_seconds(jobs: Sequence[Job], way: str) -> float:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is measured, in which unit (more is better), and what it needs.
+    """A fio job, the unit of its figure (more is better), and the files it needs.
 
-    ``accesses`` tells which knobs can matter; ``reads``: needs a file laid out; ``writes``: fills
-    ``write-data``; ``makes_files``: small ones, removed again.
-    ``figure`` takes fio's jobs and returns the figure. ``text``: the job, where it is no file.
-    ``least_bytes``: the smallest file that it can write.
+    ``accesses``: the knobs that affect these are searched; ``reads``: it reads a file laid out
+    beforehand; ``writes``: it writes ``write-data``; ``makes_files``: it makes small files and
+    removes them. ``figure`` returns the figure of fio's jobs. ``text``: the job, if it is not in a
+    file. ``least_bytes``: the smallest file that it can write.
     """
 
     name: str
@@ -160,7 +160,7 @@ def chosen(names: Sequence[str]) -> list[Workload]:
 
 
 def picked(what: str, known: Mapping[str, T], names: Iterable[str]) -> list[T]:
-    """Return what is ``known`` by these names, each once. Raises UsageError for an unknown one."""
+    """Return the ``known`` entries of these names, each once. UsageError for an unknown one."""
     wanted = list(dict.fromkeys(names))
     for name in wanted:
         if name not in known:
