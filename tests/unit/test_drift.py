@@ -10,6 +10,7 @@ from fusetune.changes.apply import set_knobs
 from fusetune.changes.journal import KEEPING
 from fusetune.desired.config import load
 from fusetune.desired.drift import Verified, verify
+from fusetune.desired.inspect import inspect_one
 from fusetune.desired.reconcile import reconcile
 from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import save, saved_path
@@ -120,3 +121,38 @@ def test_a_damaged_saved_result_is_a_problem_of_its_mount_alone(tree: Tree, moun
     assert one.problem
     assert one.problem.startswith("/mnt/one: the saved result")
     assert (one.checks, two.problem, len(two.checks)) == ((), None, 1)
+
+
+# Of one mount, as show and report inspect it
+
+
+def test_each_problem_is_told_and_hinders_nothing_else(tree: Tree, mounted: Mount) -> None:
+    tree.write("etc/fusetune.toml", "[[mount]]\nmax_rato = 3\n")
+    save(tree.host, mounted, {"max_ratio": 5}, "save")
+    found = inspect_one(tree.host, mounted)
+    (problem,) = found.problems
+    assert "fusetune.toml:2" in problem
+    assert found.saved
+    assert found.saved.values == {"max_ratio": 5}
+    saved_path(tree.host, mounted).write_text("{")
+    saved, configuration = inspect_one(tree.host, mounted).problems
+    assert str(saved_path(tree.host, mounted)) in saved
+    assert configuration == problem
+    states = {state.knob.name: state.value for state in found.states}
+    assert states["max_ratio"] == 1
+    assert found.expected == {}
+
+
+def test_a_problem_that_hinders_twice_is_told_once(tree: Tree, mounted: Mount) -> None:
+    save(tree.host, mounted, {"max_ratio": 5}, "save")
+    saved_path(tree.host, mounted).write_text("{")
+    found = inspect_one(tree.host, mounted)
+    assert found.problems == [found.saved_problem] == [found.problem]
+
+
+def test_the_host_has_no_configuration_of_its_own(tree: Tree) -> None:
+    tree.system()
+    tree.write("etc/fusetune.toml", "nonsense")
+    found = inspect_one(tree.host, None)
+    assert (found.problems, found.checks) == ([], [])
+    assert found.states

@@ -27,6 +27,7 @@ from fusetune.desired.host_limits import (
 from fusetune.desired.reset import reset, reset_all
 from fusetune.desired.results import save
 from fusetune.desired.sections import Settings
+from fusetune.desired.undo import reset_mount
 from fusetune.errors import FusetuneError
 from fusetune.knobs import LIVE, SYSTEM, parse_number
 from fusetune.mounts.daemons import Daemons
@@ -244,6 +245,17 @@ def test_a_reset_puts_back_what_no_other_mount_needs(ready: Tree) -> None:
     assert limits(ready) == STOCK
     assert ready.journals() == []
     assert release(ready.host, one) == []
+
+
+def test_reset_of_a_mount_puts_back_the_limits_too(ready: Tree) -> None:
+    one, _ = two(ready)
+    configure(ready, SECTION.format("/mnt/40", "max_pages=512"))
+    raised(ready, needs_of(ready, one))
+    set_knobs(ready.host, one, {KNOBS["read_ahead_kb"]: 256})
+    for dry_run in (True, False):
+        changes = reset_mount(ready.host, one, dry_run=dry_run)
+        assert [c.new for c in changes] == [128, 256, MIB]
+    assert limits(ready) == STOCK
 
 
 def test_not_while_another_one_needs_more_than_there_was(ready: Tree) -> None:

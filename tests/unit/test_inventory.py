@@ -12,6 +12,7 @@ from fusetune.desired.results import save
 from fusetune.mounts.discover import discover
 from fusetune.report.documents.expected import Origin
 from fusetune.report.documents.inventory import FuseModule, HostReport, host_report
+from fusetune.report.formats import FORMATS
 from fusetune.report.inventory import take_inventory
 from fusetune.report.prometheus import metrics
 from tests import schemas
@@ -140,6 +141,12 @@ def test_text_names_what_differs(host_tree: Tree) -> None:
     lines = report(host_tree).as_text().splitlines()
     assert [line.split()[0] for line in lines if line.endswith("DIFFERS")] == ["max_ratio"]
     assert any("3 requests wait" in line for line in lines)
+
+
+def test_a_report_as_text_has_no_styles(host_tree: Tree) -> None:
+    document = report(host_tree)
+    assert "\x1b[1m" in document.as_text()  # of headings, for a terminal
+    assert FORMATS["text"].render(document).replace("\n", "").isprintable()
 
 
 def test_metrics_say_how_old_the_module_is(host_tree: Tree) -> None:
