@@ -9,9 +9,6 @@ that no test can kill, with the reason. Exits 1 if fewer than `GOAL` of the muta
 import argparse
 import ast
 import fnmatch
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import itertools
 import os
 import random
@@ -24,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import hypothesis  # noqa: F401  (loaded here, not again by each mutant's tests)
@@ -55,24 +51,19 @@ TESTS = {
 #: Processor seconds, and seconds by the clock, after which a mutant's tests are taken to loop.
 CPU_LIMIT, CLOCK_LIMIT = 60, 180
 
-_OTHER: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-}
+_TIMES = itertools.count(1)
+
+_PAIRS: tuple[tuple[type[ast.AST], type[ast.AST]], ...] = (
+    (ast.Lt, ast.LtE),
+    (ast.Gt, ast.GtE),
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+    (ast.And, ast.Or),
+    (ast.Add, ast.Sub),
+    (ast.Mult, ast.Div),
+)
+_OTHER = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
 # What is no behaviour: types, decorators, and the texts of errors.
 _SKIPPED = ("annotation", "returns", "decorator_list", "exc", "cause")
@@ -144,45 +135,29 @@ def mutants(parent: ast.AST, function: str = "", line: int = 1) -> Iterator[Muta
             yield from mutants(node, function, line)
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from a tree instead of its file."""
-
-    def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
-        self._name, self._path, self._tree = name, path, tree
-
-    def find_spec(self, fullname: str, *_: object) -> importlib.machinery.ModuleSpec | None:
-        """Claim that module."""
-        if fullname != self._name:
-            return None
-        return importlib.util.spec_from_file_location(fullname, self._path, loader=self)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the tree."""
-        exec(compile(self._tree, str(self._path), "exec"), module.__dict__)  # noqa: S102
-
-
-def passes(copy: Path, module: Path, tree: ast.Module, tests: list[str]) -> bool:
-    """Return whether the tests pass with ``tree`` in the place of ``module``.
+def passes(copy: Path, module: Path, text: str, tests: list[str]) -> bool:
+    """Return whether the tests pass with ``text`` in the place of ``module``.
 
     A child of this process runs them, which has loaded pytest already.
     """
+    before = module.read_text()
+    module.write_text(text)
+    # Bytecode counts as fresh by the second and the size: no two texts have the same time.
+    os.utime(module, (next(_TIMES),) * 2)
     if not (child := os.fork()):
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, CPU_LIMIT))
         quiet = os.open(os.devnull, os.O_RDWR)
         for fd in range(3):
             os.dup2(quiet, fd)
-        name = ".".join(module.relative_to(copy).with_suffix("").parts)
-        sys.meta_path.insert(0, _Finder(name, module, tree))
-        status = pytest.main(
-            ["-xq", "--hypothesis-seed=0", f"--basetemp={copy / 'basetemp'}", *tests]
-        )
-        os._exit(min(status, 127))
+        scratch = f"--basetemp={copy / 'basetemp'}"
+        os._exit(min(127, pytest.main(["-xq", "--hypothesis-seed=0", scratch, *tests])))
     end = time.monotonic() + CLOCK_LIMIT
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > end:
             os.killpg(child, signal.SIGKILL)
         time.sleep(0.01)
+    module.write_text(before)
     return ended[1] == 0
 
 
@@ -217,7 +192,7 @@ def unkillable() -> dict[str, str]:
 def try_module(copy: Path, module: Path, tests: list[str], options: argparse.Namespace) -> int:
     """Run a module's mutants, report each survivor, and return how many were killed."""
     name = module.relative_to(copy / "fusetune").with_suffix("")
-    if not passes(copy, module, ast.parse(module.read_text()), tests):
+    if not passes(copy, module, module.read_text(), tests):
         print(f"{name}: its tests fail without any mutant: {' '.join(tests) or 'none'}")
         options.all += 1
         return 0
@@ -227,7 +202,7 @@ def try_module(copy: Path, module: Path, tests: list[str], options: argparse.Nam
     reasons, killed = unkillable(), 0
     for tree, mutant in found:
         mutant.apply()
-        if not passes(copy, module, tree, tests):
+        if not passes(copy, module, ast.unparse(tree), tests):
             killed += 1
             continue
         key = f"{name} {mutant.function}: {mutant.change}"
