@@ -57,7 +57,7 @@ class Confirmation:
             if len(blocks) >= pairs_wanted or last:
                 if self.analyse(blocks, point):
                     return
-                pairs_wanted = math.ceil(constants.LOOK_GROWTH * len(blocks))
+                pairs_wanted = math.ceil(constants.ANALYSIS_GROWTH * len(blocks))
             if self.is_futile(blocks, point):
                 return
 

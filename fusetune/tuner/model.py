@@ -53,6 +53,7 @@ class BlockModel:
     whose mean is the objective.
     """
 
+    # No record says how these values were found; docs/search.md has what others do.
     BLOCK = 4.0  # variance of a block's effect: e^2 either way, as good as free
     PRIOR = 0.04  # first guess of each dimension's variance: factors of about 1.2
     JOINT = 0.02  # of each interaction's

@@ -75,7 +75,9 @@ class State:
         fewest = constants.FEWEST_PAIRS * max(2, contestants)
         reserve = fewest
         if self.model.samples and self.promising(self.incumbent):
-            pairs = math.ceil(constants.LOOK_GROWTH * self.pairs_needed()) + constants.SPARE_PAIRS
+            pairs = (
+                math.ceil(constants.ANALYSIS_GROWTH * self.pairs_needed()) + constants.SPARE_PAIRS
+            )
             most = round(constants.MOST_RESERVED * total)
             reserve = max(fewest, min(contestants * pairs, most))
         spare = min(wanted, self.remaining - reserve)
