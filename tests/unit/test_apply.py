@@ -215,6 +215,16 @@ def test_policy_comes_before_everything(tree: Tree) -> None:
     assert tree.values()["max_ratio"] == 5
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_no_more_than_init_negotiated(tree: Tree, by_module: Mount, dry_run: bool) -> None:
+    """Nor is another knob set with it."""
+    wanted = knobs(read_ahead_kb=256, max_pages=257)
+    with pytest.raises(FusetuneError, match="max_pages=257: INIT negotiated 256"):
+        set_knobs(tree.host, by_module, wanted, dry_run=dry_run)
+    assert not tree.host.state_dir.exists()
+    assert tree.read("sys/class/bdi/0:41/read_ahead_kb") == "128\n"
+
+
 def test_a_held_lock_means_no_write(tree: Tree, mounted: Mount) -> None:
     with Lock(tree.host, mounted):
         with pytest.raises(FusetuneError, match=r"another fusetune \(pid \d+\)"):
