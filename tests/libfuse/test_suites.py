@@ -69,7 +69,12 @@ def test_servers(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> No
 
 @_EVERY
 def test_sanitized(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> None:
-    """Each option once more, with every access and leak of library and server watched."""
+    """Options once more, with every access and leak of library and server watched.
+
+    parallel_direct_writes and max_threads are not among them: they show with mirrorfs alone, which
+    is linked with the library without sanitizers. atomic_open, which needs the module, is only
+    parsed and refused. A set-user-ID server needs the library as a shared one.
+    """
     out, _ = built(suite)
     script = f"""
         meson setup -Db_sanitize=address,undefined -Db_lundef=false -Dudevrulesdir=/tmp \\
@@ -77,7 +82,8 @@ def test_sanitized(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> 
         ninja -C /out/sanitized example/hello example/passthrough_fh example/passthrough_ll
         export EXAMPLES=/out/sanitized/example
         export UBSAN_OPTIONS=halt_on_error=1
-        {_INSIDE}/test_options.py -k 'not mirrorfs and not privileged and not in_flight'
+        {_INSIDE}/test_options.py -k '
+            not (mirrorfs or parallel or max_threads or privileged)'
     """
     ended = suite.inside(out, script)
     assert ended.returncode == 0, ended.stdout[-12000:]
