@@ -111,9 +111,11 @@ class Mirror:
             start_new_session=True,
         )
         self.bdi = ""
+        self._ended = False
         try:
             wait_for(self._is_ready, f"mount of {self.mountpoint}")
         except BaseException:
+            self._ended = True  # what went wrong is told already
             self._clean_up()
             raise
 
@@ -163,12 +165,14 @@ class Mirror:
 
     def stop(self) -> int:
         """End the server by SIGTERM, wait for it, and return its exit status."""
+        self._ended = True
         if self.process.poll() is None:
             self.process.terminate()
         return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
         """End the server as a crash would; the dead mount stays until ``unmount``."""
+        self._ended = True
         self.process.kill()
         self.process.wait(PATIENCE)
 
@@ -177,10 +181,15 @@ class Mirror:
         unmount(self.mountpoint)
 
     def _clean_up(self) -> None:
+        """End it all. Raises RuntimeError where the server ends badly and no test asked for it."""
+        asked = self._ended
         try:
-            self.stop()
+            status = self.stop()
+            if status and not asked:
+                raise RuntimeError(f"mirrorfs ended with {status}: {self.log()}")
         except subprocess.TimeoutExpired:
             self.kill()
+            raise
         finally:
             if self._watchdog.poll() is None:
                 os.killpg(self._watchdog.pid, signal.SIGKILL)

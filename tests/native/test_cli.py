@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""list, show, set, reset and doctor on real mounts, by the command line as users run it."""
+"""list, show, set, reset and doctor on real mounts, by the command line as users run it.
+
+The values are compared with what the kernel tells in /sys/class/bdi and /sys/fs/fuse/connections
+(Documentation/filesystems/fuse.rst). A server that is stopped shows that no command waits for one.
+"""
 
 import os
 import re
@@ -727,6 +731,11 @@ def test_a_stopped_server_is_never_waited_for(fusetune: Fusetune, mirror: Mirror
         assert waiting["mount"] == str(mirror.mountpoint)
         assert f"connections/{mirror.bdi.partition(':')[2]}/abort" in waiting["remedy"]
         fusetune.fails("show", mirror.mountpoint / "inside", timeout=AT_ONCE)
+        fusetune.configure("[[mount]]\nmax_ratio = 20\n")
+        for words in (["save", mirror.mountpoint], ["apply", mirror.mountpoint], ["verify"]):
+            fusetune.json(*words, timeout=AT_ONCE)
+        fusetune.json("forget", mirror.mountpoint, timeout=AT_ONCE)
+        assert fusetune("report", timeout=AT_ONCE).returncode == 0
         fusetune.json("reset", mirror.mountpoint, timeout=AT_ONCE)
         assert sysfs_values(mirror.bdi) == found
 
@@ -735,6 +744,7 @@ def test_no_path_of_a_mount_is_touched(fusetune: Fusetune, mirror: Mirror, tmp_p
     """Traced, not timed: no system call names the mount point or anything in it."""
     trace = tmp_path / "trace"
     (tmp_path / "link").symlink_to("mnt/inside")
+    fusetune.configure("[[mount]]\nread_ahead_kb = 1024\n")
     strace = ["strace", "-f", "-qq", "-s", "4096", "-e", "trace=%file", "-o", str(trace), "--"]
     for words in (
         ["list"],
@@ -743,10 +753,20 @@ def test_no_path_of_a_mount_is_touched(fusetune: Fusetune, mirror: Mirror, tmp_p
         ["show", tmp_path / "link"],
         ["set", mirror.mountpoint, *WORDS],
         ["doctor"],
+        ["save", mirror.mountpoint],
+        ["apply", mirror.mountpoint],
+        ["apply", "--all"],
+        ["apply", "--bdi", mirror.bdi],
+        ["verify"],
+        ["verify", mirror.mountpoint],
+        ["report"],
+        ["report", mirror.mountpoint],
+        ["forget", mirror.mountpoint],
         ["reset", mirror.mountpoint],
         ["reset", "--all"],
     ):
-        fusetune(*words, before=strace)
+        done = fusetune(*words, before=strace)
+        assert done.returncode == (1 if "link" in str(words) else 0), (words, done.stderr)
         calls = [
             line
             for line in trace.read_text(errors="replace").splitlines()
