@@ -68,7 +68,7 @@ _UML = (
 #: many for so many microseconds, and to keep what it says.
 _PARAMETERS = {
     "memory": "kasan_multi_shot",
-    "races": "kcsan.skip_watch=200 kcsan.udelay_task=200 log_buf_len=16M",
+    "races": "kcsan.skip_watch=2000 kcsan.udelay_task=5000 log_buf_len=16M",
 }
 #: Seconds for a build or a machine; on a host that has more to do it takes some hours.
 _TIMEOUT = 4 * 3600.0
