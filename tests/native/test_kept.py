@@ -85,7 +85,7 @@ def test_show_tells_the_line_that_counts(fusetune: Fusetune, mirror: Mirror) -> 
 
 def test_save_and_forget(fusetune: Fusetune, mirror: Mirror) -> None:
     point, bdi = mirror.mountpoint, mirror.bdi
-    assert "nothing to keep" in fusetune.fails("save", point)
+    assert "nothing to save" in fusetune.fails("save", point)
     fusetune.json("set", point, "max_ratio=20")
     (one,) = fusetune.json("save", point, "--dry-run")["files"]
     assert not Path(one["file"]).exists()
@@ -109,7 +109,7 @@ def test_save_for_the_administrator(fusetune: Fusetune, mirror: Mirror) -> None:
     file = fusetune.configure(f"# about it\n{section(point, max_ratio=5)}# end\n")
     fusetune.json("set", point, "max_ratio=20")
     done = fusetune("save", point)
-    assert f"{file}:4 sets max_ratio=5, which counts more" in done.stderr
+    assert f"{file}:4 sets max_ratio=5, which takes precedence" in done.stderr
     (one,) = fusetune.json("save", point, "--admin")["files"]
     assert (one["file"], one["before"]) == (str(file), {"max_ratio": 5})
     assert file.read_text() == f"# about it\n{section(point, max_ratio=20)}# end\n"
