@@ -25,6 +25,7 @@ from fusetune.desired.resolve import Resolver
 from fusetune.desired.sections import Config
 from fusetune.host import Host
 from fusetune.knobs import LIVE
+from fusetune.mounts.control import mount_controls
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.tuner.auto import auto
@@ -95,6 +96,7 @@ def mounted(server: Server) -> Iterator[tuple[Host, Mount]]:
         with Mirror(directory / "source", directory / "mnt", *server.options):
             host = Host(state_dir=directory / "state", run_dir=directory / "run")
             host.make_dir(host.run_dir)
+            mount_controls(host)
             yield host, find(host, str(directory / "mnt"))
 
 

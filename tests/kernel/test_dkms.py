@@ -225,12 +225,7 @@ echo "=apt $(apt-get -qq -y -f install 2>&1)"
 echo "=stock $(dpkg --verify "linux-image-$kernel" | grep -v /boot/ || true)"
 echo "=module $(find /lib/modules -name 'fusetuned.ko*')"
 cd /checkout
-printf '=status %s\\n' "$(python3 -B -c '
-import json
-from fusetune import module
-from fusetune.host import Host
-from fusetune.report.objects import module_object
-print(json.dumps(module_object(module.status(Host(), module.KINDS[:1]))))')"
+printf '=status %s\\n' "$(python3 -B -m fusetune module status fusetuned --json | tr -d '\\n')"
 """
 #: What is made to go wrong, and what `status` says of the kernel then.
 _FAILURES = {
@@ -240,7 +235,7 @@ _FAILURES = {
     ),
     "no headers": (
         "rm /lib/modules/$kernel/build",
-        ("skipped", "its headers are not installed: apt install linux-headers-"),
+        ("skipped", "its headers are not there: apt install linux-headers-"),
     ),
     "no compiler": (
         "unset DEBIAN_KERNEL_USE_CCACHE; rm /usr/bin/gcc* /usr/bin/x86_64-linux-gnu-gcc*",
@@ -304,13 +299,14 @@ def test_module_build(suite: Suite, modules: dict[str, Path], tmp_path: Path) ->
         cd /checkout
         cat >/tmp/build.py <<'PYTHON'
 import os
-from fusetune import module
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
+from fusetune.kmod.actions import build
+from fusetune.kmod.kinds import KINDS
 
 (kernel,) = os.listdir("/lib/modules")
 try:
-    (state,) = module.build(Host(), module.KINDS[:1], kernel).states
+    (state,) = build(Host(), KINDS[:1], kernel).states
     print("=built", *[(one.kernel, one.state, one.version) for one in state.kernels])
 except FusetuneError as error:
     print("=failed", error)

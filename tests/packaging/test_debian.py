@@ -21,13 +21,16 @@ _INSIDE = (
 )
 #: MiB that `fusetune` alone may bring, beyond fio and python3.
 _MOST_BROUGHT = 25
-#: What a package's build runs where it runs tests.
+#: What a package's build runs where it runs tests. On an overlay, which the tree is, a file has
+#: another device number than its directory; the tests' own files are on a file system that is none.
 _TESTS = """
+mount -t tmpfs tmpfs /var/tmp
+export TMPDIR=/var/tmp
 dpkg-source -x /dist/*.dsc /tmp/tree >/dev/null
 cd /tmp/tree
 debian/rules override_dh_auto_test-indep
 """
-#: As the first build, on another day, in another folder, language and zone, by another umask.
+#: As the first build, on another day, in another directory, language and zone, by another umask.
 _ELSEWHERE = """
 export LC_ALL=C TZ=Asia/Tokyo DEB_BUILD_OPTIONS=nocheck HOME=/nonexistent CCACHE_DISABLE=1
 umask 077

@@ -14,6 +14,7 @@ from fusetune.bench.runner import Bench, Budget
 from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.host import Host
+from fusetune.mounts.control import mount_controls
 from fusetune.mounts.discover import find
 from tests.kernel.guest import raw
 from tests.kernel.guest.rig import (
@@ -206,9 +207,8 @@ def check_tool_measures() -> None:
     host.make_dir(host.run_dir)
     # Samples of 2 s, so that a machine as slow as this one is not taken for a hung server.
     how = ([WORKLOADS["seq-write"]], Budget(seconds=600), Interruption(), 4 << 20, 2.0)
-    with (
-        stock("allow_other") as mirror,
-        Bench(host, find(host, str(mirror.mountpoint)), *how) as bench,
-    ):
-        assert bench.measure()["seq-write"] > 0
+    with stock("allow_other") as mirror:
+        mount_controls(host)
+        with Bench(host, find(host, str(mirror.mountpoint)), *how) as bench:
+            assert bench.measure()["seq-write"] > 0
     assert not list(SOURCE.iterdir())
