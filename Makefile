@@ -4,9 +4,8 @@ VENV = build/venv
 MIRRORFS = build/mirrorfs
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' fusetune/__init__.py)
 
-RUN_PACKAGES = python3 python3-click python3-numpy python3-prometheus-client python3-pyudev \
-	python3-rich python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev \
-	pkg-config
+RUN_PACKAGES = python3 python3-click python3-prometheus-client python3-pyudev python3-rich \
+	python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev pkg-config
 TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-venv \
 	attr bindfs btrfs-progs e2fsprogs kmod openssh-client openssh-server procps shellcheck sshfs \
 	strace xfsprogs libasan8 libubsan1

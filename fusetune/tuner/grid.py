@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
-from fusetune.tuner.model import Array, Point, identity_kernel, smooth_kernel
+from fusetune.tuner.model import Point, identity_kernel, smooth_kernel
 from fusetune.tuner.space import Dimension
 
 Setting = Mapping[str, int]  # dimension name -> value, every dimension named
@@ -32,7 +32,7 @@ class Grid:
         """Return each dimension with its values."""
         return zip(self.dimensions, self.values, strict=True)
 
-    def kernels(self) -> list[Array]:
+    def kernels(self) -> list[list[list[float]]]:
         """Return for each dimension how alike its values perform.
 
         Values within a third of the grid perform much alike, categories not at all.

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The mixed model of a run: settings with a covariance, blocks with a mean of their own.
 
-Only ``auto`` imports this module, so other commands do not wait for numpy to load.
+numpy would be shorter and faster, but it takes more disk than all that the package may bring
+(tests/packaging/test_debian.py, ``_MOST_BROUGHT``).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from operator import add, mul
+from statistics import fmean, median
 
 from fusetune.bench.intervals import NORMAL
 
 Point = tuple[int, ...]  # one index into its grid for each dimension
-Array = NDArray[np.float64]
+
+
+def dot(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the inner product over the length of the shorter one."""
+    return float(sum(map(mul, a, b)))
 
 
 def expected_gain(mean: float, deviation: float) -> float:
@@ -26,17 +30,16 @@ def expected_gain(mean: float, deviation: float) -> float:
     return mean * NORMAL.cdf(z) + deviation * NORMAL.pdf(z)
 
 
-def smooth_kernel(size: int, reach: float) -> Array:
+def smooth_kernel(size: int, reach: float) -> list[list[float]]:
     """Return the Matern 3/2 correlation of a grid of `size` steps, `reach` in steps."""
-    steps = np.arange(size)
-    scaled = math.sqrt(3) * abs(steps[:, None] - steps) / reach
-    kernel: Array = (1 + scaled) * np.exp(-scaled)
-    return kernel
+    scaled = [math.sqrt(3) * step / reach for step in range(size)]
+    row = [(1 + s) * math.exp(-s) for s in scaled]
+    return [[row[abs(i - j)] for j in range(size)] for i in range(size)]
 
 
-def identity_kernel(size: int) -> Array:
+def identity_kernel(size: int) -> list[list[float]]:
     """Return the correlation of `size` categories that tell nothing of each other."""
-    return np.identity(size)
+    return [[float(i == j) for j in range(size)] for i in range(size)]
 
 
 class BlockModel:
@@ -64,20 +67,21 @@ class BlockModel:
     ROUNDS = 200  # of learning, over the number of samples: few samples are cheap, and new
 
     def __init__(
-        self, kernels: Sequence[Array], pairs: Sequence[tuple[int, int]], outputs: int
+        self, kernels: Sequence[list[list[float]]], pairs: Sequence[tuple[int, int]], outputs: int
     ) -> None:
         self._kernels = kernels
         self._pairs = pairs
-        self._guess = np.array(
-            [self.PRIOR] * len(kernels) + [self.JOINT] * len(pairs) + [self.REST, self.NOISE]
-        )
-        self._variance = self._guess.copy()
+        count = len(kernels) + len(pairs)
+        self._guess = [self.PRIOR] * len(kernels) + [self.JOINT] * len(pairs)
+        self._guess += [self.REST, self.NOISE]
+        self._variance = list(self._guess)
+        self._parts: list[list[list[float]]] = [[] for _ in range(count + 1)]
         self._points: list[Point] = []
         self._blocks: list[int] = []
-        self._logs: list[Sequence[float]] = []
-        self._weights = np.empty(0)
-        self._alpha = np.empty((0, outputs))
-        self._root = np.empty((0, 0))
+        self._logs: list[list[float]] = [[] for _ in range(outputs)]
+        self._weights: list[float] = []
+        self._alpha: list[list[float]] = []
+        self._root: list[list[float]] = []
         self._scatter: list[float] = []
         self._effects: list[list[float]] = []
         self._joint: list[list[list[float]]] = []
@@ -106,106 +110,131 @@ class BlockModel:
         """Take in one evaluation: the block it belongs to and one log figure an output."""
         self._points.append(point)
         self._blocks.append(block)
-        self._weights = np.append(self._weights, 1.0)
-        self._logs.append(logs)
+        self._weights.append(1.0)
+        rows = self._correlations(point, Columns(self._points))
+        for part, row in zip(self._parts, rows, strict=True):
+            part.append(row)
+        for output, value in zip(self._logs, logs, strict=True):
+            output.append(value)
         self._fresh = False
 
-    def _correlations(self, points: Sequence[Point], others: Sequence[Point]) -> Array:
-        """Return for each part of the model the correlations of points with other points."""
-        rows, columns = np.array(points), np.array(others)
-        single = [k[np.ix_(rows[:, i], columns[:, i])] for i, k in enumerate(self._kernels)]
-        joint = [single[i] * single[j] for i, j in self._pairs]
-        same = (rows[:, None, :] == columns).all(axis=2).astype(float)
-        return np.array([*single, *joint, same])
+    def _correlations(self, point: Point, columns: Columns) -> list[list[float]]:
+        """Return for each part of the model the correlations of a point with other points."""
+        single = [
+            list(map(kernel[index].__getitem__, column))
+            for kernel, index, column in zip(self._kernels, point, columns.indexes, strict=True)
+        ]
+        joint = [list(map(mul, single[i], single[j])) for i, j in self._pairs]
+        return [*single, *joint, [float(point == other) for other in columns.points]]
 
     def fit(self) -> None:
         """Learn the variances further and solve for the effects."""
         if self._fresh:
             return
-        parts = self._correlations(self._points, self._points)
         for _ in range(min(max(2, self.ROUNDS // len(self._points)), 10)):
-            self._solve(parts)
-            self._learn(parts)
-        self._solve(parts)
+            self._solve()
+            self._learn()
+        self._solve()
         self._tabulate()
         self._fresh = True
 
-    def _solve(self, parts: Array) -> None:
+    def _solve(self) -> None:
         """Solve V alpha = y for each output, V being the samples' covariance."""
-        blocks = np.array(self._blocks)
-        covariance = self.BLOCK * (blocks[:, None] == blocks)
-        covariance += np.tensordot(self._variance[:-1], parts, 1)
-        covariance += np.diag(self._variance[-1] / self._weights)
-        self._root = np.linalg.inv(np.linalg.cholesky(covariance))
-        logs = np.array(self._logs)
-        self._alpha = self._root.T @ (self._root @ (logs - logs.mean(axis=0)))
+        scales = self._variance
+        rows = []
+        for i, block in enumerate(self._blocks):
+            row = [self.BLOCK if block == other else 0.0 for other in self._blocks[: i + 1]]
+            for scale, part in zip(scales, self._parts, strict=False):
+                row = [r + scale * p for r, p in zip(row, part[i], strict=True)]
+            row[i] += scales[-1] / self._weights[i]
+            rows.append(row)
+        self._root = inverse_root(rows)
+        columns = [[row[j] for row in self._root[j:]] for j in range(len(rows))]
+        self._alpha = []
+        for logs in self._logs:
+            centre = fmean(logs)
+            half = [dot(row, [y - centre for y in logs]) for row in self._root]
+            self._alpha.append([dot(column, half[j:]) for j, column in enumerate(columns)])
 
-    def _learn(self, parts: Array) -> None:
+    def _learn(self) -> None:
         """Take one step of the iteration for every variance, then weigh the samples anew."""
-        inverse = self._root.T @ self._root
-        alpha, precision = self._objective(), inverse.diagonal()
-        fitted = np.append(parts @ alpha @ alpha, alpha**2 @ (1 / self._weights))
-        trace = np.append((parts * inverse).sum(axis=(1, 2)), precision @ (1 / self._weights))
-        fitted += self.WEIGHT * self._guess / self._variance**2
-        trace += self.WEIGHT / self._variance
-        # At most tenfold a step, so that one outlier not yet weighed down cannot upset the rest.
-        step = np.clip(fitted / trace, 0.1, 10.0)
-        self._variance = np.maximum(self._variance * step, 1e-7)
-        self._weigh(precision)
+        inverse = inverse_from_root(self._root)
+        alpha = self._objective()
+        for k, part in enumerate(self._parts):
+            fitted = trace = 0.0
+            for i, row in enumerate(part):
+                fitted += alpha[i] * (2 * dot(row, alpha) - row[i] * alpha[i])
+                trace += 2 * dot(row, inverse[i]) - row[i] * inverse[i][i]
+            self._step(k, fitted, trace)
+        fitted = sum(a * a / w for a, w in zip(alpha, self._weights, strict=True))
+        trace = sum(inverse[i][i] / w for i, w in enumerate(self._weights))
+        self._step(len(self._parts), fitted, trace)
+        self._weigh([inverse[i][i] for i in range(len(alpha))])
 
-    def _weigh(self, precision: Array) -> None:
+    def _step(self, part: int, fitted: float, trace: float) -> None:
+        now, guess = self._variance[part], self._guess[part]
+        fitted += self.WEIGHT * guess / now**2
+        trace += self.WEIGHT / now
+        # At most tenfold a step, so that one outlier not yet weighed down cannot upset the rest.
+        self._variance[part] = max(now * min(max(fitted / trace, 0.1), 10.0), 1e-7)
+
+    def _weigh(self, precision: Sequence[float]) -> None:
         """Weigh each sample by its distance from what all the others predict for it."""
         noise = self._variance[-1]
-        spread = 1 / precision - noise / self._weights + noise
-        distances = abs(self._objective() / precision) / np.sqrt(np.maximum(spread, 1e-12))
-        usual = min(1.0, 1.4826 * np.median(distances))  # less where outliers blow up the noise
+        distances = []
+        for a, p, weight in zip(self._objective(), precision, self._weights, strict=True):
+            spread = 1 / p - noise / weight + noise
+            distances.append(abs(a / p) / math.sqrt(max(spread, 1e-12)))
+        usual = min(1.0, 1.4826 * median(distances))  # less where outliers blow up the noise
         reach = self.REACH * max(usual, 0.1)
-        # Half way (in logs) from the old weight, or the iteration swings.
-        self._weights = np.sqrt(self._weights) * np.minimum(
-            1.0, reach / np.maximum(distances, 1e-9)
-        )
-        scaled = abs(self._alpha) / np.sqrt(precision)[:, None]
-        self._scatter = (1.4826 * np.median(scaled, axis=0)).tolist()
+        self._weights = [  # half way (in logs) from the old weight, or the iteration swings
+            math.sqrt(weight) * min(1.0, reach / max(d, 1e-9))
+            for weight, d in zip(self._weights, distances, strict=True)
+        ]
+        self._scatter = [
+            1.4826 * median(abs(a) / math.sqrt(p) for a, p in zip(alpha, precision, strict=True))
+            for alpha in self._alpha
+        ]
 
-    def _objective(self) -> Array:
-        mean: Array = self._alpha.mean(axis=1)
-        return mean
+    def _objective(self) -> list[float]:
+        return [fmean(a) for a in zip(*self._alpha, strict=True)]
 
     def output_noise(self, output: int) -> float:
         """Return the standard deviation of one sample's log figure of one output."""
         return self.noise * max(self._scatter[output], 0.5) if self._scatter else self.noise
 
-    def _covariances(self, points: Sequence[Point], others: Sequence[Point]) -> Array:
-        """Return the prior covariances of points' effects with those of other points."""
-        correlations = self._correlations(points, others)
-        covariances: Array = np.tensordot(self._variance[:-1], correlations, 1)
-        return covariances
-
-    def _fitted_points(self) -> list[Point]:
-        """Return the points of the samples that the last fit knew."""
-        return self._points[: len(self._root)]
+    def covariances(self, point: Point, columns: Columns) -> list[float]:
+        """Return the prior covariances of a point's effect with those of other points."""
+        total = [0.0] * len(columns.points)
+        for variance, row in zip(self._variance, self._correlations(point, columns), strict=False):
+            total = list(map(add, total, map(variance.__mul__, row)))
+        return total
 
     def means(self, points: Sequence[Point]) -> list[list[float]]:
         """Return for each point the expected log figure of each output, up to one constant."""
-        covariances = self._covariances(points, self._fitted_points())
-        means: list[list[float]] = (covariances @ self._alpha).tolist()
-        return means
+        measured = Columns(self._points)
+        rows = [self.covariances(point, measured) for point in points]
+        return [[dot(row, alpha) for alpha in self._alpha] for row in rows]
 
     def _tabulate(self) -> None:
         """Work out the expected effect of each value, pair of values, and measured setting."""
-        alpha, points = self._objective(), np.array(self._points)
-        kernels, single = self._kernels, len(self._kernels)
-        self._effects = [
-            (variance * (kernel[:, points[:, i]] @ alpha)).tolist()
-            for i, (kernel, variance) in enumerate(zip(kernels, self._variance, strict=False))
-        ]
-        self._joint = [
-            (variance * (kernels[i][:, points[:, i]] * alpha) @ kernels[j][points[:, j]]).tolist()
-            for (i, j), variance in zip(self._pairs, self._variance[single:], strict=False)
-        ]
+        alpha = self._objective()
+        self._effects = []
+        for k, kernel in enumerate(self._kernels):
+            scaled = [self._variance[k] * a for a in alpha]
+            self._effects.append([dot(scaled, [row[p[k]] for p in self._points]) for row in kernel])
+        self._joint = []
+        for (i, j), v in zip(self._pairs, self._variance[len(self._kernels) :], strict=False):
+            sums = [[0.0] * len(self._kernels[j]) for _ in self._kernels[i]]
+            for a, p in zip(alpha, self._points, strict=True):
+                sums[p[i]][p[j]] += v * a
+            across = [[dot(row, kernel) for kernel in self._kernels[j]] for row in sums]
+            down = list(zip(*across, strict=True))
+            self._joint.append([[dot(kernel, c) for c in down] for kernel in self._kernels[i]])
         self._own = {}
-        for own, point in zip((self._variance[-2] * alpha).tolist(), self._points, strict=True):
-            self._own[point] = self._own.get(point, 0.0) + own
+        rest = self._variance[-2]
+        for a, p in zip(alpha, self._points, strict=True):
+            self._own[p] = self._own.get(p, 0.0) + rest * a
 
     def mean(self, point: Point) -> float:
         """Return the expected log of the objective at a point, up to one constant."""
@@ -216,29 +245,82 @@ class BlockModel:
 
     def posterior(self, points: Sequence[Point]) -> Posterior:
         """Return the joint distribution of the objective (mean over outputs) at the points."""
-        loads = self._covariances(points, self._fitted_points()) @ self._root.T
-        covariance = self._covariances(points, points) - loads @ loads.T
-        means = np.array([self.mean(point) for point in points])
-        return Posterior(list(points), means, covariance, self.noise)
+        measured = Columns(self._points)
+        loads = []
+        for point in points:
+            row = self.covariances(point, measured)
+            loads.append([dot(r, row) for r in self._root])
+        return Posterior(self, list(points), [self.mean(p) for p in points], loads)
 
 
 class Posterior:
     """Joint distribution of the objective at some points, given the samples so far."""
 
-    def __init__(self, points: list[Point], means: Array, covariance: Array, noise: float) -> None:
+    def __init__(
+        self,
+        model: BlockModel,
+        points: list[Point],
+        means: list[float],
+        loads: list[list[float]],
+    ) -> None:
+        self._model = model
         self.points = points
+        self._columns = Columns(points)
         self._means = means
-        self.covariance = covariance
-        self._noise = noise
+        self._loads = loads
+        self._spreads = [
+            model.covariances(p, Columns([p]))[0] - dot(load, load)
+            for p, load in zip(points, loads, strict=True)
+        ]
+
+    def _covariances(self, i: int) -> list[float]:
+        prior = self._model.covariances(self.points[i], self._columns)
+        load = self._loads[i]
+        return [p - dot(load, other) for p, other in zip(prior, self._loads, strict=True)]
 
     def contrasts(self, reference: int = 0) -> list[tuple[float, float]]:
         """Return mean and standard deviation of log(point / reference) for each point."""
-        spreads, shared = self.covariance.diagonal(), self.covariance[reference]
-        variances = np.maximum(spreads + spreads[reference] - 2 * shared, 0.0)
-        means = self._means - self._means[reference]
-        return list(zip(means.tolist(), np.sqrt(variances).tolist(), strict=True))
+        spread = self._spreads[reference]
+        return [
+            (mean - self._means[reference], math.sqrt(max(s + spread - 2 * shared, 0.0)))
+            for mean, s, shared in zip(
+                self._means, self._spreads, self._covariances(reference), strict=True
+            )
+        ]
 
     def suppose(self, i: int) -> None:
-        """Narrow the distribution as one more sample of point i would; the means stay."""
-        load = self.covariance[i] / math.sqrt(self.covariance[i, i] + self._noise**2)
-        self.covariance -= np.outer(load, load)
+        """Reckon with one more sample of point i that says just what is expected."""
+        scale = math.sqrt(self._spreads[i] + self._model.noise**2)
+        for j, shared in enumerate(self._covariances(i)):
+            self._loads[j].append(shared / scale)
+            self._spreads[j] -= (shared / scale) ** 2
+
+
+class Columns:
+    """Points by dimension, for going through many at once."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self.points = points
+        self.indexes = list(zip(*points, strict=True))
+
+
+def inverse_root(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return the lower inverse R of the Cholesky factor: R A R' = 1, A given by lower rows."""
+    root: list[list[float]] = []
+    columns: list[list[float]] = []
+    for i, row in enumerate(rows):
+        left = [dot(r, row) for r in root]  # the factor's row i
+        pivot = math.sqrt(max(row[i] - dot(left, left), 1e-12))
+        line = [-dot(left[j:], column) / pivot for j, column in enumerate(columns)] + [1 / pivot]
+        root.append(line)
+        columns.append([])
+        for column, value in zip(columns, line, strict=True):
+            column.append(value)
+    return root
+
+
+def inverse_from_root(root: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return the lower rows of R'R, the inverse of the matrix that `inverse_root` was given."""
+    size = len(root)
+    columns = [[root[i][j] for i in range(j, size)] for j in range(size)]
+    return [[dot(columns[i], columns[j][i - j :]) for j in range(i + 1)] for i in range(size)]
