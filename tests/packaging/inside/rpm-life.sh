@@ -69,6 +69,8 @@ files() {
 mkdir -p /usr/share/licenses /usr/share/fish/vendor_completions.d /usr/share/zsh/site-functions
 offer /old
 run install host
+# Rpm systems have this directory from their package filesystem; Debian makes it with its first page.
+mkdir -p /usr/share/man/man4
 files >/tmp/before
 # shellcheck disable=SC2086
 run install $packages
