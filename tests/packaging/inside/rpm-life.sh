@@ -66,11 +66,10 @@ files() {
 }
 
 # Fedora's package filesystem has them.
-mkdir -p /usr/share/licenses /usr/share/fish/vendor_completions.d /usr/share/zsh/site-functions
+mkdir -p /usr/share/licenses /usr/share/fish/vendor_completions.d \
+	/usr/share/zsh/site-functions /usr/share/man/man4
 offer /old
 run install host
-# Rpm systems have this directory from their package filesystem; Debian makes it with its first page.
-mkdir -p /usr/share/man/man4
 files >/tmp/before
 # shellcheck disable=SC2086
 run install $packages
