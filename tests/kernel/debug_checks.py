@@ -93,9 +93,9 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
     @cache
     def made(kind: str, *mistakes: Mistake) -> Path:
-        folder = tmp_path_factory.mktemp(kind)
-        Kernel(USERLAND, kind).module(folder, *mistakes)
-        return folder
+        directory = tmp_path_factory.mktemp(kind)
+        Kernel(USERLAND, kind).module(directory, *mistakes)
+        return directory
 
     return made
 
