@@ -70,7 +70,8 @@ def command(server: str, source: Path, point: Path) -> Command:
 
 
 # A read from the device as strace tells it: length and opcode in hexadecimal, then the size.
-STRACE = ("strace", "-f", "-xx", "-s", "8", "-e", "trace=read")
+# Quietly: "Process N attached" would be written within the line of a thread that reads meanwhile.
+STRACE = ("strace", "-q", "-f", "-xx", "-s", "8", "-e", "trace=read")
 _READ = (
     r'read(?:\(\d+, | resumed>(?:, )?)"(?:\\x..){4}\\x(..)\\x00\\x00\\x00"\.\.\., [1-9]\d{5,}\)'
     r" += (\d+)"
