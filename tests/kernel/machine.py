@@ -55,6 +55,7 @@ REPEATING = (
     "check_atomic_open_gives_what_stock_gives_by_other_timeouts",
     "check_library_atomic_open_gives_what_stock_gives",
     "check_library_atomic_open_keeps_rules",
+    "check_library_atomic_open_sanitized",
     "check_statistics_go_with_their_connection",
     "check_statistics_agree_while_requests_end",
 )

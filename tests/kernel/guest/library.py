@@ -275,8 +275,7 @@ def check_library_atomic_open_at_once() -> None:
     load()
     fresh_source()
     with example("passthrough_ll", "tuned,atomic_open,clone_fd,direct_io") as mount:
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(partial(disturb, mount.point, apart=True), range(8)))
+        _disturbed_at_once(mount.point)
         assert mount.asked()["TUNED_OPEN"] > 100
         expect_nothing_held(mount.process.pid)
     options = ("entry_timeout=0", "timeout=60", "delay=100ms", "splice=off")
@@ -290,17 +289,26 @@ def check_library_atomic_open_at_once() -> None:
 def check_library_atomic_open_sanitized() -> None:
     """The address and undefined-behaviour sanitizers watch the library while it serves opens."""
     load()
-    fresh_source()
-    with example(_SANITIZED, "tuned,atomic_open,clone_fd") as mount:
-        namei_scenarios.play(mount.point, SOURCE)
+    for work in (_scenarios, _disturbed_at_once):
         fresh_source()
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(partial(disturb, mount.point, apart=True), range(8)))
-        assert mount.asked()["TUNED_OPEN"] > 100
-        expect_nothing_held(mount.process.pid)
-    said = mount.said.read_text(errors="replace")
-    # The server's own inodes may leak when it ends: a leak counts where our file is in its trace.
-    assert not re.search(r"ERROR: AddressSanitizer|runtime error|lib/tuned/", said), said[-4000:]
+        with example(_SANITIZED, "tuned,atomic_open,clone_fd") as mount:
+            work(mount.point)
+            assert mount.asked()["TUNED_OPEN"] > 100
+            expect_nothing_held(mount.process.pid)
+        said = mount.said.read_text(errors="replace")
+        # The server never frees its inodes: a leak counts where our file is in its trace.
+        assert not re.search(r"ERROR: AddressSanitizer|runtime error|lib/tuned/", said), said[
+            -4000:
+        ]
+
+
+def _scenarios(point: Path) -> None:
+    namei_scenarios.play(point, SOURCE)
+
+
+def _disturbed_at_once(point: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(partial(disturb, point, apart=True), range(8)))
 
 
 def check_library_atomic_open_answered_by_other_threads() -> None:
