@@ -16,7 +16,9 @@ from pathlib import Path
 from tests.kernel.guest import namei_scenarios, raw
 from tests.kernel.guest.rig import (
     CONTROL,
+    KEEPS_FREED,
     KERNEL,
+    SLOWNESS,
     SOURCE,
     copy_through,
     count,
@@ -256,6 +258,18 @@ def _free_numbers(first: int, end: int, step: int) -> list[int]:
     ]
 
 
+def _ended(action: Callable[[], object], number: int) -> int | None:
+    """Run ``action`` in a child of this number; return 0, its errno, or None.
+
+    None if the number is taken: the kernel starts threads when it wants.
+    """
+    try:
+        child = raw.start(action, number)
+    except FileExistsError:
+        return None
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 def _radix_nodes() -> int:
     lines = Path("/proc/slabinfo").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("radix_tree_node "))
@@ -273,16 +287,16 @@ def check_atomic_open_keeps_no_notes_of_failed_opens() -> None:
         path = mirror.mountpoint / "file0"
         fails = partial(_open_without_right, path)
         assert raw.in_child(partial(_open_one, path)) == 0
-        before, failed = _radix_nodes(), _free_numbers(1000, 30000, 64)
-        for number in failed:
-            # Each in another node of a tree of tasks by their numbers.
-            pid = raw.start(fails, number)
-            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == errno.EPERM
-        assert _radix_nodes() - before < len(failed) // 3
+        before, numbers = _radix_nodes(), _free_numbers(1000, 30000, 64)
+        # Each in another node of a tree of tasks by their numbers.
+        failed = [number for number in numbers if _ended(fails, number) == errno.EPERM]
+        assert len(failed) > 400
+        if not KEEPS_FREED:
+            assert _radix_nodes() - before < len(failed) // 3
         mirror.reset_counters()
-        for number in failed[:50]:
-            os.waitpid(raw.start(partial(_open_one, path), number + 250), 0)
-        assert _asked(mirror) == {"TUNED_OPEN": 50}
+        ends = [_ended(partial(_open_one, path), number + 250) for number in failed[:50]]
+        assert ends.count(0) > 40
+        assert _asked(mirror) == {"TUNED_OPEN": ends.count(0)}
         said, told = os.pipe(), os.pipe()
 
         def stay() -> None:
@@ -478,7 +492,8 @@ def check_atomic_open_when_the_server_dies() -> None:
     """Openers get an error, and the module can be unloaded after."""
     load()
     make_files(100)
-    with atomic(*_NAMES_EXPIRE, "delay=3s") as mirror:
+    # All openers must still wait when the server is killed.
+    with atomic(*_NAMES_EXPIRE, f"delay={3 * SLOWNESS}s") as mirror:
         openers = [
             subprocess.Popen(["sh", "-c", 'exec 3<"$1"', "sh", mirror.mountpoint / f"file{number}"])
             for number in range(10)

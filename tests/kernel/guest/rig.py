@@ -19,6 +19,8 @@ SOURCE = Path("/srv/source")
 PAGE = mmap.PAGESIZE
 #: How much longer things take on a kernel that looks for faults, which has parameters for that.
 SLOWNESS = 4 if re.search(r"\b(kasan|kcsan)", Path("/proc/cmdline").read_text()) else 1
+#: Whether freed memory stays with its cache for a while: KASAN's quarantine.
+KEEPS_FREED = "kasan" in Path("/proc/cmdline").read_text()
 
 
 def run(*words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
