@@ -24,6 +24,20 @@ def clear_after_crash(host: Host, mount: Mount) -> None:
         clear_lock(host, path)
 
 
+def _holder(text: bytes) -> tuple[str, str]:
+    """Return the process id and the instance of the mount in a lock file; "" where it has none."""
+    owner, _, instance = text.decode("ascii", "replace").partition(" ")
+    return owner, instance
+
+
+def instance_in(path: Path) -> str:
+    """Return `Mount.instance` as a lock file has it, "" where it has none.
+
+    Raises FileNotFoundError if the lock was released meanwhile.
+    """
+    return _holder(path.read_bytes())[1]
+
+
 def clear_lock(host: Host, path: Path) -> None:
     with suppress(Busy), Lock(host, None, path.stem):
         pass  # releasing it removes it
@@ -32,8 +46,9 @@ def clear_lock(host: Host, path: Path) -> None:
 class Lock:
     """Exclusive right to change or measure one mount or the host's knobs; a crash releases it.
 
-    A file in the run directory, locked with flock(2) and removed on release. ``left_behind``:
-    whether the previous holder was killed, and may have left its work unfinished.
+    A file in the run directory, locked with flock(2) and removed on release. It has the holder's
+    process id and `Mount.instance`. ``left_behind``: whether the previous holder was killed, and
+    may have left its work on this mount unfinished.
     """
 
     def __init__(self, host: Host, mount: Mount | None, key: str | None = None) -> None:
@@ -54,7 +69,7 @@ class Lock:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
+                owner, _ = _holder(os.pread(self._fd, 64, 0))
                 os.close(self._fd)
                 raise Busy(
                     f"another fusetune (pid {owner or 'unknown'}) is working on {name}; "
@@ -63,9 +78,11 @@ class Lock:
             if self._current():
                 break
             os.close(self._fd)  # its holder removed the file between our open and lock
-        self.left_behind = os.fstat(self._fd).st_size > 0
+        owner, instance = _holder(os.pread(self._fd, 64, 0))
+        mine = "" if mount is None or mount.instance is None else str(mount.instance)
+        self.left_behind = bool(owner) and instance in ("", mine)
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+        os.pwrite(self._fd, f"{os.getpid()} {mine}".rstrip().encode(), 0)
 
     def _current(self) -> bool:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetune.changes.journal import key_of, unpack
-from fusetune.changes.lock import clear_lock
+from fusetune.changes.lock import clear_lock, instance_in
 from fusetune.changes.overrides import read_overrides
 from fusetune.host import Host
 
@@ -26,13 +26,21 @@ def remove_stale(host: Host, key: str = "*") -> None:
     for path in host.run_dir.glob(f"{key}.left"):
         _remove_unless_alive(host, path, read_overrides(path))
     for path in host.run_dir.glob(f"{key}.lock"):
-        if path.stem != key_of(None) and not os.path.exists(_bdi_directory(host, path)):
+        if path.stem != key_of(None) and _is_of_a_gone_mount(host, path):
             clear_lock(host, path)
 
 
 def _bdi_directory(host: Host, path: Path) -> str:
     """Return the sysfs directory of the bdi that our file ``path`` is named after."""
     return host.path(f"sys/class/bdi/{path.stem}/")
+
+
+def _is_of_a_gone_mount(host: Host, lock: Path) -> bool:
+    try:
+        now = os.stat(_bdi_directory(host, lock)).st_ino
+        return instance_in(lock) not in ("", str(now))
+    except FileNotFoundError:
+        return True
 
 
 def _remove_unless_alive(host: Host, path: Path, about: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import math
 import os
 import random
 import statistics
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.tuner.auto import auto
 from fusetune.tuner.space import SEARCHED, with_followers
+from tests.bench.page import Section, ratio, table
 from tests.native.mirror import Mirror
 from tests.tmpfs import tmpfs
 
@@ -166,3 +168,43 @@ def contest(server: Server) -> Result:
             outcome.seconds,
             {name: paired(logs["auto"], logs[name]) for name in ("grid's best", *rules())},
         )
+
+
+_RATIOS = ("server", "workload", "grid's best", *rules())
+_CHOICES = ("server", "auto chose", "grid's best", "evaluations", "seconds")
+
+
+def _words(setting: dict[str, int]) -> str:
+    """Return a setting's values that are not stock."""
+    return ", ".join(f"{name} {value}" for name, value in setting.items()) or "stock"
+
+
+def _make() -> str:
+    results = []
+    for server in SERVERS:
+        print(f"... {server.name}", file=sys.stderr, flush=True)
+        results.append(contest(server))
+    ratios = [
+        (one.server.name, one.server.workload, *map(ratio, one.ratios.values())) for one in results
+    ]
+    choices = [
+        (
+            one.server.name,
+            _words(one.chosen),
+            _words(one.grid_best),
+            str(one.evaluations),
+            f"{one.seconds:.0f}",
+        )
+        for one in results
+    ]
+    return f"{table(_RATIOS, ratios)}\n\n{table(_CHOICES, choices)}"
+
+
+CONTESTS = Section(
+    "auto, the grid and the static rules",
+    "Speed with auto's choice, as a ratio to the speed with the contender's values; in brackets "
+    f"the 95 % interval over {BLOCKS} blocks, in each of which every contender is measured once. "
+    "The grid is every combination of the values that auto may choose from.",
+    (_RATIOS, _CHOICES),
+    _make,
+)

@@ -5,11 +5,14 @@ import resource
 import statistics
 from dataclasses import dataclass
 
+from fusetune.bench.intervals import Interval
+from tests.bench.page import Section, ratio, table
 from tests.system.container import Container
 from tests.system.watched import SERVICE, Answering, has, keep, left, peak_memory, serving, show
 
 COUNTS = (50, 200, 500)
 ALONE = 15
+_COLUMNS = ("mounts", "CPU per mount", "peak memory", "starts")
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Storm:
     starts: int
 
 
-def storms() -> tuple[list[Storm], list[float]]:
+def _storms() -> tuple[list[Storm], list[float]]:
     """Return storms of `COUNTS` mounts, and the CPU seconds of single ``fusetune apply M``."""
     with Container() as container, serving(container) as server:
         return [_storm(container, server, count) for count in COUNTS], _alone(container, server)
@@ -57,3 +60,25 @@ def _alone(container: Container, server: Answering) -> list[float]:
         container.run("fusetune", "set", point, "max_background=12", "read_ahead_kb=128")
     server.unmount(point)
     return [statistics.median(spent), min(spent), max(spent)]
+
+
+def _make() -> str:
+    found, (alone, least, most) = _storms()
+    rows = []
+    for one in found:
+        each = one.cpu_seconds / one.count
+        spread = Interval(each / alone, each / most, each / least)
+        memory = f"{one.memory / (1 << 20):.0f} MiB"
+        rows.append((str(one.count), ratio(spread), memory, str(one.starts)))
+    return table(_COLUMNS, rows)
+
+
+STORM = Section(
+    "Many mounts at once",
+    "Mounts are made at once and unmounted again, in a container with its own systemd and udev. "
+    "CPU time of fusetune.service per mount, its start included, is a ratio to that of one "
+    f"`fusetune apply M`, which ran {ALONE} times: to the median, in brackets to the most and the "
+    "least. Starts are the first one and those that systemd made because the service had failed.",
+    (_COLUMNS,),
+    _make,
+)

@@ -82,11 +82,11 @@ class Mistake:
     right: str
     wrong: str
 
-    def plant(self, folder: Path) -> None:
+    def plant(self, directory: Path) -> None:
         """Change the file in a copy of tuned/."""
-        text = (folder / self.file).read_text()
+        text = (directory / self.file).read_text()
         assert text.count(self.right) == 1, self
-        (folder / self.file).write_text(text.replace(self.right, self.wrong))
+        (directory / self.file).write_text(text.replace(self.right, self.wrong))
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Kernel:
         return _KINDS[self.kind][0]
 
     def tree(self) -> Path:
-        """Return the folder with what kernels of this suite are built with."""
+        """Return the directory with what kernels of this suite are built with."""
         return self.suite.made("debug", *_PACKAGES)
 
     def config(self) -> str:
@@ -116,17 +116,17 @@ class Kernel:
     def source(self) -> Path:
         """Return the unpacked source, kept for the build of modules."""
         name = f"linux-source-{self.suite.series}"
-        folder = tree.cache("debug") / f"{name}-{_version(self.suite.tree(), name)}"
-        with tree.locked(folder):
-            if not folder.exists():
-                new = _fresh(folder)
+        directory = tree.cache("debug") / f"{name}-{_version(self.suite.tree(), name)}"
+        with tree.locked(directory):
+            if not directory.exists():
+                new = _fresh(directory)
                 how = ("--strip-components=1", "-xf", self.suite.archive())
                 subprocess.run(["tar", "-C", new, *how], check=True)
-                new.rename(folder)
-        return folder
+                new.rename(directory)
+        return directory
 
     def build(self) -> Path:
-        """Return the folder of the built kernel, made first (some ten minutes) if it is not there.
+        """Return the directory of the built kernel, made first (ten minutes) if it is not there.
 
         Raises RuntimeError with what make said, or the options that the kernel did not take.
         """
@@ -134,19 +134,19 @@ class Kernel:
         compiler = _version(self.tree(), "gcc")
         made_of = "\n".join((source.name, compiler, self.arch, self.config(), self.make()))
         key = hashlib.sha256(made_of.encode()).hexdigest()[:12]
-        folder = source.with_name(f"{self.suite.series}-{self.kind}-{key}")
-        with tree.locked(folder):
-            if not folder.exists():
-                new = _fresh(folder)
+        directory = source.with_name(f"{self.suite.series}-{self.kind}-{key}")
+        with tree.locked(directory):
+            if not directory.exists():
+                new = _fresh(directory)
                 (new / "wanted").write_text(self.config())
                 for script in (_CONFIGURE, self.make()):
                     made = script.format(arch=self.arch)
                     done = inside(self.tree(), new, {source: "/linux"}, made, _TIMEOUT)
                     if done.returncode:
-                        raise RuntimeError(f"{folder.name}: {done.stdout[-8000:]}")
+                        raise RuntimeError(f"{directory.name}: {done.stdout[-8000:]}")
                     _check_options(new)
-                new.rename(folder)
-        return folder
+                new.rename(directory)
+        return directory
 
     def module(self, out: Path, *mistakes: Mistake) -> None:
         """Build fusetuned for this kernel; ``out``/lib/modules has it and the kernel's own.
@@ -160,33 +160,33 @@ class Kernel:
                 raise RuntimeError(imported.stderr)
             for mistake in mistakes:
                 mistake.plant(module / "tuned")
-            folders = {self.source(): "/linux", self.build(): "/build", module: "/module"}
+            directories = {self.source(): "/linux", self.build(): "/build", module: "/module"}
             flags = _UNMIXED if self.kind == "races" else ""
             script = _MODULE.format(arch=self.arch, flags=flags)
-            done = inside(self.tree(), out, folders, script, _TIMEOUT)
+            done = inside(self.tree(), out, directories, script, _TIMEOUT)
             if done.returncode:
                 raise RuntimeError(done.stdout[-8000:])
 
 
-def _fresh(folder: Path) -> Path:
-    new = folder.with_name(f"{folder.name}.new")
+def _fresh(directory: Path) -> Path:
+    new = directory.with_name(f"{directory.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir()
     return new
 
 
-def _version(folder: Path, package: str) -> str:
+def _version(directory: Path, package: str) -> str:
     """Return the version of a package that is installed in a tree."""
-    command = ["dpkg-query", f"--admindir={folder}/var/lib/dpkg", "-Wf", "${Version}", package]
+    command = ["dpkg-query", f"--admindir={directory}/var/lib/dpkg", "-Wf", "${Version}", package]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def _check_options(folder: Path) -> None:
+def _check_options(directory: Path) -> None:
     """Each option that is wanted must be there: a checker that is left out finds nothing."""
-    wanted = re.findall(r"^CONFIG_.*=.*$", (folder / "wanted").read_text(), re.MULTILINE)
-    there = set((folder / ".config").read_text().splitlines())
+    wanted = re.findall(r"^CONFIG_.*=.*$", (directory / "wanted").read_text(), re.MULTILINE)
+    there = set((directory / ".config").read_text().splitlines())
     if missing := [line for line in wanted if line not in there | _SOMEWHERE]:
-        raise RuntimeError(f"{folder.name}: not taken: {' '.join(missing)}")
+        raise RuntimeError(f"{directory.name}: not taken: {' '.join(missing)}")
 
 
 def run_checks(kernel: Kernel, modules: Path, *checks: str) -> machine.Results:
@@ -259,11 +259,11 @@ def main(series: str, name: str, *numbers: str) -> int:
     kernel = Kernel(next(suite for suite in SUITES if suite.series == series), "hostile")
     kernel.build()
     failed = False
-    with tempfile.TemporaryDirectory(prefix="fusetune-debug-") as folder:
-        kernel.module(Path(folder))
-        machine.build_servers(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="fusetune-debug-") as directory:
+        kernel.module(Path(directory))
+        machine.build_servers(Path(directory))
         for seed in seeds:
-            said = hostile(kernel, Path(folder), name, seed, replies)
+            said = hostile(kernel, Path(directory), name, seed, replies)
             print(said[said.find("as init process") :], flush=True)
             failed |= _complaints(said) != 0
     return 1 if failed else 0

@@ -4,9 +4,9 @@
 # The parts of the kernel tests that need mounts, each in namespaces of its own
 # that end with this script, however it ends.
 #
-#   rig.sh inside TREE OUT [FOLDER=PATH...] -- COMMAND...
+#   rig.sh inside TREE OUT [DIRECTORY=PATH...] -- COMMAND...
 #       Runs a command in a tree, which stays as it is. OUT is /out there, and
-#       each FOLDER is seen, unchangeable, at PATH. Where the tree has ccache, what
+#       each DIRECTORY is seen, unchangeable, at PATH. Where the tree has ccache, what
 #       was compiled is kept for the next run; CCACHE_DISABLE=1 compiles all.
 #   rig.sh image TREE FILE
 #       Makes a file system image of what a virtual machine needs of a tree.

@@ -14,8 +14,16 @@ from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
 IMPORT = CHECKOUT / "libfuse" / "import_libfuse.py"
-#: Servers for the virtual machines of tests/kernel.
+#: Servers for the virtual machines of tests/kernel, and the one that is sanitized there.
 EXAMPLES = ("hello", "passthrough", "passthrough_ll")
+SANITIZED_EXAMPLE = "passthrough_ll"
+#: Builds library and servers once more, as one program each, with sanitizers, in /out/sanitized.
+SANITIZE = """
+    export LDFLAGS="-static-libasan -static-libubsan"
+    meson setup -Db_sanitize=address,undefined -Db_lundef=false -Dudevrulesdir=/tmp \\
+        --default-library=static -Dtests=false -Dutils=false /out/sanitized /out/source
+    ninja -C /out/sanitized example/hello example/passthrough_fh example/passthrough_ll
+"""
 _PACKAGES = (
     *("abigail-tools", "ccache", "fuse3", "libfuse3-dev", "strace", "valgrind"),
     *("gocryptfs", "sshfs", "openssh-sftp-server"),
@@ -93,10 +101,11 @@ def build(suite: Suite, out: Path, tests: str) -> str:
 def library(name: str) -> Path:
     """Return a directory with the library of the suite of this name, built first if it changed.
 
-    libfuse's own ``EXAMPLES`` are in it, too.
+    libfuse's own ``EXAMPLES`` are in it, too, and sanitized-``SANITIZED_EXAMPLE``.
     """
     suite = next(suite for suite in SUITES if suite.name == name)
     files = [CHECKOUT / "dkms" / "hooks.py", CHECKOUT / "dkms/fusetuned/tuned/protocol.h"]
+    files.append(Path(__file__))
     files += [path for path in (CHECKOUT / "libfuse").rglob("*") if path.is_file()]
     made_from = hashlib.sha256()
     for path in sorted(files):
@@ -107,9 +116,16 @@ def library(name: str) -> Path:
         if not kept.exists():
             with tempfile.TemporaryDirectory(prefix="libfuse-") as scratch:
                 build(suite, Path(scratch), "no")
+                sanitized = suite.inside(Path(scratch), SANITIZE)
+                if sanitized.returncode:
+                    raise RuntimeError(sanitized.stdout[-8000:])
                 (directory,) = Path(scratch).glob("new/usr/lib/*/fusetune")
                 for example in EXAMPLES:
                     (program,) = Path(scratch).glob(f"source/obj-*/example/{example}")
                     shutil.copy(program, directory)
+                shutil.copy(
+                    Path(scratch) / "sanitized" / "example" / SANITIZED_EXAMPLE,
+                    directory / f"sanitized-{SANITIZED_EXAMPLE}",
+                )
                 shutil.copytree(directory, kept)
     return kept

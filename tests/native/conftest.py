@@ -6,26 +6,22 @@ mounts nor disturbs them, and the kernel drops them when the test run ends, howe
 """
 
 import ctypes
-import json
 import os
 import signal
 import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
 
-from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
+from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR
 from fusetune.knobs import LIVE, SYSTEM
-from fusetune.mounts.control import mount_controls
-from fusetune.mounts.discover import find
-from fusetune.mounts.mount import FUSECTL, Mount
-from tests import schemas
-from tests.native.mirror import BINARY, CHECKOUT, MOUNTINFO, PATIENCE, Mirror, unescape
+from fusetune.mounts.mount import FUSECTL
+from tests.native.mirror import BINARY, MOUNTINFO, PATIENCE, Mirror, unescape
+from tests.native.program import Fusetune
 from tests.native.requirements import requires
 from tests.native.servers import SERVERS, missing, serve
 from tests.tmpfs import tmpfs
@@ -63,117 +59,6 @@ def write_sysfs(bdi: str, **values: int) -> None:
     """Write live knobs by hand, as an administrator does with echo."""
     for name, value in values.items():
         sysfs_files(bdi)[name].write_text(f"{value}\n")
-
-
-# The program
-
-Word: TypeAlias = str | bytes | Path
-Started: TypeAlias = subprocess.Popen[str]
-
-
-def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(CHECKOUT), **(more or {})}
-
-
-class Fusetune:
-    """The command line, run as users run it, with its own directories for all that it keeps."""
-
-    def __init__(self, directory: Path) -> None:
-        self.state = directory / "state"
-        self.run = directory / "run"
-        self.config = directory / "config"
-        self._started: list[subprocess.Popen[str]] = []
-
-    def command(self, *words: Word) -> list[Word]:
-        """Return the whole command line of ``fusetune WORDS``."""
-        return [
-            *("/usr/bin/python3", "-m", "fusetune"),
-            *("--state-dir", self.state, "--run-dir", self.run, "--config-dir", self.config),
-            *words,
-        ]
-
-    def __call__(
-        self,
-        *words: Word,
-        before: Sequence[Word] = (),
-        cwd: Path = CHECKOUT,
-        timeout: float = 120.0,
-        environment: Mapping[str, str] | None = None,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run it to its end, whatever its exit code; there must be no traceback.
-
-        ``before`` is put before the command, such as setpriv or strace.
-        """
-        done = subprocess.run(
-            [*before, *self.command(*words)],
-            cwd=cwd,
-            env=_environment(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=timeout,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return done
-
-    def start(self, *words: Word, environment: Mapping[str, str] | None = None) -> Started:
-        """Start it without waiting for its end; it is killed at the end of the test."""
-        process = subprocess.Popen(
-            self.command(*words),
-            cwd=CHECKOUT,
-            env=_environment(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="surrogateescape",
-        )
-        self._started.append(process)
-        return process
-
-    def end(self) -> None:
-        """Kill and reap what ``start`` started."""
-        for process in self._started:
-            if process.poll() is None:
-                process.kill()
-            process.wait(PATIENCE)
-            for stream in (process.stdout, process.stderr):
-                if stream:
-                    stream.close()
-
-    def json(self, *words: Word, code: int = 0, **how: Any) -> dict[str, Any]:
-        """Run it with --json, check exit code and schema, and return the object."""
-        done = self(*words, "--json", **how)
-        assert done.returncode == code, (done.returncode, done.stderr)
-        return schemas.validate(json.loads(done.stdout))
-
-    def fails(self, *words: Word, code: int = 1, **how: Any) -> str:
-        """Run it and return the line that it must fail with, the last and only error on stderr."""
-        done = self(*words, **how)
-        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-        assert done.stdout == ""
-        *progress, line = done.stderr.splitlines()
-        assert all(" of the budget used, " in told for told in progress), done.stderr
-        return line
-
-    @property
-    def host(self) -> Host:
-        """Return the host as the program sees it, for use of the library."""
-        return Host(state_dir=self.state, run_dir=self.run, admin_dir=self.config)
-
-    def configure(self, text: str, name: str = "fusetune.toml") -> Path:
-        """Write a configuration file of the administrator's."""
-        file = self.config / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        return file
-
-    def find(self, name: str | Path) -> Mount:
-        """Return the mount, by the library."""
-        mount_controls(self.host)
-        return find(self.host, str(name))
 
 
 # Nothing is left behind

@@ -6,13 +6,14 @@ A new one is one more entry of ``_COMMANDS``.
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.native.mirror import BINARY, MOUNTINFO, PATIENCE, unescape, wait_for
+from tests.native.mirror import BINARY, MOUNTINFO, PATIENCE, Mirror, unescape, wait_for
 
 _SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
 _PASSTHROUGH = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c")
@@ -131,3 +132,27 @@ def _end(process: subprocess.Popen[bytes], point: Path, before: list[str]) -> No
             process.wait(PATIENCE)
     while len(mounts_at(point)) > len(before):
         subprocess.run(["umount", "--lazy", point], check=True, timeout=PATIENCE)
+
+
+@contextmanager
+def also_mounted(*words: str | bytes | Path) -> Iterator[None]:
+    """Mount something more, the mount point last of ``words``, while the context lasts."""
+    subprocess.run(["mount", *words], check=True, timeout=PATIENCE)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", words[-1]], check=True, timeout=PATIENCE)
+
+
+@contextmanager
+def stopped(mirror: Mirror) -> Iterator[None]:
+    """Stop the server, with a request of some process in its queue, while the context lasts."""
+    mirror.process.send_signal(signal.SIGSTOP)
+    waiting = Path(f"/sys/fs/fuse/connections/{mirror.bdi.partition(':')[2]}/waiting")
+    visitor = subprocess.Popen(["stat", mirror.mountpoint / "any"], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: int(waiting.read_text()) > 0, "a request that is not answered")
+        yield
+    finally:
+        mirror.process.send_signal(signal.SIGCONT)
+        visitor.wait(PATIENCE)

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from fusetune.report.fiemap import extents, interleaved
-from tests.native.conftest import Fusetune
 from tests.native.mirror import Mirror, wait_for
+from tests.native.program import Fusetune
 
 MIB = 1 << 20
 _MAKE = {"ext4": ("-q", "-F", "-b", "4096"), "xfs": ("-q", "-f"), "btrfs": ("-q", "-f")}

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.conftest import Fusetune, sysfs_values
+from tests.native.conftest import sysfs_values
 from tests.native.mirror import Mirror
+from tests.native.program import Fusetune
 from tests.native.requirements import requires
 
 pytestmark = requires("fio", "setpriv")

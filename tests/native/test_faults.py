@@ -17,8 +17,9 @@ from typing import IO
 
 import pytest
 
-from tests.native.conftest import Fusetune, sysfs_values
+from tests.native.conftest import sysfs_values
 from tests.native.mirror import CHECKOUT, Mirror, wait_for
+from tests.native.program import Fusetune
 from tests.native.requirements import requires
 from tests.native.servers import serve
 from tests.tmpfs import tmpfs

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests import schemas
-from tests.native.conftest import Fusetune, sysfs_values, write_sysfs
+from tests.native.conftest import sysfs_values, write_sysfs
+from tests.native.program import Fusetune
 
 NEW = {
     "read_ahead_kb": 2048,

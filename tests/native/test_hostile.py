@@ -20,9 +20,10 @@ from pathlib import Path
 import pytest
 
 from fusetune.bench.note import scratch_note
-from tests.native.conftest import AS_NOBODY, NOBODY, Fusetune, Started, sysfs_values
+from tests.native.conftest import AS_NOBODY, NOBODY, sysfs_values
 from tests.native.hostile import Fault, HostileServer, as_another, as_kind, as_size
 from tests.native.mirror import Mirror, wait_for
+from tests.native.program import Fusetune, Started
 from tests.native.requirements import requires
 
 pytestmark = requires("fio", "setpriv", "nsenter", "losetup")

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.native.conftest import NOBODY, STOCK, Fusetune, requires, sysfs_values, write_sysfs
+from tests.native.conftest import NOBODY, STOCK, requires, sysfs_values, write_sysfs
 from tests.native.holding import holding
 from tests.native.mirror import PATIENCE, Mirror, open_files, unmount, wait_for
+from tests.native.program import Fusetune
 from tests.native.raw import mount
 from tests.native.servers import serve
 

@@ -16,8 +16,9 @@ import pytest
 from fusetune.changes.apply import set_knobs
 from fusetune.desired.reset import reset
 from fusetune.knobs import SYSTEM, Scope, parse_assignments
-from tests.native.conftest import Fusetune, requires, sysfs_files, sysfs_values, write_sysfs
+from tests.native.conftest import requires, sysfs_files, sysfs_values, write_sysfs
 from tests.native.mirror import Mirror
+from tests.native.program import Fusetune
 
 pytestmark = requires("strace")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.conftest import Fusetune
+from tests.native.program import Fusetune
 from tests.native.servers import missing, serve
 
 #: bindfs is built on libfuse 2 in Debian 12.

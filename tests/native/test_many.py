@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.conftest import Fusetune, requires, sysfs_files, sysfs_values
+from tests.native.conftest import requires, sysfs_files, sysfs_values
+from tests.native.program import Fusetune
 from tests.native.raw import FSTYPE, RawMounts
 from tests.native.servers import mounts_at
 

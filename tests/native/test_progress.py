@@ -15,8 +15,8 @@ import termios
 from pathlib import Path
 
 from tests import schemas
-from tests.native.conftest import Fusetune
 from tests.native.mirror import CHECKOUT, PATIENCE, Mirror
+from tests.native.program import Fusetune
 from tests.native.requirements import requires
 
 pytestmark = requires("fio", "setpriv")

@@ -19,8 +19,8 @@ from fusetune.bench.note import scratch_note
 from fusetune.bench.scratch import Scratch, remove_left_behind, scratch
 from fusetune.bench.worker import Interruption
 from fusetune.errors import FusetuneError
-from tests.native.conftest import Fusetune
 from tests.native.mirror import PATIENCE, Mirror
+from tests.native.program import Fusetune
 from tests.native.requirements import requires
 from tests.tmpfs import tmpfs
 

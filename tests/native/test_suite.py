@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fusetune.bench.papers.catalogue import PAPERS
-from tests.native.conftest import Fusetune
 from tests.native.mirror import MOUNTINFO, Mirror
+from tests.native.program import Fusetune
 from tests.native.requirements import requires
 
 pytestmark = requires("fio", "setpriv")

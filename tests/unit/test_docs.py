@@ -92,3 +92,17 @@ def test_the_figure_in_readme_is_that_of_the_benchmarks() -> None:
 @pytest.mark.parametrize(("name", "most"), [("README.md", 120), ("docs/architecture.md", 150)])
 def test_pages_that_are_read_whole_are_short(name: str, most: int) -> None:
     assert len((CHECKOUT / name).read_text().splitlines()) <= most
+
+
+def test_the_tests_that_security_md_names_are_there() -> None:
+    tests = {path: path.read_text() for path in (CHECKOUT / "tests").rglob("*.py")}
+    named = re.findall(
+        r"`((?:[a-z_/]+\.py)?)(?:::)?((?:test|check)_\w+)?`", (CHECKOUT / "SECURITY.md").read_text()
+    )
+    found = [(file, name) for file, name in named if file or name]
+    assert found
+    for file, name in found:
+        assert any(
+            path.as_posix().endswith(f"/{file}" if file else ".py") and f"def {name}" in text
+            for path, text in tests.items()
+        ), f"{file}::{name}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A knob, workload, report format, finding, recipe and command more is one entry or file each.
+"""A knob, option, workload, report format, finding, recipe or command is one entry or file.
 
 One of each is dropped into a copy of the tree. It is then in --help, the output, the schemas, the
 manual and completion, with no other edit but what ``make docs`` writes.
@@ -51,6 +51,16 @@ KNOB = """
         risk="the fan is slow",
         source="a broom",
         absent="no fan here",
+    ),"""
+
+OPTION = """
+    RemountKnob(
+        "fan",
+        "requests are cooled",
+        _BY_FUSETUNED.format("fan"),
+        "it is loud",
+        "dkms/fusetuned/tuned/fan.c",
+        tuned="fan",
     ),"""
 
 COMMAND = '''# SPDX-License-Identifier: GPL-2.0-or-later
@@ -120,6 +130,11 @@ source = "a broom"
 #: What follows which text of which file.
 ENTRIES = {
     "fusetune/knobs/live.py": ("\nLIVE = (", KNOB),
+    "fusetune/knobs/remount.py": ("\nREMOUNT = (", OPTION),
+    "fusetune/libfuse/options.py": (
+        "\nOPTIONS: Mapping[str, Option] = {",
+        '\n    "fan": Option("with tuned: the mount option of the module fusetuned"),',
+    ),
     "fusetune/bench/workloads/__init__.py": (
         "    for workload in (",
         '\n        Workload("dusty-read", "reading through dust", _READ, reads=True),',
@@ -224,6 +239,16 @@ def test_a_knob(dropped: Path, run: Run, completed: Callable[[str], list[str]]) 
     assert schema["$defs"]["KnobValues"]["properties"]["dust"]["maximum"] == 9
     assert ".It Cm dust\nHow much dust the fan takes.\n" in _manual(dropped)
     assert completed("fusetune set /mnt/one du") == ["dust="]
+
+
+def test_an_option_of_module_and_library(dropped: Path, run: Run) -> None:
+    shown = _valid(dropped, json.loads(run("show", "/mnt/one", "--json")))
+    fan = next(one for one in shown["needs_remount"] if one["name"] == "fan")
+    assert "its option fan" in fan["remedy"]
+    assert "needs a remount: fan, " in run("show", "/mnt/one")
+    assert _manual(dropped).count(".It Cm fan\n") == 2
+    reference = (dropped / "docs" / "reference.md").read_text()
+    assert len([line for line in reference.splitlines() if line.startswith("| `fan` |")]) == 2
 
 
 def test_a_workload(dropped: Path, run: Run, completed: Callable[[str], list[str]]) -> None:

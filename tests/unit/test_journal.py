@@ -378,7 +378,7 @@ def holder(tree: Tree) -> Iterator[subprocess.Popen[str]]:
 def test_a_lock_is_gone_afterwards(tree: Tree, mounted: Mount) -> None:
     path = tree.host.run_dir / "0:40.lock"
     with Lock(tree.host, mounted):
-        assert path.read_text() == str(os.getpid())
+        assert path.read_text() == f"{os.getpid()} {mounted.instance}"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not path.exists()
 
@@ -580,7 +580,32 @@ def test_a_reused_device_number_is_another_mount(tree: Tree, mounted: Mount) -> 
     journal_with(tree.host, again, RECORDS)
     note_overrides(tree.host, again, {"max_ratio": 7})
     remove_stale(tree.host)
-    assert files(tree) == {"0:40.lock"}  # of the living one, who takes it over
+    assert files(tree) == {"0:40.lock"}  # nothing tells that it is another's
+
+
+def killed_at(tree: Tree, mount: Mount) -> None:
+    """Leave the lock of a process that was killed while it worked on the mount."""
+    tree.write(f"run/{key_of(mount)}.lock", f"4242 {mount.instance}")
+
+
+def test_a_lock_of_an_earlier_mount_with_this_number_is_removed(tree: Tree, mounted: Mount) -> None:
+    assert mounted.instance
+    killed_at(tree, replace(mounted, instance=mounted.instance + 1))
+    remove_stale(tree.host)
+    assert files_of_run(tree) == []
+    killed_at(tree, mounted)
+    remove_stale(tree.host)
+    assert files_of_run(tree) == ["0:40.lock"]
+
+
+def test_what_was_left_behind_at_an_earlier_mount_is_not_this_ones(
+    tree: Tree, mounted: Mount
+) -> None:
+    assert mounted.instance
+    for instance, is_ours in ((mounted.instance, True), (mounted.instance + 1, False)):
+        killed_at(tree, replace(mounted, instance=instance))
+        with Lock(tree.host, mounted) as lock:
+            assert lock.left_behind is is_ours
 
 
 def test_what_is_of_the_boot_before_is_removed(tree: Tree, mounted: Mount) -> None:

@@ -262,7 +262,7 @@ def test_a_relative_name(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_nothing_at_or_beyond_a_mount_point_is_looked_at(
     tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the calls are recorded; test_cli of the native tests traces the real ones."""
+    """Here the calls are recorded; test_refusals of the native tests traces the real ones."""
     point = tmp_path / "mnt"
     (point / "sub").mkdir(parents=True)
     (tmp_path / "link").symlink_to("mnt/sub/file")

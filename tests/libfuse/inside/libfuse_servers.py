@@ -17,9 +17,9 @@ OUT = Path("/out")
 TUNED = next(OUT.glob("new/usr/lib/*/fusetune"))
 LIBRARY = next(TUNED.glob("libfuse3.so.?"))
 STOCK = Path("/") / TUNED.parent.relative_to(OUT / "new")
-#: Another build of them, for the sanitizers, may be named.
+#: Another build of them, and of mirrorfs, for the sanitizers, may be named.
 EXAMPLES = Path(os.environ.get("EXAMPLES") or next(OUT.glob("source/obj-*/example")))
-MIRRORFS = OUT / "mirrorfs"
+MIRRORFS = Path(os.environ.get("MIRRORFS") or OUT / "mirrorfs")
 ENVIRONMENT = "FUSETUNE_OPTIONS"
 
 Command = list[str | Path]

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Writers at once on the kernel's f2fs and on ours, in a virtual machine of each series."""
+
+from tests.bench.page import Section, table
+from tests.kernel.machine import made_and_run
+from tests.kernel.suites import SUITES
+
+_CHECK = "check_f2fs_keeps_a_writes_blocks_together"
+_COLUMNS = ("Linux", "writers", "the kernel's f2fs", "f2fs-tuned")
+
+
+def _make() -> str:
+    rows = []
+    for suite in SUITES:
+        entry = made_and_run(suite.series, _CHECK).checks[_CHECK]
+        if entry["failure"]:
+            raise RuntimeError(entry["failure"])
+        rows += [(suite.series, *map(str, counts)) for counts in entry["value"]]
+    return table(_COLUMNS, rows)
+
+
+F2FS = Section(
+    "Writers at once on f2fs",
+    "Several writers make direct writes of 2 MiB at once, 16 MiB each (16 writers: 64 MiB each), "
+    "to a new f2fs in an emulated virtual machine with Debian's kernel. The table counts, by "
+    "FIEMAP, at how many places the blocks of one write are apart, except at the end of a segment. "
+    "Each count is of one run; a run of the kernel's f2fs is repeated up to 5 times while it "
+    "tore no write.",
+    (_COLUMNS,),
+    _make,
+)

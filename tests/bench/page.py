@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""docs/benchmarks.md: its sections and how their figures are written."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusetune.bench.intervals import Interval
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+HEAD = """\
+<!-- SPDX-License-Identifier: GPL-2.0-or-later -->
+# Benchmarks
+
+`make bench`, run as root, makes this page. Each section names the command that makes it alone, and
+the machine. A speed or a time is always a ratio of two figures measured in the same run. Each
+section says what stands in brackets: a 95 % interval of the mean ratio, or the least and the most
+of the ratios. Unless a section says otherwise, the server is mirrorfs over tmpfs.
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section: what it says of the method, its tables' headings, and what measures them.
+
+    ``make`` returns the section's tables. Raises RuntimeError where the measurement failed.
+    """
+
+    title: str
+    about: str
+    headings: tuple[Sequence[str], ...]
+    make: Callable[[], str]
+
+
+def machine() -> str:
+    """Describe this machine: kernel, cores, memory."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30
+    fio = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=True)
+    return (
+        f"Linux {platform.release().split('-')[0]} {platform.machine()}, {os.cpu_count()} cores, "
+        f"{memory} GiB; Python {platform.python_version()}, {fio.stdout.strip()}"
+    )
+
+
+def ratio(interval: Interval) -> str:
+    """Return a ratio and its interval as a table's cell."""
+    return f"{interval.ratio:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def heading(cells: Sequence[str]) -> str:
+    """Return the row of a Markdown table that names its columns."""
+    return f"| {' | '.join(cells)} |"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    return "\n".join(heading(row) for row in (headings, ["---"] * len(headings), *rows))
