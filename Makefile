@@ -7,8 +7,8 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' fusetune/__init__.py)
 RUN_PACKAGES = python3 python3-click python3-prometheus-client python3-pyudev python3-rich \
 	python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev pkg-config
 TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-venv \
-	attr bindfs btrfs-progs e2fsprogs kmod openssh-client openssh-server patch procps shellcheck \
-	sshfs strace xfsprogs libasan8 libubsan1
+	attr bindfs btrfs-progs e2fsprogs fuse-overlayfs gocryptfs kmod mergerfs ntfs-3g openssh-client \
+	openssh-server patch procps rclone shellcheck sshfs strace xfsprogs libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
 KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl sparse tar util-linux xz-utils
 # For fsx and pjdfstest; Debian 12's own cargo is too old for them.

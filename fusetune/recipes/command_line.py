@@ -110,11 +110,13 @@ class CommandLine:
                     continue
                 if self._same(one.name, name):
                     if equals or option.boolean or one.joint is None or not todo:
-                        return Part((word,), option.name, _value(option, equals, value))
+                        value = _value(option, equals, one.value(value))
+                        return Part((word,), option.name, value)
                     value = todo.pop()
-                    return Part((word, value), option.name, value)
+                    return Part((word, value), option.name, one.value(value))
                 if one.joint == "" and word.startswith(one.name):
-                    return Part((word,), option.name, word.removeprefix(one.name))
+                    value = one.value(word.removeprefix(one.name))
+                    return Part((word,), option.name, value)
         return Part((word,))
 
     def _same(self, known: str, name: str) -> bool:
@@ -173,8 +175,9 @@ def item_part(text: str, known: Iterable[Spellings]) -> Part:
     """Return an item of a list of mount options."""
     name, equals, value = text.partition("=")
     for option in known:
-        if any(_same_item(one, name) for one in option.every()):
-            return Part((text,), option.name, _value(option, equals, value))
+        for one in option.every():
+            if _same_item(one, name):
+                return Part((text,), option.name, _value(option, equals, one.value(value)))
     return Part((text,))
 
 
@@ -228,5 +231,5 @@ def _spelling_as(part: Part, known: Iterable[Spellings], *, item: bool) -> Spell
     if alike or fitting:
         return (alike or fitting)[0]
     # An item of a server with long options.
-    joint = "=" if any(one.joint is not None for one in option.every()) else None
-    return Spelling(written, item, joint)
+    valued = next((one for one in option.every() if one.joint is not None), None)
+    return Spelling(written, item, "=", valued.suffix) if valued else Spelling(written, item, None)

@@ -72,7 +72,7 @@ def _problems(recipe: Recipe, path: Path) -> Iterator[tuple[Where, str]]:
             yield (*where, "command"), _SPELLING
 
 
-_SPELLING = "a spelling is '-o a={value}', '--a={value}', '-n {value}' or '-s', with one option"
+_SPELLING = "a spelling is '-o a={value}', '--a={value}s', '-n {value}' or '-s', with one option"
 
 
 def _option_problems(recipe: Recipe, option: Option) -> Iterator[tuple[str, str]]:

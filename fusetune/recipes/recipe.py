@@ -103,7 +103,7 @@ class Option:
     command: Annotated[
         str | None,
         "Its spelling on the command line where it is another, with {value} for the value, such "
-        'as "-o a={value}", "--a={value}", "-n {value}" or "-s"; empty: the command line cannot '
+        'as "-o a={value}", "--a={value}s", "-n {value}" or "-s"; empty: the command line cannot '
         "say it.",
     ] = None
     also: Annotated[

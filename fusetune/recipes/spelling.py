@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusetune.recipes.recipe import Bad, Option, ServerFacts
 
 _VALUE = "{value}"
-_TEMPLATE = re.compile(r"(-o )?([^\s=,{}]+?)([= ]?)(\{value\})?")
+_TEMPLATE = re.compile(r"(-o )?([^\s=,{}]+?)([= ]?)(\{value\}([A-Za-z]*))?")
 _TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 
 
@@ -17,11 +17,13 @@ class Spelling:
     """``name`` as it is written, with its dashes; ``item``: it stands in a list of mount options.
 
     ``joint``: what is between name and value: "=", " " or nothing; None for one without a value.
+    ``suffix``: what is behind the value, such as the unit "s".
     """
 
     name: str
     item: bool
     joint: str | None
+    suffix: str = ""
 
     @staticmethod
     def parse(text: str) -> "Spelling | None":
@@ -32,15 +34,19 @@ class Spelling:
         item, name = bool(match[1]), match[2]
         if (not item and not name.startswith("-")) or (item and match[3] == " "):
             return None
-        return Spelling(name, item, match[3] if match[4] else None)
+        return Spelling(name, item, match[3] if match[4] else None, match[5] or "")
 
     def words(self, value: str) -> tuple[str, ...]:
         """Return the words that give the option this value; one of a list without its ``-o``."""
         if self.joint is None:
             return (self.name,)
         if self.joint == " ":
-            return self.name, value
-        return (f"{self.name}{self.joint}{value}",)
+            return self.name, f"{value}{self.suffix}"
+        return (f"{self.name}{self.joint}{value}{self.suffix}",)
+
+    def value(self, text: str) -> str:
+        """Return the value that ``text``, with its suffix, stands for."""
+        return text.removesuffix(self.suffix)
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ def spellings_of(server: ServerFacts, option: Option) -> Spellings:
     if fstab is None:
         fstab = _fstab_of(main, option.name, valued)
     also = tuple(one for text in option.also if (one := Spelling.parse(text)))
-    boolean = option.flag or (set(option.values) <= {"true", "false"} and not option.range)
+    boolean = option.flag or "true" in option.values
     return Spellings(
         option.name, main, also, Spelling.parse(f"-o {fstab}") if fstab else None, boolean
     )

@@ -354,6 +354,18 @@ def test_options_that_are_left_out(tree: Tree) -> None:
     assert line.changed({"writeback": "false"}) == ["oursd", "a", "-o", "ro,cache=all"]
 
 
+def test_a_unit_behind_the_value(tree: Tree) -> None:
+    recipe = recipe_with(
+        tree,
+        "long",
+        ('name = "threads"', 'name = "threads"\ncommand = "--threads={value}s"'),
+    )
+    for words in (["a", "--threads=2s"], ["a", "--threads", "2s"], ["a", "-o", "threads=2s"]):
+        line = CommandLine(words, spellings(recipe), "long")
+        assert line.settings() == {"threads": "2"}
+        assert line.changed({"threads": "8"})[-1] in ("--threads=8s", "threads=8s")
+
+
 def test_odd_spellings(tree: Tree) -> None:
     recipe = recipe_with(
         tree,

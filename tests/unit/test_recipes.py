@@ -286,6 +286,8 @@ def test_a_recipe_of_another_kernel_file_system_matches_no_fuse_mount(tree: Tree
         ("-n {value}", Spelling("-n", False, " ")),
         ("-n{value}", Spelling("-n", False, "")),
         ("-s", Spelling("-s", False, None)),
+        ("--a={value}s", Spelling("--a", False, "=", "s")),
+        ("--a={value}{value}", None),
         ("a", None),
         ("-o a {value}", None),
         ("--a=", None),
