@@ -40,10 +40,13 @@ def advise_on(host: Host, name: str, workloads: Collection[str]) -> Advised:
 
 
 def _refuse_other_types(host: Host, name: str) -> None:
-    """Raise FusetuneError for a mount of a server whose recipe says that it is not FUSE."""
+    """Raise FusetuneError for a mount of a server whose recipe says that it is not FUSE.
+
+    The administrator's recipe has the last word on a type.
+    """
     kinds = {
         fstype: one.recipe.server.fuse_because
-        for one in load_recipes(host)
+        for one in sorted(load_recipes(host), key=lambda one: one.admins)
         for fstype in one.recipe.server.fstype
         if not one.recipe.server.fuse
     }
