@@ -100,7 +100,7 @@ def _main(server: ServerFacts, name: str, valued: bool, command: str | None) -> 
 def _fstab_of(main: Spelling | None, name: str, valued: bool) -> str:
     """Return the spelling in fstab: that in a list of mount options, if it has one."""
     written = main.name if main and main.item else name
-    return written + f"={_VALUE}" * valued
+    return written + f"={_VALUE}{main.suffix if main else ''}" * valued
 
 
 def truth(value: str) -> str:
