@@ -10,7 +10,7 @@ from fusetune.mounts.mount import Mount
 from fusetune.recipes.advise import Change, Circumstances, Plan, plan
 from fusetune.recipes.command_line import CommandLine
 from fusetune.recipes.edits import Edit, Files, Making
-from fusetune.recipes.load import Loaded, load_recipes
+from fusetune.recipes.load import Loaded
 from fusetune.recipes.match import recipe_of
 from fusetune.recipes.recipe import Recipe
 from fusetune.recipes.served import Served, served, version_of
@@ -44,13 +44,12 @@ class Advice:
     notes: Sequence[str] = ()
 
 
-def advise(host: Host, mount: Mount, workloads: Collection[str] = ()) -> Advice:
-    """Return advice on ``mount`` for workloads, none for all, without touching its path.
-
-    Raises `ConfigError` for a recipe that is wrong.
-    """
+def advise(
+    host: Host, mount: Mount, recipes: Sequence[Loaded], workloads: Collection[str] = ()
+) -> Advice:
+    """Return advice on ``mount`` for workloads, none for all, without touching its path."""
     process = served(host, mount)
-    match = recipe_of(load_recipes(host), mount, process.program, process.library)
+    match = recipe_of(recipes, mount, process.program, process.library)
     notes = [*process.notes, *([match.note] if match.note else [])]
     if match.found is None:
         return Advice(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Advice on a mount by its recipe or, without one, by what the kernel tells about it."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 
 from fusetune.changes.state import values_now
@@ -12,7 +12,7 @@ from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.mounts.mountinfo import mountinfo
 from fusetune.recipes.advice import advise
-from fusetune.recipes.load import load_recipes
+from fusetune.recipes.load import Loaded, load_recipes
 from fusetune.report.doctor import diagnose
 from fusetune.report.documents.advice import Advised, advised
 
@@ -33,20 +33,21 @@ def advise_on(host: Host, name: str, workloads: Collection[str]) -> Advised:
 
     Raises FusetuneError if it is no FUSE mount, `ConfigError` for a recipe that is wrong.
     """
-    _refuse_other_types(host, name)
+    recipes = load_recipes(host)
+    _refuse_other_types(host, name, recipes)
     mount = find(host, name)
-    advice = advise(host, mount, workloads)
+    advice = advise(host, mount, recipes, workloads)
     return advised(advice, [] if advice.recipe else [*_limits(host, mount), HOW_TO_WRITE])
 
 
-def _refuse_other_types(host: Host, name: str) -> None:
+def _refuse_other_types(host: Host, name: str, recipes: Sequence[Loaded]) -> None:
     """Raise FusetuneError for a mount of a server whose recipe says that it is not FUSE.
 
     The administrator's recipe has the last word on a type.
     """
     kinds = {
         fstype: one.recipe.server.fuse_because
-        for one in sorted(load_recipes(host), key=lambda one: one.admins)
+        for one in sorted(recipes, key=lambda one: one.admins)
         for fstype in one.recipe.server.fstype
         if not one.recipe.server.fuse
     }
