@@ -59,9 +59,9 @@ class Recipe:
 
 
 def _recipes() -> list[Recipe]:
-    """Return the recipes whose server Debian has."""
+    """Return the recipes whose server Debian has; mirrorfs is ours."""
     files = sorted((CHECKOUT / "fusetune" / "recipes").glob("*.toml"))
-    contents = [tomllib.loads(file.read_text()) for file in files]
+    contents = [tomllib.loads(file.read_text()) for file in files if file.stem != "mirrorfs"]
     return [Recipe(content) for content in contents if "package" in content["server"]]
 
 
