@@ -7,8 +7,8 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' fusetune/__init__.py)
 RUN_PACKAGES = python3 python3-click python3-prometheus-client python3-pyudev python3-rich \
 	python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev pkg-config
 TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-venv \
-	attr bindfs btrfs-progs e2fsprogs kmod openssh-client openssh-server procps shellcheck sshfs \
-	strace xfsprogs libasan8 libubsan1
+	attr bindfs btrfs-progs e2fsprogs fuse-overlayfs gocryptfs kmod mergerfs ntfs-3g openssh-client \
+	openssh-server patch procps rclone shellcheck sshfs strace xfsprogs libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
 KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl sparse tar util-linux xz-utils
 # For fsx and pjdfstest; Debian 12's own cargo is too old for them.
@@ -193,6 +193,7 @@ install:
 		>$(DESTDIR)$(PREFIX)/sbin/mount.fusetune
 	chmod 755 $(DESTDIR)$(PREFIX)/sbin/mount.fusetune
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
+	$(call put,$(PREFIX)/lib/fusetune/recipes) fusetune/recipes/*.toml
 	$(call put,$(PREFIX)/share/man/man4) man/*.4
 	$(call put,$(PREFIX)/share/man/man5) man/*.5
 	$(call put,$(PREFIX)/share/man/man8) man/*.8

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Write what is data in the code into the manual, README and docs (``make docs``).
 
-The JSON Schemas in docs/schemas are written whole, from the documents of the commands.
+The JSON Schemas in docs/schemas are written whole, from the documents of the commands and from the
+format of recipes.
 A place for a table begins with the line ``make docs: TABLE [COMMAND...]`` and ends with ``make
 docs: end``, both in comments of the file. ``--check`` writes nothing and names stale files. A new
 table is a function in ``TABLES``.
@@ -23,10 +24,13 @@ from fusetune.bench.workloads import DEFAULT, WORKLOADS
 from fusetune.errors import ExitCode
 from fusetune.knobs import LIVE, REMOUNT, SYSTEM, Knob
 from fusetune.libfuse.options import OPTIONS
+from fusetune.recipes.recipe import TABLES as RECIPE_TABLES
+from fusetune.recipes.recipe import recipe_schema
 from fusetune.report.documents import every_document
 from fusetune.report.findings import FINDINGS
 from fusetune.report.prometheus import METRICS
 from fusetune.report.schema import schema_of
+from fusetune.schema import Schema, object_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMAS = ROOT / "docs" / "schemas"
@@ -129,6 +133,27 @@ def exit_codes() -> Table:
     return Table(("exit code", "meaning"), rows)
 
 
+def recipe_keys(heading: str) -> Table:
+    """Return the keys of a table of a recipe, by its heading; empty for those above all tables."""
+    one = object_schema(RECIPE_TABLES[heading], {}, lenient=True)
+    rows = []
+    for name, key in one["properties"].items():
+        if "$ref" in key or "$ref" in key.get("items", {}):
+            continue  # a table of its own
+        optional = "" if name in one["required"] else "yes"
+        cells = (_kind(key), optional, key["description"])
+        rows.append(Row(name, f"Cm {name}", sentence(key["description"]), cells))
+    return Table(("key", "value", "may be left out", "meaning"), rows)
+
+
+def _kind(key: Schema) -> str:
+    if "enum" in key:
+        return ", ".join(key["enum"])
+    if key["type"] == "array":
+        return f"list: {_kind(key['items'])}"
+    return {"string": "text", "integer": "whole number", "boolean": "true, false"}[key["type"]]
+
+
 def packages() -> Table:
     """Return the parts of fusetune/, each below those that it imports.
 
@@ -169,6 +194,7 @@ TABLES: dict[str, Callable[[Sequence[str]], Table]] = {
     "metrics": lambda _: metrics(),
     "exit-codes": lambda _: exit_codes(),
     "packages": lambda _: packages(),
+    "recipe-keys": lambda words: recipe_keys(" ".join(words)),
 }
 
 
@@ -194,6 +220,7 @@ def generated() -> dict[Path, str]:
     for document in every_document():
         path = SCHEMAS / f"{document.SCHEMA}.json"
         texts[path] = json.dumps(schema_of(document), indent=2) + "\n"
+    texts[SCHEMAS / "recipe.json"] = json.dumps(recipe_schema(), indent=2) + "\n"
     return texts
 
 

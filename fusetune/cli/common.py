@@ -82,22 +82,29 @@ class Duration(click.ParamType):
         return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
+def workload_option(what: str, default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option --workload; ``what`` it means, ``default``: the workloads without it."""
+    from fusetune.bench.workloads import WORKLOADS
+
+    return click.option(
+        "--workload",
+        "-w",
+        "names",
+        multiple=True,
+        metavar="NAME",
+        help=f"{what}: {', '.join(WORKLOADS)}; may be repeated.  [default: {default}]",
+        shell_complete=lambda context, parameter, begun: [
+            name for name in WORKLOADS if name.startswith(begun)
+        ],
+    )
+
+
 def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that measure."""
-    from fusetune.bench.workloads import DEFAULT, WORKLOADS
+    from fusetune.bench.workloads import DEFAULT
 
     options = (
-        click.option(
-            "--workload",
-            "-w",
-            "names",
-            multiple=True,
-            metavar="NAME",
-            help=f"What to measure: {', '.join(WORKLOADS)}; may be repeated.  [default: {DEFAULT}]",
-            shell_complete=lambda context, parameter, begun: [
-                name for name in WORKLOADS if name.startswith(begun)
-            ],
-        ),
+        workload_option("What to measure", DEFAULT),
         click.option(
             "--budget",
             type=Duration(),

@@ -5,21 +5,18 @@ The files are ``fusetune.toml`` and ``mounts.d/*.toml``; a file in /etc replaces
 name in /usr/lib.
 """
 
-import difflib
-import os
-import stat
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fusetune.desired.sections import MATCHES, Config, ConfigError, Layer, Origin, Section, Settings
-from fusetune.desired.toml_lines import Where, lines_of, toml_problem
-from fusetune.errors import UsageError, reason
+from fusetune.desired.sections import MATCHES, Config, Layer, Section, Settings
+from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME, REMOUNT, parse_number
 from fusetune.libfuse.options import check_options
+from fusetune.toml.file import Origin, TomlFile
+from fusetune.toml.lines import Where
 
 MAIN_FILE = "fusetune.toml"
 #: Sizes in bytes that a server asks for itself: the host's limits are raised to allow them.
@@ -63,96 +60,56 @@ def load(host: Host) -> Config:
     return Config(tuple(sections), settings)
 
 
-def _check_writers(path: Path) -> None:
-    """Raise `ConfigError` if others than root can write a file that root is to obey."""
-    if os.geteuid():
-        return
-    for each in (path.parent, path):
-        state = each.stat()
-        if state.st_rdev == os.stat(os.devnull).st_rdev:
-            continue  # a link to it masks the vendor's file
-        if state.st_uid or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ConfigError(
-                f"{path}: users other than root can write {each}, so it is ignored; "
-                f"chown root {each} && chmod go-w {each}"
-            )
-
-
-class _Reader:
-    """One parsed file; errors name the line."""
+class _Reader(TomlFile):
+    """One parsed file of the configuration."""
 
     def __init__(self, layer: Layer, path: Path) -> None:
-        self._layer, self._path = layer, path
-        try:
-            _check_writers(path)
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {reason(error)}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(
-                f"{path}: not UTF-8 text at byte {error.start}; rewrite it"
-            ) from error
-        try:
-            self._content = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # also too many digits, too deeply nested
-            what, line = toml_problem(str(error), text)
-            raise ConfigError(f"{path}:{line}: not valid TOML: {what}") from error
-        self._lines = lines_of(text)
+        super().__init__(path)
+        self._layer = layer
 
-    def _origin(self, where: Where) -> Origin:
-        while where and where not in self._lines:
-            where = where[:-1]
-        return Origin(self._path, self._lines.get(where, 1))
-
-    def _wrong(self, where: Where, what: str) -> ConfigError:
-        return ConfigError(f"{self._origin(where)}: {' '.join(what.split())}")
-
-    def _check_known(self, where: Where, name: str, known: Collection[str]) -> None:
-        if name in known:
-            return
-        if name in (knob.name for knob in REMOUNT):
-            raise self._wrong(
+    def check_known(self, where: Where, name: str, known: Collection[str]) -> None:
+        """Raise `ConfigError` unless ``name`` is known; of a mount's property, say who takes it."""
+        if name not in known and name in (knob.name for knob in REMOUNT):
+            raise self.wrong(
                 where,
                 f"{name} is fixed when the mount is made: pass it to the server, or to the "
                 "tuned libfuse by 'options'",
             )
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        raise self._wrong(where, f"unknown key {name!r}: {hint}")
+        super().check_known(where, name, known)
 
     def settings(self) -> Settings:
         """Return ``[policy]`` and ``[watch]``."""
         found: dict[str, Any] = {}
-        for table, content in self._content.items():
-            self._check_known((table,), table, ("mount", *_SETTINGS))
+        for table, content in self.content.items():
+            self.check_known((table,), table, ("mount", *_SETTINGS))
             if table == "mount":
                 continue
             for key, value in self._items((table,), content):
-                self._check_known((table, key), key, _SETTINGS[table])
+                self.check_known((table, key), key, _SETTINGS[table])
                 try:
                     found[key] = _SETTINGS[table][key](value)
                 except UsageError as error:
-                    raise self._wrong((table, key), f"{key} {error}") from error
+                    raise self.wrong((table, key), f"{key} {error}") from error
         return Settings(**found)
 
     def no_settings(self) -> None:
         """Check that there are none."""
-        for table in self._content:
+        for table in self.content:
             if table in _SETTINGS:
-                raise self._wrong((table,), f"[{table}] belongs in {MAIN_FILE}")
-            self._check_known((table,), table, ("mount",))
+                raise self.wrong((table,), f"[{table}] belongs in {MAIN_FILE}")
+            self.check_known((table,), table, ("mount",))
 
     def _items(self, where: Where, content: object) -> list[tuple[str, object]]:
         if not isinstance(content, dict):
             heading = "[[mount]]" if where[0] == "mount" else f"[{where[0]}]"
-            raise self._wrong(where, f"{where[0]} is a table: write {heading} and keys below it")
+            raise self.wrong(where, f"{where[0]} is a table: write {heading} and keys below it")
         return list(content.items())
 
     def sections(self) -> list[Section]:
         """Return the ``[[mount]]`` sections."""
-        content = self._content.get("mount", [])
+        content = self.content.get("mount", [])
         if not isinstance(content, list):
-            raise self._wrong(("mount",), "mount is a list of tables: write [[mount]]")
+            raise self.wrong(("mount",), "mount is a list of tables: write [[mount]]")
         return [self._section(number, one) for number, one in enumerate(content)]
 
     def _section(self, number: int, content: object) -> Section:
@@ -163,49 +120,49 @@ class _Reader:
         leave_alone = options = None
         for key, value in self._items(("mount", number), content):
             where = ("mount", number, key)
-            self._check_known(
+            self.check_known(
                 where, key, (*MATCHES, "leave_alone", "options", *NEEDS, *LIVE_BY_NAME)
             )
             if key in MATCHES:
                 if not isinstance(value, str) or not value:
-                    raise self._wrong(where, f"{key} must be a string")
+                    raise self.wrong(where, f"{key} must be a string")
                 matches[key] = value
             elif key == "leave_alone":
                 if not isinstance(value, bool):
-                    raise self._wrong(where, f"{key} must be true or false")
+                    raise self.wrong(where, f"{key} must be true or false")
                 leave_alone = value
-                origins[key] = self._origin(where)
+                origins[key] = self.origin(where)
             elif key == "options":
                 options = self._options(where, value)
             elif key in NEEDS:
                 try:
                     needs[key] = _size(_MOST_PIPE, value)
                 except UsageError as error:
-                    raise self._wrong(where, f"{key} {error}") from error
+                    raise self.wrong(where, f"{key} {error}") from error
             else:
                 values[key] = self._knob_value(where, key, value)
-                origins[key] = self._origin(where)
-        origin = self._origin(("mount", number))
+                origins[key] = self.origin(where)
+        origin = self.origin(("mount", number))
         return Section(self._layer, origin, matches, values, origins, leave_alone, options, needs)
 
     def _options(self, where: Where, value: object) -> str:
-        if self._layer != Layer.ADMIN or self._path.parent.name != "mounts.d":
-            raise self._wrong(where, "options belong in /etc/fusetune/mounts.d")
+        if self._layer != Layer.ADMIN or self.path.parent.name != "mounts.d":
+            raise self.wrong(where, "options belong in /etc/fusetune/mounts.d")
         if not isinstance(value, str):
-            raise self._wrong(where, "options must be a string")
+            raise self.wrong(where, "options must be a string")
         try:
             check_options(value)
         except UsageError as error:
-            raise self._wrong(where, f"options: {error}") from error
+            raise self.wrong(where, f"options: {error}") from error
         return value
 
     def _knob_value(self, where: Where, name: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
-            raise self._wrong(where, f"{name} must be a whole number, or a string such as '4M'")
+            raise self.wrong(where, f"{name} must be a whole number, or a string such as '4M'")
         try:
             return LIVE_BY_NAME[name].parse(str(value))
         except UsageError as error:
-            raise self._wrong(where, f"{error}") from error
+            raise self.wrong(where, f"{error}") from error
 
 
 def _whole_number(low: int, high: int, value: object) -> int:

@@ -21,13 +21,14 @@ from fusetune.changes.lock import Busy, Lock
 from fusetune.changes.policy import excluded_reason
 from fusetune.desired.config import load
 from fusetune.desired.results import Saved, Unusable, saved_at, saved_for
-from fusetune.desired.sections import Config, ConfigError, Described, Section, Settings, ranked
+from fusetune.desired.sections import Config, Described, Section, Settings, ranked
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.host import Host
 from fusetune.knobs import SYSTEM, Absent, Knob, parse_number
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
+from fusetune.toml.file import ConfigError
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STOCK_PAGES = 256  # FUSE_DEFAULT_MAX_PAGES_LIMIT, fs/fuse/fuse_i.h

@@ -16,7 +16,6 @@ from tomlkit.items import AoT, Table
 from fusetune.changes.state import not_stock, values_now
 from fusetune.desired.config import load
 from fusetune.desired.results import Unusable, save, saved_at, saved_for, saved_path
-from fusetune.desired.toml_lines import statements
 from fusetune.errors import FusetuneError
 from fusetune.files import write_whole
 from fusetune.host import Host
@@ -24,6 +23,7 @@ from fusetune.knobs import LIVE_BY_NAME, knobs_of
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
+from fusetune.toml.lines import statements
 
 
 @dataclass(frozen=True)

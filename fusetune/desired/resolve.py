@@ -15,13 +15,14 @@ from fusetune.changes.state import values_now
 from fusetune.desired.config import load
 from fusetune.desired.host_limits import Needs, of_mount
 from fusetune.desired.results import saved_for, saved_path
-from fusetune.desired.sections import Config, Layer, Origin, Section, ranked
+from fusetune.desired.sections import Config, Layer, Section, ranked
 from fusetune.host import Host
 from fusetune.knobs import LIVE, LIVE_BY_NAME, Knob, out_of_range
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
+from fusetune.toml.file import Origin
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
-from pathlib import Path
 
-from fusetune.errors import FusetuneError
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
-from fusetune.text import printable
+from fusetune.toml.file import Origin
 
 #: Keys by which a section matches mounts, the most specific first.
 MATCHES = ("path", "source", "server", "fstype")
-
-
-class ConfigError(FusetuneError):
-    """A configuration file is wrong; the text begins with file and line."""
 
 
 class Layer(IntEnum):
@@ -29,18 +23,6 @@ class Layer(IntEnum):
     VENDOR = 0
     SAVED = 1
     ADMIN = 2
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a value comes from; ``line`` counts from 1, None for files that nobody edits."""
-
-    file: Path
-    line: int | None = None
-
-    def __str__(self) -> str:
-        path = printable(str(self.file))
-        return path if self.line is None else f"{path}:{self.line}"
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from fusetune.desired.events import Events, Signals
 from fusetune.desired.host_limits import raise_limits
 from fusetune.desired.reconcile import reconcile
 from fusetune.desired.resolve import Expected, Resolver
-from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.control import mount_controls, still_mounted, waiting
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
+from fusetune.toml.file import ConfigError
 from systemd import daemon
 
 #: Seconds between checks of a mount whose server has not replied to INIT yet.

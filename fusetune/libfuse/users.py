@@ -55,6 +55,12 @@ def _libfuses(host: Host, pid: str) -> list[str]:
         return list(islice(ours, _FEW))
 
 
+def libfuse_of(host: Host, pid: str) -> str:
+    """Return which libfuse a process uses, in the words of `Server`."""
+    ours = {str(path) for path in directories(host)}
+    return library_of(host, each_in_time(partial(_libfuses, host), [pid]).get(pid), ours)[1]
+
+
 def library_of(host: Host, loaded: list[str] | None, ours: set[str]) -> tuple[str | None, str]:
     """Return a server's library and its kind; ``loaded`` is None if it was not read in time."""
     if loaded is None:

@@ -28,9 +28,9 @@ class Daemons:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._looked = False
-        self._by_connection: dict[str, set[str]] = defaultdict(set)
+        self._by_connection: dict[str, dict[str, str]] = defaultdict(dict)
         self._untold: dict[str, frozenset[int]] = {}
-        self._by_argument: dict[int, Mapping[str, set[str]]] = {}
+        self._by_argument: dict[int, Mapping[str, dict[str, str]]] = {}
 
     def forget(self) -> None:
         """Forget what was found: there are new mounts."""
@@ -38,11 +38,15 @@ class Daemons:
 
     def of(self, mount: Mount) -> Collection[str]:
         """Return the programs that serve ``mount``; empty if unknown."""
+        return set(self.processes(mount).values())
+
+    def processes(self, mount: Mount) -> Mapping[str, str]:
+        """Return the programs that serve ``mount`` by process id; empty if unknown."""
         if not self._looked:
             self._look()
         major, minor = (int(part) for part in mount.device.split(":"))
         found = self._by_connection.get(str(major << 20 | minor))
-        return found or self._arguments(mount.owner_uid).get(mount.path) or ()
+        return found or self._arguments(mount.owner_uid).get(mount.path) or {}
 
     def _look(self) -> None:
         self._by_connection.clear()
@@ -53,19 +57,19 @@ class Daemons:
             with suppress(OSError):
                 program = program_of(self._host, pid)
                 for connection in filter(None, connections):
-                    self._by_connection[connection].add(program)
+                    self._by_connection[connection][pid] = program
                 if None in connections:
                     self._untold[pid] = _uids(self._host, pid)
         self._looked = True
 
-    def _arguments(self, owner: int) -> Mapping[str, set[str]]:
-        """Return the programs that may serve ``owner``'s mounts, by path in their arguments."""
+    def _arguments(self, owner: int) -> Mapping[str, dict[str, str]]:
+        """Return the processes that may serve ``owner``'s mounts, by path in their arguments."""
         if owner not in self._by_argument:
-            found: dict[str, set[str]] = defaultdict(set)
+            found: dict[str, dict[str, str]] = defaultdict(dict)
             pids = [pid for pid, uids in self._untold.items() if uids <= {0, owner}]
-            for program, paths in each_in_time(self._paths, pids).values():
+            for pid, (program, paths) in each_in_time(self._paths, pids).items():
                 for path in paths:
-                    found[path].add(program)
+                    found[path][pid] = program
             self._by_argument[owner] = found
         return self._by_argument[owner]
 

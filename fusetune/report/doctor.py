@@ -11,7 +11,6 @@ from pathlib import Path
 from fusetune.changes.policy import dirty_share
 from fusetune.changes.state import values_now
 from fusetune.desired.config import load
-from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.kmod import kinds, state
@@ -22,6 +21,7 @@ from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import CONTROLS, Mount
 from fusetune.report.findings import Finding, Seen, found
 from fusetune.source_age import Age
+from fusetune.toml.file import ConfigError
 
 _UNANSWERED_SECONDS = 0.2
 

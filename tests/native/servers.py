@@ -19,6 +19,8 @@ _SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
 _PASSTHROUGH = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c")
 
 Command = list[str | Path]
+#: In the command line of rclone; no output may have it.
+SECRET = "hunter2"  # noqa: S105 - of nobody
 
 
 def _mirrorfs(source: Path, point: Path, scratch: Path) -> Command:
@@ -54,11 +56,54 @@ def _passthrough_ll(source: Path, point: Path, scratch: Path) -> Command:
     return [program, "-f", "-o", f"source={source}", point]
 
 
+def _mergerfs(source: Path, point: Path, scratch: Path) -> Command:
+    # The default is 4 GiB, which no tmpfs here has.
+    return ["mergerfs", "-f", "-o", "minfreespace=0", source, point]
+
+
+def _rclone(source: Path, point: Path, scratch: Path) -> Command:
+    # It has no secret, so this command is not run; but nobody is to see it.
+    secret = ["--password-command", f"echo {SECRET}"]
+    return ["rclone", "mount", source, point, "--config", "", "--cache-dir", scratch, *secret]
+
+
+def _gocryptfs(source: Path, point: Path, scratch: Path) -> Command:
+    passfile = scratch / "passfile"
+    passfile.write_text(SECRET)
+    _run("gocryptfs", "-init", "-q", "-scryptn", "10", "-passfile", passfile, source)
+    return ["gocryptfs", "-fg", "-q", "-passfile", passfile, source, point]
+
+
+def _ntfs_3g(source: Path, point: Path, scratch: Path) -> Command:
+    image = scratch / "image"
+    image.write_bytes(b"")
+    os.truncate(image, 64 << 20)
+    _run("mkntfs", "-F", "-Q", "-q", image)
+    return ["ntfs-3g", "-o", "no_detach", image, point]
+
+
+def _fuse_overlayfs(source: Path, point: Path, scratch: Path) -> Command:
+    layers = {"lowerdir": source, "upperdir": scratch / "upper", "workdir": scratch / "work"}
+    for path in list(layers.values())[1:]:
+        path.mkdir(exist_ok=True)
+    options = ",".join(f"{name}={path}" for name, path in layers.items())
+    return ["fuse-overlayfs", "-f", "-o", options, point]
+
+
+def _run(*words: str | Path) -> None:
+    subprocess.run(words, check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
+
+
 _COMMANDS: Mapping[str, tuple[Callable[[Path, Path, Path], Command], tuple[str, ...]]] = {
     "mirrorfs": (_mirrorfs, (str(BINARY),)),
     "sshfs": (_sshfs, ("sshfs", str(_SFTP_SERVER))),  # libfuse 3, high level
     "bindfs": (_bindfs, ("bindfs",)),  # libfuse 2 on Debian 12
     "passthrough_ll": (_passthrough_ll, ("gcc", "pkg-config", str(_PASSTHROUGH))),
+    "mergerfs": (_mergerfs, ("mergerfs",)),  # a libfuse of its own
+    "rclone": (_rclone, ("rclone",)),  # bazil.org/fuse, Go
+    "gocryptfs": (_gocryptfs, ("gocryptfs",)),  # go-fuse
+    "ntfs-3g": (_ntfs_3g, ("ntfs-3g", "mkntfs")),  # a libfuse 2 of its own
+    "fuse-overlayfs": (_fuse_overlayfs, ("fuse-overlayfs",)),  # libfuse 3, low level
 }
 SERVERS = tuple(_COMMANDS)
 
@@ -91,35 +136,49 @@ def serve(
 
     Unmounted and ended afterwards, whatever happened.
     """
-    point.mkdir(parents=True, exist_ok=True)
-    before = mounts_at(point)
     with tempfile.TemporaryDirectory(prefix="server-") as name:
-        command = _COMMANDS[server][0](source, point, Path(name))
+        command = command_of(server, source, point, Path(name))
         if options:
             command += ["-o", options]
         if uid:
             ids = ["--reuid", str(uid), "--regid", str(uid), "--clear-groups"]
             command = ["setpriv", *ids, "--", *command]
-        log = Path(name) / "log"
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
-            )
-        try:
-            wait_for(
-                lambda: mounts_at(point) != before or process.poll() is not None,
-                f"{server} to mount",
-            )
-            now = mounts_at(point)
-            if now == before:
-                raise RuntimeError(f"{server} did not mount: {log.read_text(errors='replace')}")
-            bdi = now[-1]
-            # INIT is settled once nothing waits: only then do values stay as they are written.
-            waiting = Path(f"/sys/fs/fuse/connections/{bdi.partition(':')[2]}/waiting")
-            wait_for(lambda: int(waiting.read_text()) == 0, f"{server} to answer INIT")
+        with run_server(command, point, Path(name) / "log") as (_, bdi):
             yield bdi
-        finally:
-            _end(process, point, before)
+
+
+def command_of(server: str, source: Path, point: Path, scratch: Path) -> Command:
+    """Return the command that mounts ``source`` at ``point``; what it needs is in ``scratch``."""
+    return _COMMANDS[server][0](source, point, scratch)
+
+
+@contextmanager
+def run_server(
+    command: Command, point: Path, log: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Run a command that mounts at ``point``; give its process and the mount's device (the bdi).
+
+    Unmounted and ended afterwards, whatever happened.
+    """
+    point.mkdir(parents=True, exist_ok=True)
+    before = mounts_at(point)
+    with log.open("wb") as stream:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+    try:
+        wait_for(
+            lambda: mounts_at(point) != before or process.poll() is not None,
+            f"{command[0]} to mount",
+        )
+        now = mounts_at(point)
+        if now == before:
+            raise RuntimeError(f"{command[0]} did not mount: {log.read_text(errors='replace')}")
+        bdi = now[-1]
+        # INIT is settled once nothing waits: only then do values stay as they are written.
+        waiting = Path(f"/sys/fs/fuse/connections/{bdi.partition(':')[2]}/waiting")
+        wait_for(lambda: int(waiting.read_text()) == 0, f"{command[0]} to answer INIT")
+        yield process, bdi
+    finally:
+        _end(process, point, before)
 
 
 def _end(process: subprocess.Popen[bytes], point: Path, before: list[str]) -> None:

@@ -156,6 +156,27 @@ class Tree:
         return found
 
 
+def process(
+    tree: Tree,
+    pid: int,
+    *words: str,
+    fds: dict[int, str],
+    cwd: str = "/",
+    device: str | Path = DEVICES["fuse"],
+    uids: str = "0 0 0 0",
+) -> None:
+    """Add a process to /proc; ``fds``: the connection that fdinfo names beside ``device``."""
+    directory = Path(tree.write(f"proc/{pid}/cmdline", "\0".join(words) + "\0")).parent
+    os.symlink(f"/usr/bin/{words[0]}", directory / "exe")
+    os.symlink(cwd, directory / "cwd")
+    tree.write(f"proc/{pid}/status", f"Name:\t{words[0]}\nUid:\t{uids}\nGid:\t0\t0\t0\t0\n")
+    (directory / "fd").mkdir()
+    for fd, connection in fds.items():
+        os.symlink(device, directory / "fd" / str(fd))
+        line = f"fuse_connection:\t{connection}\n" if connection else ""
+        tree.write(f"proc/{pid}/fdinfo/{fd}", f"pos:\t0\nflags:\t0100002\n{line}")
+
+
 #: The live knobs of a mount that nobody has touched.
 STOCK = {knob.name: knob.stock for knob in LIVE if knob.stock is not None}
 

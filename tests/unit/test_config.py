@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from fusetune.desired.config import load, signature
 from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import save
-from fusetune.desired.sections import Config, ConfigError, Layer, Origin, Settings, _path_matches
-from fusetune.desired.toml_lines import lines_of
+from fusetune.desired.sections import Config, Layer, Settings, _path_matches
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
+from fusetune.toml.file import ConfigError, Origin
+from fusetune.toml.lines import lines_of
 from tests.unit.conftest import CHECKOUT, Tree
 
 VALID = """\

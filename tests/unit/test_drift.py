@@ -14,10 +14,10 @@ from fusetune.desired.inspect import inspect_one
 from fusetune.desired.reconcile import reconcile
 from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import save, saved_path
-from fusetune.desired.sections import Origin
 from fusetune.knobs import LIVE
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
+from fusetune.toml.file import Origin
 from tests.unit.conftest import Tree
 
 KNOBS = {knob.name: knob for knob in LIVE}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A knob, option, workload, report format, finding and command more is one entry or file each.
+"""A knob, option, workload, report format, finding, recipe or command is one entry or file.
 
 One of each is dropped into a copy of the tree. It is then in --help, the output, the schemas, the
 manual and completion, with no other edit but what ``make docs`` writes.
@@ -31,6 +31,8 @@ tree.write("proc/sys/kernel/osrelease", "6.12\\n")
 tree.system()
 tree.mount("/mnt/one")
 tree.live()
+if "/mnt/fan" in sys.argv:
+    tree.mount("/mnt/fan", "0:41", "fuse.dusty")
 name, *words = sys.argv[2:]
 command = importlib.import_module(f"fusetune.cli.{name}_").command
 command.main(words, prog_name=name, obj=tree.host, standalone_mode=False)
@@ -102,6 +104,29 @@ class Swept(Document):
         yield f"{self.grains} grains"
 '''
 
+RECIPE = """# SPDX-License-Identifier: GPL-2.0-or-later
+schema = "fusetune.recipe/1"
+name = "dusty"
+about = "A fan"
+
+[server]
+fstype = ["fuse.dusty"]
+library = ["none"]
+options = "long"
+second = "yes"
+second_because = "it is a fan"
+source = "a broom"
+
+[[option]]
+name = "sweep"
+about = "The fan is swept"
+flag = true
+propose = "true"
+class = "safe"
+proof = "read"
+source = "a broom"
+"""
+
 #: What follows which text of which file.
 ENTRIES = {
     "fusetune/knobs/live.py": ("\nLIVE = (", KNOB),
@@ -124,6 +149,7 @@ ENTRIES = {
     ),
 }
 FILES = {
+    "fusetune/recipes/dusty.toml": RECIPE,
     "fusetune/bench/workloads/dusty-read.fio": "[job]\n",
     "fusetune/cli/sweep_.py": COMMAND,
     "fusetune/report/documents/swept.py": DOCUMENT,
@@ -253,6 +279,11 @@ def test_a_finding(dropped: Path, run: Run) -> None:
     meaning = {"const": "dusty", "description": "the fan is slow"}
     assert meaning in schema["$defs"]["FindingName"]["oneOf"]
     assert ".It Cm dusty\nThe fan is slow.\n" in _manual(dropped)
+
+
+def test_a_recipe(dropped: Path, run: Run) -> None:
+    advice = _valid(dropped, json.loads(run("advise", "/mnt/fan", "--json")))
+    assert (advice["recipe"], advice["changes"][0]["option"]) == ("dusty", "sweep")
 
 
 def test_a_command(dropped: Path, run: Run, completed: Callable[[str], list[str]]) -> None:

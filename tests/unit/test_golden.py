@@ -28,6 +28,7 @@ BY_HAND = ("auto", "bench", "bench-suite", "lib-change", "lib-status", "module")
 RUNS = {
     "list": ["list"],
     "show": ["show /mnt/one", "show /mnt/tuned", "show host"],
+    "advise": ["advise /mnt/one", "advise /mnt/one -w metadata"],
     "set": [
         "set /mnt/one max_ratio=30 --dry-run",
         "set /mnt/one max_ratio=30 read_ahead_kb=256",

@@ -12,8 +12,9 @@ from tests.unit.conftest import CHECKOUT
 #: From the ground up. kmod stands beside what tunes mounts, below what reports on both.
 LAYERS = (
     *("errors", "text", "host", "files", "syscalls", "deadline", "untrusted", "source_age"),
-    *("mounts", "knobs", "changes", "bench", "libfuse", "desired", "tuner", "kmod", "report"),
-    *("cli", "mount_helper", "__main__"),
+    *("schema", "toml", "masking"),
+    *("mounts", "knobs", "changes", "bench", "libfuse", "recipes", "desired", "tuner", "kmod"),
+    *("report", "cli", "mount_helper", "__main__"),
 )
 PACKAGE = CHECKOUT / "fusetune"
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from fusetune.desired.config import load
-from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.libfuse.installed import environment
 from fusetune.libfuse.options import OPTIONS, OPTIONS_VARIABLE, check_options
@@ -19,6 +18,7 @@ from fusetune.libfuse.switch import carry_out, disable, enable
 from fusetune.libfuse.users import libfuse_users
 from fusetune.mount_helper import split_options, translated
 from fusetune.report.documents.lib import lib_change, lib_status
+from fusetune.toml.file import ConfigError
 from tests import schemas
 from tests.unit.conftest import CHECKOUT, DEVICES, Tree
 

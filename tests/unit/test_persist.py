@@ -14,9 +14,9 @@ from fusetune.desired.config import load
 from fusetune.desired.persist import forget_kept, save_now
 from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import save, saved_for, saved_path
-from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
+from fusetune.toml.file import ConfigError
 from tests.unit.conftest import STOCK, Tree
 
 ADMINS = """\

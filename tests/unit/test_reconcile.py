@@ -28,7 +28,7 @@ from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.tuner.auto import preview
-from tests.unit.conftest import DEVICES, STOCK, Tree
+from tests.unit.conftest import STOCK, Tree, process
 
 KNOBS = {knob.name: knob for knob in LIVE}
 BOTH = "[[mount]]\nmax_ratio = 20\nmax_background = 64\n"
@@ -408,27 +408,6 @@ def test_that_the_mount_is_left_alone_is_said(tree: Tree, mounted: Mount) -> Non
 
 
 # Which program serves a mount
-
-
-def process(
-    tree: Tree,
-    pid: int,
-    *words: str,
-    fds: dict[int, str],
-    cwd: str = "/",
-    device: str | Path = DEVICES["fuse"],
-    uids: str = "0 0 0 0",
-) -> None:
-    """Add a process to /proc; ``fds``: the connection that fdinfo names beside ``device``."""
-    directory = Path(tree.write(f"proc/{pid}/cmdline", "\0".join(words) + "\0")).parent
-    os.symlink(f"/usr/bin/{words[0]}", directory / "exe")
-    os.symlink(cwd, directory / "cwd")
-    tree.write(f"proc/{pid}/status", f"Name:\t{words[0]}\nUid:\t{uids}\nGid:\t0\t0\t0\t0\n")
-    (directory / "fd").mkdir()
-    for fd, connection in fds.items():
-        os.symlink(device, directory / "fd" / str(fd))
-        line = f"fuse_connection:\t{connection}\n" if connection else ""
-        tree.write(f"proc/{pid}/fdinfo/{fd}", f"pos:\t0\nflags:\t0100002\n{line}")
 
 
 def served_by(tree: Tree, program: str, mount: Mount) -> bool:

@@ -25,7 +25,7 @@ from fusetune.desired.inspect import Check
 from fusetune.desired.persist import Remembered
 from fusetune.desired.resolve import Expected
 from fusetune.desired.results import Saved
-from fusetune.desired.sections import Origin
+from fusetune.host import Host
 from fusetune.kmod.kinds import KINDS
 from fusetune.kmod.signing import Signing
 from fusetune.kmod.state import Built, Loaded, Report, State
@@ -33,8 +33,12 @@ from fusetune.knobs import LIVE, SYSTEM
 from fusetune.libfuse.switch import FileChange
 from fusetune.libfuse.users import Server
 from fusetune.mounts.mount import Mount
+from fusetune.recipes.advice import Advice
+from fusetune.recipes.advise import Change as Change_
+from fusetune.recipes.load import load_recipes
 from fusetune.report.doctor import Diagnosis, Feature
 from fusetune.report.documents import every_document
+from fusetune.report.documents.advice import advised
 from fusetune.report.documents.auto import auto_preview, auto_result
 from fusetune.report.documents.base import Document
 from fusetune.report.documents.bench import bench_result
@@ -51,6 +55,7 @@ from fusetune.report.documents.verify import Verification, verification
 from fusetune.report.findings import Finding
 from fusetune.report.inventory import InventoriedMount, Inventory
 from fusetune.report.text import figure_text, ratio_text
+from fusetune.toml.file import Origin
 from fusetune.tuner.auto import Candidates, Outcome
 from fusetune.tuner.search import Choice, Trial
 from tests import schemas
@@ -165,6 +170,7 @@ def all_documents(mount: Mount) -> list[Document]:
             ]
         ),
         suite_result([_work_result(mount.path)]),
+        *advice_documents(mount),
         doctor_report(Diagnosis([Feature(LIVE[0], 5, None)], [], 0, None, 0)),
         doctor_report(
             Diagnosis(
@@ -247,6 +253,20 @@ def lib_documents(mount: Mount) -> list[Document]:
     ]
 
 
+def advice_documents(mount: Mount) -> list[Document]:
+    """What ``advise`` says: with changes, without any, and without a recipe."""
+    odd = mount.path
+    (recipe,) = (one for one in load_recipes(Host()) if one.recipe.name == "mirrorfs")
+    left_out = Change_("direct_io", odd, "true", None, "conditional", odd, odd, (), odd)
+    new = Change_("writeback", odd, None, odd, "safe", None, odd, (odd, "Linux 6.9"), odd)
+    full = Advice(
+        *(mount, odd, odd, "1.2", "libfuse3", recipe, [left_out, new], f"a {odd}", f"b {odd}"),
+        *([(f"/etc{odd}", f"-{odd}\n+b\n")], [odd], [odd]),
+    )
+    bare = Advice(replace(mount, bdi=None), "", None, None, None, None)
+    return [advised(full, []), advised(replace(full, changes=()), []), advised(bare, [odd])]
+
+
 def report_documents(mount: Mount) -> list[Document]:
     """What ``report`` says of one mount, and of a host without any."""
     wanted = expected(mount, f"policy of {mount.path}")
@@ -285,7 +305,8 @@ def test_objects_are_as_their_schemas_say(path: str) -> None:
 
 
 def test_there_is_a_schema_for_every_object() -> None:
-    assert sorted(file.stem for file in schemas.DIRECTORY.glob("*.json")) == NAMES
+    files = {file.stem for file in schemas.DIRECTORY.glob("*.json")}
+    assert files == {*NAMES, "recipe"}  # which is read, and printed by no command
 
 
 @pytest.mark.parametrize("command", NAMES)

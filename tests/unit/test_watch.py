@@ -20,8 +20,8 @@ from fusetune.changes.journal import Journal
 from fusetune.changes.lock import Lock
 from fusetune.desired import events, watch
 from fusetune.desired.events import Events, Signals
-from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError
+from fusetune.toml.file import ConfigError
 from tests.unit.conftest import STOCK, Tree
 
 CONFIG = "[[mount]]\nmax_background = 64\n"

@@ -18,11 +18,11 @@ from fusetune.report.documents.base import (
     KnobValues,
     MountIdentity,
     Positive,
-    Rule,
     Text,
 )
 from fusetune.report.documents.figures import Cost, Ratio, WorkloadName, WorkloadUnit
 from fusetune.report.text import Table, figure_text, ratio_text
+from fusetune.schema import Rule
 from fusetune.text import shell_word
 from fusetune.tuner.auto import Candidates, Outcome
 

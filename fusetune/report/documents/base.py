@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What every document has: its JSON, its text, and the types of its fields.
 
-A field is annotated with its JSON Schema: a text is its description, a `Rule` holds keywords such
-as ``minimum``, and a function returns a shape that is made from a table. `fusetune.report.schema`
-reads them.
+A field is annotated with its JSON Schema, as `fusetune.schema` says.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 from fusetune.knobs import LIVE, SYSTEM
 from fusetune.report.text import Table
+from fusetune.schema import Rule, key_of
 from fusetune.text import printable
 
 Object = dict[str, Any]
@@ -26,12 +25,6 @@ _SHOWN_HIGH = {"max_background": 2**32 - 1}
 RAW_BYTES = (
     "A byte that is not UTF-8 is the lone surrogate U+DC80 to U+DCFF, as os.fsdecode() writes it."
 )
-
-
-class Rule(dict[str, Any]):
-    """Keywords of JSON Schema, such as ``minimum``; to be hashed, as annotations must be."""
-
-    __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class Document(ABC):
 def plain(value: Any) -> Any:
     """Return what JSON has for a value: an object for a dataclass, in the order of its fields."""
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {key_of(field): plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

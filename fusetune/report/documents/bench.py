@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fusetune.bench.measure import Figure, Measurement
-from fusetune.report.documents.base import Document, Interval95, MountIdentity, Positive, Rule, Text
+from fusetune.report.documents.base import Document, Interval95, MountIdentity, Positive, Text
 from fusetune.report.documents.figures import Cost, WorkloadName, WorkloadUnit
 from fusetune.report.text import Table, figure_text
+from fusetune.schema import Rule
 
 
 @dataclass(frozen=True)

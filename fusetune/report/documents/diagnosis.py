@@ -16,13 +16,13 @@ from fusetune.report.documents.base import (
     KnobName,
     MountPoint,
     Object,
-    Rule,
     Text,
     Unit,
 )
 from fusetune.report.documents.sources import Sources, source_ages
 from fusetune.report.findings import FINDINGS, Finding
 from fusetune.report.text import Table, value_text
+from fusetune.schema import Rule
 
 
 def finding_name() -> Object:

@@ -16,8 +16,8 @@ from fusetune.report.documents.base import (
     Interval95,
     KnobValues,
     Positive,
-    Rule,
 )
+from fusetune.schema import Rule
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fusetune.bench.workloads import WORKLOADS
-from fusetune.report.documents.base import Count, Duration, Interval95, Object, Positive, Rule
+from fusetune.report.documents.base import Count, Duration, Interval95, Object, Positive
+from fusetune.schema import Rule
 
 WorkloadName = Annotated[
     str, "Name of a workload; its fio job file is called so.", Rule(pattern="^[a-z][a-z0-9-]*$")

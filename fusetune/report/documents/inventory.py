@@ -16,7 +16,6 @@ from fusetune.report.documents.base import (
     KnobValue,
     LeftAloneReason,
     MountIdentity,
-    Rule,
     SetBy,
     Stock,
     Text,
@@ -40,6 +39,7 @@ from fusetune.report.documents.sources import Sources, source_ages
 from fusetune.report.documents.verify import Differences, Differs, RefusedReason
 from fusetune.report.inventory import MODULES, InventoriedMount, Inventory
 from fusetune.report.text import Table, ratio_text, value_text
+from fusetune.schema import Rule
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fusetune.desired.persist import Remembered
-from fusetune.report.documents.base import RAW_BYTES, Document, DryRun, FullPath, KnobValues, Rule
+from fusetune.report.documents.base import RAW_BYTES, Document, DryRun, FullPath, KnobValues
 from fusetune.report.text import Table
+from fusetune.schema import Rule
 
 KeptFilePath = Annotated[
     FullPath,

@@ -10,9 +10,10 @@ from typing import Annotated
 
 from fusetune.libfuse.switch import FileChange
 from fusetune.libfuse.users import Server
-from fusetune.report.documents.base import Document, DryRun, FullPath, Rule
+from fusetune.report.documents.base import Document, DryRun, FullPath
 from fusetune.report.documents.sources import Sources, source_ages
 from fusetune.report.text import Table
+from fusetune.schema import Rule
 from fusetune.source_age import Age
 
 _USES = {

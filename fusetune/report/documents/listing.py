@@ -15,10 +15,10 @@ from fusetune.report.documents.base import (
     KnobValues,
     MountIdentity,
     MountPoint,
-    Rule,
     Text,
 )
 from fusetune.report.text import Table, value_text
+from fusetune.schema import Rule
 
 
 @dataclass(frozen=True)

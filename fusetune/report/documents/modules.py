@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fusetune.kmod.state import Built, Loaded, Report, State
-from fusetune.report.documents.base import Document, FullPath, MountPoint, Rule, Text
+from fusetune.report.documents.base import Document, FullPath, MountPoint, Text
 from fusetune.report.documents.sources import (
     SourceAge,
     SourceVersion,
     source_age,
     source_version,
 )
+from fusetune.schema import Rule
 
 
 @dataclass(frozen=True)

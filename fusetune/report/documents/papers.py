@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fusetune.bench.papers.run import PaperResult, Row
-from fusetune.report.documents.base import Document, Interval95, Positive, Rule, Text
+from fusetune.report.documents.base import Document, Interval95, Positive, Text
 from fusetune.report.documents.figures import Cost
 from fusetune.report.text import Table, ratio_text, value_text
+from fusetune.schema import Rule
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from fusetune.report.documents.base import (
     KnobValue,
     MountIdentity,
     Object,
-    Rule,
     SetBy,
     Stock,
     Text,
@@ -34,6 +33,7 @@ from fusetune.report.documents.expected import (
     saved_result,
 )
 from fusetune.report.text import Table, value_text
+from fusetune.schema import Rule
 
 _NEGOTIATED = {
     "minor": "Minor version of the protocol.",

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fusetune.kmod.kinds import KINDS
-from fusetune.report.documents.base import Count, Object, Rule, Text
+from fusetune.report.documents.base import Count, Object, Text
+from fusetune.schema import Rule
 from fusetune.source_age import Age, Source
 
 

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What to change at the next mount: by recipe, present options, kernel, library and workload."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from fusetune.errors import UsageError
+from fusetune.knobs.base import parse_number
+from fusetune.recipes.recipe import Bad, Option, Recipe
+
+#: A workload that does what others do, all at once.
+_PARTS = {"mixed": ("seq-read", "seq-write", "rand-read")}
+_NOTHING = "nothing that a program can see changes"
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What decides whether an option can be used; None: not known.
+
+    ``version``: of the server; ``kernel``: as in osrelease; ``library``: as in `Served`; ``root``:
+    whether the server runs as root. ``workloads``: those asked for, none for all.
+    """
+
+    kernel: str
+    version: str | None = None
+    library: str | None = None
+    root: bool = False
+    workloads: Collection[str] = ()
+
+    def concern(self, workloads: Sequence[str]) -> bool:
+        """Whether one of ``workloads`` (none: all) was asked for."""
+        if not workloads or not self.workloads:
+            return True
+        asked = {part for one in self.workloads for part in (one, *_PARTS.get(one, ()))}
+        return bool(asked.intersection(workloads))
+
+    def allow(self, option: Option) -> bool:
+        """Whether the server has the option here, as far as that is known."""
+        version = self.version
+        return (
+            not (option.since and version and _older(version, option.since))
+            and not (option.until and version and _newer(version, option.until))
+            and not (option.kernel and _older(self.kernel, option.kernel))
+            and (not option.root or self.root)
+            and (not option.library or self._on(option.library))
+        )
+
+    def _on(self, libraries: Sequence[str]) -> bool:
+        if self.library == "none":
+            return any(not one.startswith("libfuse") for one in libraries)
+        return self.library in libraries
+
+
+@dataclass(frozen=True)
+class Change:
+    """An option to set or, where ``after`` is None, to leave out.
+
+    ``before``: its value now; None: not set, and its default is not known. ``risk``: what happens
+    where the condition does not hold. ``needs``: what it needs besides.
+    """
+
+    option: str
+    about: str
+    before: str | None
+    after: str | None
+    class_: str
+    condition: str | None
+    risk: str
+    needs: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The changes, and a sentence for each thing that is named and not changed."""
+
+    changes: Sequence[Change] = ()
+    named: Sequence[str] = field(default_factory=tuple)
+
+
+def plan(recipe: Recipe, settings: Mapping[str, str], here: Circumstances) -> Plan:
+    """Return what to change in ``settings``, the options that are set, by name.
+
+    An option that is set to another value than its default stays, unless the recipe says that the
+    value hurts, or an option that is proposed needs another.
+    """
+    chooser = _Chooser(recipe, settings, here)
+    chooser.bad()
+    chooser.propose()
+    return Plan(chooser.changes(), chooser.named)
+
+
+class _Chooser:
+    """Chooses values one option after another; the recipe's order decides between two."""
+
+    def __init__(self, recipe: Recipe, settings: Mapping[str, str], here: Circumstances) -> None:
+        self._recipe, self._settings, self._here = recipe, settings, here
+        self._kept = dict(settings)  # less what is to be left out
+        self._chosen: dict[str, str] = {}
+        self._bad: list[Bad] = []
+        self.named: list[str] = []
+
+    def bad(self) -> None:
+        """Find the options that are set and hurt, do nothing, or are unsafe."""
+        for one in self._recipe.bad:
+            value = self._settings.get(one.option)
+            if value is None or not _meant(one, value) or not self._here.concern(one.workloads):
+                continue
+            if one.kind == "useless":
+                self.named.append(f"{one.option} does nothing here: {one.because}; {one.instead}")
+            elif one.option in self._kept:  # of two entries the first counts
+                self._bad.append(one)
+                self._kept.pop(one.option)
+                self._kept |= {one.option: one.to} if one.to else {}
+        for option in self._recipe.option:
+            value = self._settings.get(option.name)
+            if option.class_ == "unsafe" and value not in (None, "false", option.usual):
+                self.named.append(
+                    f"{option.name} is set and unsafe unless {option.condition}: {option.otherwise}"
+                )
+
+    def propose(self) -> None:
+        """Choose the options to set."""
+        hurting = {bad.option for bad in self._bad}
+        for option in self._recipe.option:
+            now = self._settings.get(option.name, option.usual)
+            default = option.name not in self._settings or now == option.usual
+            wanted = option.propose
+            if wanted is None or not default or now == wanted or option.name in hurting:
+                continue
+            if not self._here.concern(option.workloads):
+                continue
+            bundle = self._bundle(option, wanted, {})
+            if bundle is None:
+                continue
+            against = [self._against(name, value, bundle) for name, value in bundle.items()]
+            if other := next(filter(None, against), None):
+                self.named.append(f"{option.name} is not proposed: it does not go with {other}")
+            else:
+                self._chosen |= bundle
+
+    def _bundle(self, option: Option, value: str, found: dict[str, str]) -> dict[str, str] | None:
+        """Return the option and all that it needs and lacks; None if one of them cannot be had."""
+        if option.class_ == "unsafe" or not self._here.allow(option):
+            return None
+        found[option.name] = value
+        for need in option.needs:
+            name, _, values = need.partition("=")
+            other = self._recipe.named(name)
+            fitting = values.split("|") if values else ["true"]
+            if other is None or self._value(name, found) in fitting:
+                continue
+            if self._bundle(other, fitting[0], found) is None:
+                return None
+        return found
+
+    def _value(self, name: str, more: Mapping[str, str]) -> str | None:
+        """Return an option's value, chosen, set or default."""
+        option = self._recipe.named(name)
+        default = option.usual if option else None
+        return more.get(name, self._chosen.get(name, self._kept.get(name, default)))
+
+    def _against(self, name: str, value: str, bundle: Mapping[str, str]) -> str | None:
+        """Return an option that is set or chosen and does not go with this one."""
+        option = self._recipe.named(name)
+        for other in self._recipe.option:
+            its = self._value(other.name, bundle)
+            if other.name == name or not self._is_active(other, its):
+                continue
+            if option and any(_names(one, other.name, its) for one in option.excludes):
+                return f"{other.name}={its}"
+            if any(_names(one, name, value) for one in other.excludes):
+                return f"{other.name}={its}"
+        return None
+
+    def _is_active(self, option: Option, value: str | None) -> bool:
+        return value not in (None, "false", option.usual)
+
+    def changes(self) -> list[Change]:
+        """Return the changes: options to set, then those that hurt."""
+        found = []
+        for name, value in self._chosen.items():
+            option = self._recipe.named(name)
+            if option is not None:
+                found.append(self._change(option, value))
+        repairs = (self._repair(bad) for bad in self._bad if bad.option not in self._chosen)
+        return [*found, *repairs]
+
+    def _change(self, option: Option, value: str) -> Change:
+        return Change(
+            option.name,
+            option.about,
+            self._settings.get(option.name, option.usual),
+            value,
+            option.class_,
+            option.condition,
+            option.otherwise or _NOTHING,
+            tuple(self._needs(option)),
+            _proven(option),
+        )
+
+    def _needs(self, option: Option) -> Iterator[str]:
+        yield from (need.partition("|")[0] for need in option.needs)
+        if option.since and self._here.version is None:
+            yield f"{self._recipe.name} {option.since} or later"
+        if option.until and self._here.version is None:
+            yield f"{self._recipe.name} {option.until} or earlier"
+        if option.kernel:
+            yield f"Linux {option.kernel} or later"
+        if option.root:
+            yield "a server that runs as root"
+
+    def _repair(self, bad: Bad) -> Change:
+        return Change(
+            bad.option,
+            f"{bad.because}; {bad.instead}",
+            self._settings[bad.option],
+            bad.to,
+            bad.class_,
+            bad.condition,
+            bad.otherwise or _NOTHING,
+            (),
+            bad.source,
+        )
+
+
+def _proven(option: Option) -> str:
+    return option.source if option.proof == "tried" else f"{option.source} (read, not tried)"
+
+
+def _names(setting: str, name: str, value: str | None) -> bool:
+    """Whether a setting of ``excludes`` is this option, with this value if it gives one."""
+    wanted, equals, values = setting.partition("=")
+    return wanted == name and (not equals or value in values.split("|"))
+
+
+def _meant(bad: Bad, value: str) -> bool:
+    """Whether a bad option's value is one that hurts."""
+    if bad.value is not None:
+        return value == bad.value
+    if bad.below is None and bad.above is None:
+        return value != "false"
+    with suppress(UsageError):
+        number = parse_number(value)
+        return (bad.below is None or number < bad.below) and (
+            bad.above is None or number > bad.above
+        )
+    return False
+
+
+def _numbers(version: str) -> list[int]:
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return [int(part) for part in match[0].split(".")] if match else []
+
+
+def _older(version: str, than: str) -> bool:
+    return _numbers(version) < _numbers(than)
+
+
+def _newer(version: str, than: str) -> bool:
+    wanted = _numbers(than)
+    return _numbers(version)[: len(wanted)] > wanted

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The recipes of this host: the shipped ones, and the administrator's above them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusetune.errors import UsageError
+from fusetune.host import Host
+from fusetune.knobs.base import parse_number
+from fusetune.recipes.recipe import Option, Recipe
+from fusetune.recipes.spelling import Spelling
+from fusetune.toml.file import TomlFile
+from fusetune.toml.lines import Where
+from fusetune.toml.table import table_as
+
+#: In a checkout or a wheel, recipes lie beside this file; packages install them in /usr/lib.
+SHIPPED = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A recipe and its file. ``admins``: whether it is the administrator's."""
+
+    recipe: Recipe
+    file: Path
+    admins: bool
+
+
+def load_recipes(host: Host) -> list[Loaded]:
+    """Return all recipes, by name.
+
+    A file in /etc/fusetune/recipes takes the place of a shipped one of the same name. Raises
+    `ConfigError` with the file and line of what is wrong.
+    """
+    found: dict[str, Loaded] = {}
+    for directory in (SHIPPED, host.vendor_dir / "recipes", host.admin_dir / "recipes"):
+        for path in sorted(directory.glob("*.toml")):
+            recipe = read_recipe(path, check_writers=directory != SHIPPED)
+            found[recipe.name] = Loaded(recipe, path, directory == host.admin_dir / "recipes")
+    return [found[name] for name in sorted(found)]
+
+
+def read_recipe(path: Path, *, check_writers: bool = True) -> Recipe:
+    """Return the recipe in a file. Raises `ConfigError` with the line of what is wrong."""
+    file = TomlFile(path, check_writers=check_writers)
+    recipe = table_as(Recipe, file, (), file.content)
+    for where, what in _problems(recipe, path):
+        raise file.wrong(where, what)
+    return recipe
+
+
+def _problems(recipe: Recipe, path: Path) -> Iterator[tuple[Where, str]]:
+    """Yield what the annotations cannot say, with its place."""
+    if recipe.name != path.stem:
+        yield ("name",), f"name must be {path.stem!r}, as the file is called"
+    if recipe.server.fuse is not (recipe.server.fuse_because is None):
+        yield ("server",), "fuse = false and fuse_because belong together"
+    seen: set[str] = set()
+    for number, option in enumerate(recipe.option):
+        where = ("option", number)
+        if option.name in seen:
+            yield (*where, "name"), f"{option.name} is there twice"
+        seen.add(option.name)
+        for key, what in _option_problems(recipe, option):
+            yield (*where, key), what
+    for number, bad in enumerate(recipe.bad):
+        where = ("bad", number)
+        for key, what in _class_problems(bad.class_, bad.condition, bad.otherwise):
+            yield (*where, key), what
+        if bad.command and Spelling.parse(bad.command) is None:
+            yield (*where, "command"), _SPELLING
+
+
+_SPELLING = "a spelling is '-o a={value}', '--a={value}s', '-n {value}' or '-s', with one option"
+
+
+def _option_problems(recipe: Recipe, option: Option) -> Iterator[tuple[str, str]]:
+    if sum(map(bool, (option.flag, option.values, option.range))) != 1:
+        yield "name", f"{option.name} takes exactly one of flag, values and range"
+    elif option.propose is not None and (what := why_not(option, option.propose)):
+        yield "propose", f"propose: {what}"
+    if bool(option.range) is not (option.unit is not None):
+        yield "range", "range and unit belong together"
+    yield from _class_problems(option.class_, option.condition, option.otherwise)
+    for text in (option.command, *option.also):
+        if text and Spelling.parse(text) is None:
+            yield "command" if text == option.command else "also", _SPELLING
+    for key, settings in (("needs", option.needs), ("excludes", option.excludes)):
+        for setting in settings:
+            yield from ((key, what) for what in _setting_problems(recipe, key, setting))
+
+
+def _setting_problems(recipe: Recipe, key: str, setting: str) -> Iterator[str]:
+    name, _, values = setting.partition("=")
+    other = recipe.named(name)
+    if other is None:
+        yield f"{key}: this recipe has no option {name!r}"
+    elif key == "needs" and not values and not other.flag:
+        yield f"needs: {name} needs a value"
+    else:
+        for value in filter(None, values.split("|")):
+            if what := why_not(other, value):
+                yield f"{key}: {name}: {what}"
+
+
+def _class_problems(
+    kind: str, condition: str | None, otherwise: str | None
+) -> Iterator[tuple[str, str]]:
+    wanted = kind != "safe"
+    for key, text in (("condition", condition), ("otherwise", otherwise)):
+        if wanted is not (text is not None):
+            yield "class", f"a {kind} option has {'a' if wanted else 'no'} {key}"
+
+
+def why_not(option: Option, value: str) -> str | None:
+    """Return why ``value`` is none that the option takes, None if it is one."""
+    if option.flag:
+        known: Sequence[str] = ("true", "false")
+    elif option.values:
+        known = option.values
+    else:
+        try:
+            number = parse_number(value)
+        except UsageError as error:
+            return str(error)
+        least, *most = option.range
+        inside = least <= number and all(number <= end for end in most)
+        return None if inside else f"{value} is out of its range"
+    return None if value in known else f"{value!r} is none of {', '.join(known)}"

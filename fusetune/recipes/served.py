@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The process that serves a mount: its program, command line, environment, library and unit."""
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from fusetune.deadline import each_in_time
+from fusetune.host import Host
+from fusetune.libfuse.users import libfuse_of
+from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.mount import Mount
+
+_LIBRARIES = {"tuned": "libfuse3", "stock": "libfuse3", "libfuse2": "libfuse2", "none": "none"}
+_LARGEST = 1 << 21  # bytes of all arguments: as the kernel, MAX_ARG_STRLEN times 16
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is known about the process that serves a mount; None and empty: nothing.
+
+    ``library``: "libfuse2", "libfuse3", or "none" for a server without them. ``root``: whether it
+    runs as root. ``unit``: the systemd service that it belongs to. ``notes``: what could not be
+    read, a sentence each.
+    """
+
+    program: str | None = None
+    words: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    library: str | None = None
+    root: bool = False
+    unit: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def served(host: Host, mount: Mount) -> Served:
+    """Return what is known about the process that serves ``mount``, without touching its path."""
+    if mount.fstype == "virtiofs":
+        return Served(root=True)  # the hypervisor's host serves it
+    processes = Daemons(host).processes(mount)
+    if not processes:
+        run = "; run it as root" if os.geteuid() else ""
+        return Served(notes=(f"the process that serves the mount cannot be seen{run}",))
+    pid = min(processes, key=int)
+    words = each_in_time(partial(_words, host, "cmdline"), [pid]).get(pid)
+    variables = each_in_time(partial(_words, host, "environ"), [pid]).get(pid)
+    notes = []
+    if not words:
+        why = "cannot be read" if words is None else "is empty: the process is ending"
+        notes.append(f"the command line of process {pid}, which serves the mount, {why}")
+    if variables is None:
+        notes.append(f"the environment of process {pid}, which serves the mount, cannot be read")
+    if _elsewhere(host, pid):
+        notes.append(
+            f"process {pid}, which serves the mount, is in another mount namespace: paths in its "
+            "command line are those of that namespace"
+        )
+    return Served(
+        processes[pid],
+        tuple(words or ()),
+        dict(one.partition("=")[::2] for one in variables or () if "=" in one),
+        _LIBRARIES.get(libfuse_of(host, pid)),
+        _is_root(host, pid),
+        _unit(host, pid),
+        tuple(notes),
+    )
+
+
+def _words(host: Host, name: str, pid: str) -> list[str]:
+    """Return the strings of a process's ``cmdline`` or ``environ``. Raises OSError."""
+    with open(host.path(f"proc/{pid}/{name}"), "rb") as stream:
+        content = stream.read(_LARGEST)
+    return [os.fsdecode(word) for word in content.removesuffix(b"\0").split(b"\0") if content]
+
+
+def _elsewhere(host: Host, pid: str) -> bool:
+    try:
+        theirs, ours = (os.readlink(host.path(f"proc/{one}/ns/mnt")) for one in (pid, "self"))
+    except OSError:
+        return False
+    return theirs != ours
+
+
+def _is_root(host: Host, pid: str) -> bool:
+    with suppress(OSError):
+        match = re.search(r"^Uid:\s+\d+\s+(\d+)", host.read(f"proc/{pid}/status"), re.MULTILINE)
+        return match is not None and match[1] == "0"
+    return False
+
+
+def _unit(host: Host, pid: str) -> str | None:
+    """Return the service that a process belongs to, by its control group (cgroups(7)).
+
+    None for a service of a user's own systemd, which has other directories.
+    """
+    with suppress(OSError):
+        for line in host.read(f"proc/{pid}/cgroup").splitlines():
+            _, controllers, path = line.split(":", 2)
+            parts = path.split("/")
+            if controllers not in ("", "name=systemd") or any(p.startswith("user@") for p in parts):
+                continue
+            for part in reversed(parts):
+                if part.endswith(".service"):
+                    return part
+    return None
+
+
+def version_of(host: Host, program: str, packages: list[str]) -> str | None:
+    """Return the version of the Debian package, of these names, that ``program`` belongs to.
+
+    None if it belongs to none of them. The part before ``:`` and the last one after ``-`` are
+    Debian's and left out (deb-version(7)).
+    """
+    known = {program, program.removeprefix("/usr")}
+    for package in packages:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", package):
+            continue
+        with suppress(OSError):
+            names = os.listdir(host.path("var/lib/dpkg/info"))
+            lists = [n for n in names if re.fullmatch(rf"{re.escape(package)}(:\w+)?\.list", n)]
+            if any(known.intersection(_lines(host, f"var/lib/dpkg/info/{one}")) for one in lists):
+                return _packaged(host, package)
+    return None
+
+
+def _lines(host: Host, relative: str) -> list[str]:
+    with open(host.path(relative), encoding="utf-8", errors="surrogateescape") as stream:
+        return stream.read().splitlines()
+
+
+def _packaged(host: Host, package: str) -> str | None:
+    text = "\n".join(_lines(host, "var/lib/dpkg/status"))
+    entry = re.search(rf"^Package: {re.escape(package)}\n(?:.+\n)*?Version: (.+)$", text, re.M)
+    if not entry:
+        return None
+    return re.sub(r"-[^-]*$", "", entry[1].partition(":")[2] or entry[1])

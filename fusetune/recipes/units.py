@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Units of systemd as files: where they are, what they say, and a drop-in that changes them."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from fusetune.host import Host
+
+#: systemd.unit(5), the highest first.
+_DIRECTORIES = (
+    *("etc/systemd/system.control", "run/systemd/system.control", "run/systemd/transient"),
+    *("run/systemd/generator.early", "etc/systemd/system", "etc/systemd/system.attached"),
+    *("run/systemd/system", "run/systemd/system.attached", "run/systemd/generator"),
+    *("usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"),
+    "run/systemd/generator.late",
+)
+#: Made from fstab by systemd-fstab-generator(8).
+GENERATED = "run/systemd/generator"
+_DROP_IN = "60-fusetune-options.conf"
+_PLAIN = re.compile(r"[^\s\"'\\;#]+")
+_TOKEN = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')+""", re.DOTALL)
+
+
+def mount_unit(path: str) -> str:
+    """Return the name of the unit for a mount point (systemd-escape(1), --path)."""
+    parts = [part for part in path.split("/") if part]
+    escaped = "-".join("".join(map(_escaped, enumerate(part))) for part in parts)
+    return f"{escaped or '-'}.mount"
+
+
+def _escaped(numbered: tuple[int, str]) -> str:
+    number, char = numbered
+    if re.fullmatch(r"[A-Za-z0-9:_]", char) or (char == "." and number):
+        return char
+    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+
+
+def unit_files(host: Host, unit: str) -> list[Path]:
+    """Return the file of a unit and its drop-ins, in the order in which systemd reads them."""
+    stem, dot, kind = unit.rpartition(".")
+    names = [unit]
+    if "@" in stem:
+        names.append(f"{stem.partition('@')[0]}@{dot}{kind}")
+    files = [Path(host.path(f"{where}/{name}")) for name in names for where in _DIRECTORIES]
+    main = next((file for file in files if file.is_file()), None)
+    if main is None:
+        return []
+    drop_ins: dict[str, Path] = {}
+    for name in names:
+        for where in _DIRECTORIES:
+            for file in Path(host.path(f"{where}/{name}.d")).glob("*.conf"):
+                drop_ins.setdefault(file.name, file)
+    return [main, *(drop_ins[name] for name in sorted(drop_ins))]
+
+
+def assignments(text: str, section: str, key: str) -> Iterator[str]:
+    """Yield the values of a key in a section of a unit file, continued lines joined."""
+    here, joined = "", ""
+    for line in text.splitlines():
+        bare = line.strip()
+        if bare.startswith(("#", ";")):
+            continue
+        if line.endswith("\\"):
+            joined += line[:-1] + " "
+            continue
+        bare, joined = (joined + line).strip(), ""
+        if bare.startswith("["):
+            here = bare
+        name, equals, value = bare.partition("=")
+        if here == f"[{section}]" and equals and name.strip() == key:
+            yield value.strip()
+
+
+def value_of(files: list[Path], section: str, key: str) -> list[str]:
+    """Return the values of a key that add up over files; an empty one takes back those before."""
+    found: list[str] = []
+    for file in files:
+        for value in assignments(file.read_text(errors="surrogateescape"), section, key):
+            found = [*found, value] if value else []
+    return found
+
+
+def drop_in(host: Host, unit: str) -> Path:
+    """Return where a drop-in of ours for a unit is."""
+    return Path(host.path(f"etc/systemd/system/{unit}.d/{_DROP_IN}"))
+
+
+def command_words(value: str) -> list[tuple[str, str]]:
+    """Return the words of ExecStart=, each with the text that stands for it.
+
+    Specifiers and variables stay as they are. Empty if the quoting is wrong.
+    """
+    try:
+        return [(shlex.split(text)[0], text) for text in _TOKEN.findall(value)]
+    except ValueError:
+        return []
+
+
+def command_text(words: list[str], written: Mapping[str, str]) -> str:
+    """Return words for ExecStart=; those in ``written`` as they were written."""
+    return " ".join(written.get(word) or _quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    if _PLAIN.fullmatch(word):
+        return word
+    return '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
