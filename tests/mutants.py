@@ -34,8 +34,14 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 #: What notices a break: patterns of modules, and the tests in tests/unit that are about them, the
 #: quickest first.
 TESTS = {
-    "tuner/[!_am]*": "confirming model search",
-    "tuner/model": "model confirming search",
+    "tuner/confirming": "confirming search",
+    "tuner/explaining": "explaining",
+    "tuner/exploring": "exploring confirming search",
+    "tuner/grid": "grid search",
+    "tuner/model": "model exploring safer confirming search",
+    "tuner/safer": "safer exploring confirming search",
+    "tuner/search": "confirming search",
+    "tuner/state": "exploring confirming search",
     "bench/intervals": "search",
     "changes/apply": "apply policy reconcile",
     "changes/policy": "policy apply reconcile",

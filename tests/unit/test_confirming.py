@@ -1,78 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The guarantees of the search, stage by stage, on simulated figures.
+"""The proof of a gain: what it takes, what it costs, and when it is given up.
 
 What each shows fails if the guarantee is dropped: the error is shared over interim analyses and
-rivals, drift cancels, few pairs prove nothing, stock wins ties, no workload is sacrificed, hopeless
-points are given up and not tried again, switches are put back where a limit does as well, and the
-reasons say what the model found.
+rivals, drift and hiccups cancel, few pairs prove nothing, stock wins ties, no workload is
+sacrificed, and hopeless points are given up and not tried again.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 
-from fusetune.bench.intervals import Interval, ratio_interval
+from fusetune.bench.intervals import ratio_interval
 from fusetune.tuner import constants
 from fusetune.tuner.confirming import Blocks, Confirmation
-from fusetune.tuner.explaining import _verdict, reasons
-from fusetune.tuner.exploring import Exploration
-from fusetune.tuner.grid import Grid, Setting
 from fusetune.tuner.model import Point
-from fusetune.tuner.safer import SaferValues
 from fusetune.tuner.search import Search
-from fusetune.tuner.space import Dimension
 from fusetune.tuner.state import State, Steps, error_of_analysis
+from tests.unit.simulated_search import POINT, RATIO, STOCK, measured, state
 
-Figure = Callable[[Setting], dict[str, float]]
-
-RATIO = Dimension("max_ratio", (1, 2, 5, 10, 20, 40, 70, 100), 1)
-STRICT = Dimension("strict_limit", (1, 0), 1, ordered=False, interacts=("max_ratio",))
-STOCK, START, POINT = (0,), (3,), (5,)
-
-
-def state(
-    *dimensions: Dimension,
-    start: Setting | None = None,
-    workloads: tuple[str, ...] = ("read",),
-    seed: int = 0,
-) -> State:
-    """A search's state before its first sample."""
-    values = {d.name: d.stock for d in dimensions}
-    made = State(Grid(dimensions, start or values), workloads, seed)
-    made.remaining = 100
-    return made
+START = (3,)
 
 
 def started_elsewhere(workloads: tuple[str, ...] = ("read",)) -> State:
     """A search of max_ratio that starts at `START`, not at stock."""
     return state(RATIO, start={"max_ratio": 10}, workloads=workloads)
-
-
-def measured(steps: Steps, of: State, figure: Figure) -> list[Point]:
-    """Run steps to their end with these figures; return the points asked for."""
-    asked: list[Point] = []
-    try:
-        point = next(steps)
-        while True:
-            asked.append(point)
-            of.evaluations += 1
-            of.remaining -= 1
-            point = steps.send(figure(of.grid.setting(point)))
-    except StopIteration:
-        return asked
-
-
-def modelled(of: State, figure: Figure, points: Sequence[Point], count: int = 3) -> State:
-    """Give the model so many blocks of the points, and fit it."""
-    for _ in range(count):
-        measured(of.measure_block(points), of, figure)
-    of.model.fit()
-    return of
 
 
 def blocks(
@@ -235,68 +189,6 @@ def test_what_is_neither_proven_nor_hopeless_goes_on() -> None:
     assert confirmation.proof is None
 
 
-def test_exploration_proposes_nothing_that_makes_a_workload_worse() -> None:
-    of = state(RATIO, workloads=("read", "write"))
-
-    def trade(s: Setting) -> dict[str, float]:
-        much = s["max_ratio"] >= 10
-        return {"read": 300.0 if much else 100.0, "write": 70.0 if much else 100.0}
-
-    measured(Exploration(of, SaferValues(of)).run(), of, trade)
-    assert of.model.count(POINT) + of.model.count((7,)) > 0  # such points were measured
-    assert of.grid.setting(of.incumbent)["max_ratio"] < 10
-
-
-@pytest.mark.parametrize(("loss", "bearable"), [(-0.1, True), (0.02, True), (0.03, False)])
-def test_a_workload_may_suffer_within_its_own_doubt(loss: float, bearable: bool) -> None:
-    """Of n workloads each has sqrt(n) times the deviation of their mean, here of 1.5 %."""
-    of = state(RATIO, workloads=("read", "write"))
-
-    def trade(s: Setting) -> dict[str, float]:
-        much = s["max_ratio"] >= 10
-        return {"read": 150.0 if much else 100.0, "write": math.exp(-loss * much)}
-
-    modelled(of, trade, [(0,), POINT], count=2)
-    assert of.contrast(POINT, (0,))[1] == pytest.approx(0.015, abs=1e-4)
-    assert Exploration(of, SaferValues(of))._bearable(POINT) is bearable
-
-
-# What is explored
-
-
-def explored(points: list[Point], count: int, figure: Figure) -> Exploration:
-    """An exploration of max_ratio after so many blocks of these points."""
-    of = modelled(state(RATIO), figure, points, count)
-    return Exploration(of, SaferValues(of))
-
-
-@pytest.mark.parametrize(("count", "beside"), [(1, True), (2, False)])
-def test_a_new_incumbent_is_measured_beside_the_start_once_more(count: int, beside: bool) -> None:
-    """Its one sample may be a hiccup of the host; the start by itself promises nothing."""
-    of = explored([(0,), POINT, (7,)], count, lambda s: {"read": 100.0 + s["max_ratio"]})
-    of._state.incumbent = POINT
-    candidates = of._candidates(4)
-    assert ((0,) in candidates) is beside
-    assert len(candidates) == len(set(candidates)) <= 3
-
-
-@pytest.mark.parametrize("gain", [0.0, 0.02, 0.05, 0.1])
-def test_the_second_candidate_of_a_block_is_no_neighbour_of_the_first(gain: float) -> None:
-    """A sample tells of its neighbours too, so the next one goes where it tells less."""
-    of = explored([(0,), (1,)], 1, lambda s: {"read": math.exp(gain * (s["max_ratio"] > 1))})
-    (first,), (second,), *_ = of._candidates(4)
-    assert abs(first - second) > 1
-
-
-def test_each_screening_point_is_measured_once_beside_the_start() -> None:
-    of = state(RATIO, STRICT, replace(RATIO, name="max_background"))
-    wanted = of.grid.screening_points()
-    asked = measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
-    assert len(wanted) > constants.BLOCK
-    assert sorted(p for p in asked if p != of.grid.start) == sorted(wanted)
-    assert asked.count(of.grid.start) == math.ceil(len(wanted) / (constants.BLOCK - 1))
-
-
 # Giving up
 
 
@@ -344,127 +236,3 @@ def test_a_point_that_failed_the_proof_is_not_tried_again(monkeypatch: pytest.Mo
         search.tell({"read": 100.0 + setting["max_ratio"]})
     assert len(failed) > 1
     assert not search.choice().changed
-
-
-# Safer values
-
-
-def test_a_switch_is_put_back_where_a_limit_does_as_well() -> None:
-    def either(s: Setting) -> dict[str, float]:
-        return {"read": 200.0 if s["max_ratio"] >= 10 or not s["strict_limit"] else 100.0}
-
-    of = state(RATIO, STRICT)
-    every = [(i, j) for i in range(8) for j in range(2)]
-    modelled(of, either, every)
-    safer = of.grid.setting(SaferValues(of).than((0, 1)))
-    assert safer == {"max_ratio": 10, "strict_limit": 1}
-
-
-def test_a_switch_stays_where_no_limit_does_as_well() -> None:
-    def switch(s: Setting) -> dict[str, float]:
-        return {"read": 200.0 if not s["strict_limit"] else 100.0 + s["max_ratio"] / 10}
-
-    of = modelled(state(RATIO, STRICT), switch, [(i, j) for i in range(8) for j in range(2)])
-    assert of.grid.setting(SaferValues(of).than((7, 1))) == {"max_ratio": 1, "strict_limit": 0}
-
-
-def test_the_safest_of_equal_values_is_taken_and_not_what_was_rejected() -> None:
-    def plateau(s: Setting) -> dict[str, float]:
-        return {"read": 200.0 if s["max_ratio"] >= 5 else 100.0}
-
-    of = modelled(state(RATIO), plateau, [(i,) for i in range(8)])
-    assert SaferValues(of).than((7,)) == (2,)
-    of.rejected.add((2,))
-    assert SaferValues(of).than((7,)) == (3,)
-
-
-def test_a_change_without_effect_goes_back_to_the_start() -> None:
-    other = replace(RATIO, name="max_background")
-    of = state(RATIO, other)
-    points = [(i, j) for i in (0, 3, 7) for j in (0, 3, 7)]
-    modelled(of, lambda s: {"read": 100.0 + 10 * s["max_ratio"]}, points)
-    assert SaferValues(of).than((7, 7)) == (7, 0)
-
-
-@pytest.mark.parametrize(("loss", "worth"), [(0.08, True), (0.3, False)])
-def test_a_limit_is_measured_beside_a_switch_unless_it_is_clearly_worse(
-    loss: float, worth: bool
-) -> None:
-    """By two standard deviations of the model; the limit that may be as good is a middle value."""
-
-    def either(s: Setting) -> dict[str, float]:
-        limit = 200 * math.exp(-loss) if s["max_ratio"] >= 10 else 100.0
-        return {"read": limit if s["strict_limit"] else 200.0}
-
-    points = [(i, j) for i in (0, 3, 7) for j in range(2)]
-    of = modelled(state(RATIO, STRICT), either, points, count=2)
-    of.incumbent = (0, 1)
-    assert SaferValues(of)._rivals() == [(4, 0)] * worth
-
-
-def test_the_smallest_value_that_may_be_as_good_is_measured_beside_the_incumbent() -> None:
-    of = modelled(
-        state(RATIO),
-        lambda s: {"read": 100.0 + 100 * (s["max_ratio"] >= 5)},
-        [(i,) for i in range(8)],
-    )
-    of.incumbent = (7,)
-    assert SaferValues(of)._rivals() == [(2,)]
-    of.rejected.add((2,))
-    assert SaferValues(of)._rivals() == [(3,)]
-
-
-def test_a_value_that_the_search_left_at_the_start_is_not_made_smaller() -> None:
-    other = replace(RATIO, name="max_background")
-    of = state(RATIO, other, start={"max_ratio": 10, "max_background": 1})
-    points = [(i, j) for i in (0, 3, 7) for j in (0, 3, 7)]
-    modelled(of, lambda s: {"read": 100.0 + 100 * (s["max_background"] >= 10)}, points)
-    of.incumbent = (3, 7)
-    assert SaferValues(of)._rivals() == [(3, 3)]
-
-
-def test_safer_values_are_measured_in_three_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = modelled(state(RATIO), lambda s: {"read": 99.0 + s["max_ratio"]}, [(0,), (3,), (7,)])
-    of.incumbent = (7,)
-    safer = SaferValues(of)
-    monkeypatch.setattr(safer, "_rivals", lambda: [(3,)])
-    asked = measured(safer.walk_back(), of, lambda s: {"read": 99.0 + s["max_ratio"]})
-    assert sorted(asked) == [(3,)] * 3 + [(7,)] * 3
-
-
-# Reasons
-
-
-@pytest.mark.parametrize(
-    ("best", "worst", "verdict"),
-    [
-        (Interval(0.98, 0.97, 0.999), 0.5, "other values are worse"),
-        (Interval(0.99, 0.98, 1.0), 0.97, "no effect found"),
-        (Interval(1.0, 0.98, 1.02), 0.99, "no effect found"),
-        (Interval(1.0, 0.98, 1.02), 0.96, "no better value found"),
-        (Interval(1.0, 0.97, 1.03), 1.0, "not settled within the budget"),
-        (Interval(1.05, 0.9, 1.2), 1.0, "not settled within the budget"),
-    ],
-)
-def test_what_the_other_values_show(best: Interval, worst: float, verdict: str) -> None:
-    """A value that is sure to be within 3 % of the present one has no effect."""
-    assert _verdict([best, Interval(worst, worst, worst)], best) == verdict
-
-
-def test_a_reason_gives_the_ratio_and_its_interval() -> None:
-    """Of the chosen value to the one before, or of the best other value to the one that stays."""
-    of = state(replace(RATIO, values=(1, 40)))
-    draw = random.Random(1)
-    modelled(of, lambda s: {"read": s["max_ratio"] * math.exp(draw.gauss(0, 0.1))}, [(0,), (1,)])
-    mean, deviation = of.contrast((1,), (0,))
-    ratio, low, high = (math.exp(mean + d * 1.96 * deviation) for d in (0, -1, 1))
-    assert low < 0.99 * ratio
-    words = f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
-    assert reasons(of, (1,)) == (f"max_ratio: 1 -> 40, {words} times the figure with 1",)
-    (stays,) = reasons(of, (0,))
-    assert stays == f"max_ratio: left at 1, not settled within the budget (40: {words})"
-
-
-def test_a_value_without_others_is_said_to_be_the_only_one() -> None:
-    of = modelled(state(replace(RATIO, values=(1,)), STRICT), lambda _: {"read": 1.0}, [(0, 0)])
-    assert reasons(of, (0, 0))[0] == "max_ratio: left at 1, it has no other value"
