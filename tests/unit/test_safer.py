@@ -24,6 +24,14 @@ def test_a_switch_is_put_back_where_a_limit_does_as_well() -> None:
     assert safer == {"max_ratio": 10, "strict_limit": 1}
 
 
+def test_a_limit_is_not_replaced_by_a_switch_that_does_as_well() -> None:
+    def either(s: Setting) -> dict[str, float]:
+        return {"read": 200.0 if s["max_ratio"] >= 10 or not s["strict_limit"] else 100.0}
+
+    of = modelled(state(RATIO, STRICT), either, [(i, j) for i in range(8) for j in range(2)])
+    assert of.grid.setting(SaferValues(of).than((3, 0))) == {"max_ratio": 10, "strict_limit": 1}
+
+
 def test_a_switch_stays_where_no_limit_does_as_well() -> None:
     def switch(s: Setting) -> dict[str, float]:
         return {"read": 200.0 if not s["strict_limit"] else 100.0 + s["max_ratio"] / 10}
