@@ -3,7 +3,8 @@
 
 ``make mutants``, or ``python3 tests/mutants.py [-n SAMPLE] [-s SEED] [MODULE...]``. Works on a copy
 of the checkout. A mutant is killed when a test fails, or loops. tests/mutants.txt lists survivors
-that no test can kill, with the reason. Exits 1 if fewer than `GOAL` of the mutants were killed.
+that no test can kill, with the reason; they do not count. Exits 1 if fewer than `GOAL` of the
+others were killed.
 """
 
 import argparse
@@ -30,22 +31,30 @@ GOAL = 0.9
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
-#: What notices a break: patterns of modules, and of the tests in tests/unit that are about them.
+#: What notices a break: patterns of modules, and the tests in tests/unit that are about them, the
+#: quickest first.
 TESTS = {
-    "tuner/[!_a]*": "model* search* confirm* explor* safe*",
-    "bench/intervals": "interval* search*",
-    "changes/apply": "apply* policy* reconcile*",
-    "changes/policy": "policy* apply* reconcile*",
-    "changes/journal": "journal* overrides* apply*",
-    "changes/lock": "lock* journal*",
-    "changes/overrides": "overrides* stale* apply* reconcile*",
-    "changes/stale": "stale* journal*",
-    "changes/state": "state* inventory* policy* reconcile* cli*",
-    "desired/config": "config* sections* persist*",
-    "desired/sections": "sections* config* reconcile*",
-    "desired/results": "results* persist*",
-    "desired/re[cs]o*": "reconcile* resolve* sections* drift*",
-    "desired/watch": "watch*",
+    "tuner/confirming": "confirming search",
+    "tuner/explaining": "explaining",
+    "tuner/exploring": "exploring confirming search",
+    "tuner/grid": "grid search",
+    "tuner/model": "model exploring safer confirming search",
+    "tuner/safer": "safer exploring confirming search",
+    "tuner/search": "confirming search",
+    "tuner/state": "exploring confirming search",
+    "bench/intervals": "search",
+    "changes/apply": "apply policy reconcile",
+    "changes/policy": "policy apply reconcile",
+    "changes/journal": "journal apply",
+    "changes/lock": "journal",
+    "changes/overrides": "journal reconcile",
+    "changes/stale": "journal",
+    "changes/state": "drift persist inventory reconcile policy",
+    "desired/config": "config persist",
+    "desired/sections": "config sections reconcile",
+    "desired/results": "results persist",
+    "desired/re[cs]o*": "reconcile drift persist",
+    "desired/watch": "watch",
 }
 
 #: Processor seconds, and seconds by the clock, after which a mutant's tests are taken to loop.
@@ -199,7 +208,7 @@ def try_module(copy: Path, module: Path, tests: list[str], options: argparse.Nam
     found = list(found_in(module))
     if options.sample:
         found = random.Random(options.seed).sample(found, min(options.sample, len(found)))
-    reasons, killed = unkillable(), 0
+    reasons, killed, counted = unkillable(), 0, len(found)
     for tree, mutant in found:
         mutant.apply()
         if not passes(copy, module, ast.unparse(tree), tests):
@@ -208,8 +217,9 @@ def try_module(copy: Path, module: Path, tests: list[str], options: argparse.Nam
         key = f"{name} {mutant.function}: {mutant.change}"
         place = f"fusetune/{name}.py:{mutant.line}"
         print(f"survives  {place}: {key}  # {reasons.get(key, '?')}", flush=True)
-    print(f"{killed:4} of {len(found):4}  {name}", flush=True)
-    options.all += len(found)
+        counted -= key in reasons
+    print(f"{killed:4} of {counted:4}  {name}", flush=True)
+    options.all += counted
     return killed
 
 

@@ -2,6 +2,7 @@
 """The state of a mount's knobs: values, and who set them."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fusetune.changes.journal import Journal
@@ -29,10 +30,8 @@ def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
     """Return the knobs of the mount (of the host, for None) that can be read, by name."""
     now = {}
     for knob in knobs_of(host, mount):
-        try:
+        with suppress(Absent, FusetuneError):
             now[knob.name] = knob.read(host, mount)
-        except (Absent, FusetuneError):
-            continue
     return now
 
 

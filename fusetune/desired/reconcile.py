@@ -76,14 +76,16 @@ def reconcile_all(
     resolver: Resolver,
     mounts: Sequence[Mount],
     *,
-    respect: bool = False,
-    dry_run: bool = False,
-    tell: Callable[[Mount, Reconciled], None] = lambda mount, done: None,
+    dry_run: bool,
+    tell: Callable[[Mount, Reconciled], None],
 ) -> list[Change]:
-    """Set what each mount should have; raise FusetuneError for the first failure, after all."""
+    """Set what each mount should have; raise FusetuneError for the first failure, after all.
+
+    Values that somebody else set are not left. ``tell``: called for each mount that did not fail.
+    """
 
     def one(mount: Mount) -> list[Change]:
-        done = reconcile(resolver, mount, respect=respect, dry_run=dry_run)
+        done = reconcile(resolver, mount, respect=False, dry_run=dry_run)
         tell(mount, done)
         return done.changes
 

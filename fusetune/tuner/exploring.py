@@ -57,13 +57,11 @@ class Exploration:
         """Return the model's best point within reach of moves in one dimension or a pair."""
         groups: list[tuple[int, ...]] = [(i,) for i in range(len(self._grid.dimensions))]
         groups += self._grid.pairs
-        for _ in range(4):
-            before = point
-            for group in groups:
-                point = max(self._grid.box(point, group), key=self._state.model.mean)
-            if point == before:
-                break
-        return point
+        best = point
+        for group in groups:
+            best = max(self._grid.box(best, group), key=self._state.model.mean)
+        # Each move is up, or to the first of equals, so none is made twice.
+        return best if best == point else self._climb(best)
 
     def _neighbourhood(self, centre: Point) -> list[Point]:
         """Return what may be measured next: measured points, and those near the centre."""

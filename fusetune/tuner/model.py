@@ -168,8 +168,9 @@ class BlockModel:
             self._step(k, fitted, trace)
         fitted = sum(a * a / w for a, w in zip(alpha, self._weights, strict=True))
         trace = sum(inverse[i][i] / w for i, w in enumerate(self._weights))
+        noise = self._variance[-1]  # that of `inverse`
         self._step(len(self._parts), fitted, trace)
-        self._weigh([inverse[i][i] for i in range(len(alpha))])
+        self._weigh([inverse[i][i] for i in range(len(alpha))], noise)
 
     def _step(self, part: int, fitted: float, trace: float) -> None:
         now, guess = self._variance[part], self._guess[part]
@@ -178,9 +179,8 @@ class BlockModel:
         # At most tenfold a step, so that one outlier not yet weighed down cannot upset the rest.
         self._variance[part] = max(now * min(max(fitted / trace, 0.1), 10.0), 1e-7)
 
-    def _weigh(self, precision: Sequence[float]) -> None:
+    def _weigh(self, precision: Sequence[float], noise: float) -> None:
         """Weigh each sample by its distance from what all the others predict for it."""
-        noise = self._variance[-1]
         distances = []
         for a, p, weight in zip(self._objective(), precision, self._weights, strict=True):
             spread = 1 / p - noise / weight + noise

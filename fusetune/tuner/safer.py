@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from fusetune.tuner import constants
 from fusetune.tuner.model import Point
 from fusetune.tuner.state import State, Steps
@@ -68,7 +70,7 @@ class SaferValues:
         """Measure safer points against the incumbent a few times, and take one that is as good."""
         state = self._state
         best = state.incumbent
-        for walked in range(constants.WALK_BLOCKS + 1):
+        for walked in count():
             state.model.fit()
             point = self.than(best)
             if not state.promising(point):
@@ -76,7 +78,7 @@ class SaferValues:
             state.incumbent = point
             rivals = self._rivals()
             size = state.affordable(1 + len(rivals))
-            if walked == constants.WALK_BLOCKS or size < 2 or not rivals:
+            if walked == constants.WALK_BLOCKS or not size:
                 return
             yield from state.measure_block([point, *rivals[: size - 1]])
 

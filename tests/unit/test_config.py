@@ -94,6 +94,12 @@ def test_everything_that_can_be_said(tree: Tree) -> None:
     assert str(second.origins["leave_alone"]) == f"{file}:23"
 
 
+@pytest.mark.parametrize(("size", "value"), [("1", 1), ("'2G'", 1 << 31)])
+def test_the_least_and_the_largest_size(tree: Tree, size: str, value: int) -> None:
+    configure(tree, f"[[mount]]\nmax_write = {size}\n")
+    assert load(tree.host).sections[0].needs == {"max_write": value}
+
+
 def test_the_file_that_is_installed(tree: Tree) -> None:
     """It says the defaults, and its example is right once it is no comment any more."""
     text = (CHECKOUT / "fusetune" / "fusetune.toml").read_text()
@@ -207,6 +213,12 @@ def test_a_file_put_in_its_place_changes_it(tree: Tree) -> None:
         ("[[mount]]\nread_ahead_kb = 'much'", 2, "'much' is not a whole number"),
         ("[[mount]]\n\npath = 1", 3, "path must be a string"),
         ("[[mount]]\nfstype = ''", 2, "fstype must be a string"),
+        (
+            "[[mount]]\nmax_write = 0",
+            2,
+            "max_write must be a number of bytes, such as '4M', from 1 to",
+        ),
+        ("[[mount]]\nmax_write = '3G'", 2, "from 1 to 2147483648"),
         ("[[mount]]\nleave_alone = 'no'", 2, "leave_alone must be true or false"),
         ("[[mount]]\nmax_ratio = 1\nmax_ratio = 2", 3, "not valid TOML: Cannot overwrite a value"),
         ("[[mount]]\n\nmax_ratio =", 3, "not valid TOML: "),
@@ -238,6 +250,18 @@ def test_settings_stand_in_the_main_file_alone(tree: Tree) -> None:
         file = configure(tree, "\n[watch]\nidle_seconds = 1\n", name)
         assert wrong(tree) == f"{file}:2: [watch] belongs in fusetune.toml"
         file.unlink()
+
+
+def test_options_stand_where_the_library_reads_them(tree: Tree) -> None:
+    """The tuned libfuse3 reads the files of /etc/fusetune/mounts.d by itself, and no others."""
+    text = "[[mount]]\noptions = 'direct_io'\n"
+    main = "fusetune.toml"
+    for name, vendor in ((main, False), (main, True), ("mounts.d/a.toml", True)):
+        file = configure(tree, text, name, vendor=vendor)
+        assert wrong(tree) == f"{file}:2: options belong in /etc/fusetune/mounts.d"
+        file.unlink()
+    configure(tree, text, "mounts.d/a.toml")
+    assert load(tree.host).sections[0].options == "direct_io"
 
 
 def test_what_is_no_text(tree: Tree) -> None:

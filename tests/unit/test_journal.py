@@ -430,6 +430,13 @@ def test_what_a_killed_one_left_behind_is_known(tree: Tree) -> None:
         assert not lock.left_behind
 
 
+def test_a_process_id_of_one_digit_was_left_behind_too(tree: Tree) -> None:
+    """In a container a killed fusetune may have had such an id."""
+    tree.write("run/host.lock", "7")
+    with Lock(tree.host, None) as lock:
+        assert lock.left_behind
+
+
 def test_locks_of_different_mounts_do_not_meet(tree: Tree, mounted: Mount) -> None:
     with Lock(tree.host, None), Lock(tree.host, mounted):
         with Lock(tree.host, replace(mounted, bdi="0:41")):
@@ -453,8 +460,10 @@ def test_a_file_removed_between_open_and_lock_is_not_taken(tree: Tree) -> None:
             path.write_text("another process's")
         real(fd, operation)
 
+    before = len(os.listdir("/proc/self/fd"))
     with mock.patch("fcntl.flock", racing), Lock(tree.host, None) as lock:
         assert len(calls) == 3
+        assert len(os.listdir("/proc/self/fd")) == before + 1
         assert os.fstat(lock._fd).st_ino == path.stat().st_ino
         assert path.read_text() == str(os.getpid())
 
@@ -571,6 +580,20 @@ def test_what_is_remembered_of_gone_mounts_is_removed(tree: Tree) -> None:
     assert files(tree) == kept | of_gone
     remove_stale(tree.host)
     assert files(tree) == kept
+
+
+def test_a_note_that_another_fusetune_removes_meanwhile_is_no_error(
+    tree: Tree, mounted: Mount
+) -> None:
+    note_overrides(tree.host, mounted, {"max_ratio": 7})
+
+    def removing(path: Path) -> dict[str, int]:
+        path.unlink()
+        return {"instance": -1}
+
+    with mock.patch("fusetune.changes.stale.read_overrides", removing):
+        remove_stale(tree.host)
+    assert files_of_run(tree) == []
 
 
 def test_a_reused_device_number_is_another_mount(tree: Tree, mounted: Mount) -> None:

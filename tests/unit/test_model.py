@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import random
 from itertools import pairwise
+from operator import mul
+from statistics import fmean, median
 
 import pytest
 
@@ -106,3 +108,144 @@ def test_many_supposed_samples_leave_what_is_known_of_the_reference() -> None:
         - 2 * shared * model.noise**2 / scale
     )
     assert variances(posterior)[1] == pytest.approx(expected, rel=1e-6)
+
+
+# Against the formulas of textbooks, with every matrix written out
+
+
+def objective(model: BlockModel) -> list[float]:
+    """Return the mean over the outputs of each sample."""
+    return [fmean(logs) for logs in zip(*map(centred, model._logs), strict=True)]
+
+
+def interacting(seed: int = 7) -> BlockModel:
+    """A model of two grids that interact and a category, with two outputs and an outlier."""
+    draw = random.Random(seed)
+    kernels = [smooth_kernel(4, 2.0), smooth_kernel(3, 2.0), identity_kernel(2)]
+    model = BlockModel(kernels, [(0, 1)], 2)
+    points = [(0, 0, 0), (2, 0, 0), (0, 2, 0), (3, 2, 0), (1, 1, 1), (3, 2, 1)]
+    for block in range(4):
+        for point in draw.sample(points, 4):
+            effect = 0.1 * point[0] * point[1] - 0.2 * point[2] + 0.05 * point[0]
+            outlier = 0.5 * (model.samples == 6)
+            model.add(block, point, [effect + outlier + draw.gauss(0, s) for s in (0.02, 0.05)])
+    model.fit()
+    return model
+
+
+def inverse(matrix: list[list[float]]) -> list[list[float]]:
+    """Invert by elimination."""
+    size = len(matrix)
+    rows = [[*row, *(float(i == j) for j in range(size))] for i, row in enumerate(matrix)]
+    for i in range(size):
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for k in set(range(size)) - {i}:
+            rows[k] = [a - rows[k][i] * b for a, b in zip(rows[k], rows[i], strict=True)]
+    return [row[size:] for row in rows]
+
+
+def times(matrix: list[list[float]], vector: list[float]) -> list[float]:
+    """Return their product."""
+    return [sum(map(mul, row, vector)) for row in matrix]
+
+
+def centred(logs: list[float]) -> list[float]:
+    """Return the figures without their mean, which the model leaves free."""
+    return [log - fmean(logs) for log in logs]
+
+
+def prior(model: BlockModel, one: Point, other: Point) -> float:
+    """Covariance of two points' effects: each dimension's, each interaction's, and the rest."""
+    single = [kernel[a][b] for kernel, a, b in zip(model._kernels, one, other, strict=True)]
+    parts = [*single, *(single[i] * single[j] for i, j in model._pairs), float(one == other)]
+    return sum(v * part for v, part in zip(model._variance[:-1], parts, strict=True))
+
+
+def covariance(model: BlockModel, block: float = BlockModel.BLOCK) -> list[list[float]]:
+    """Covariance of the samples: their points', their blocks' and their own noise."""
+    every = range(model.samples)
+    return [
+        [
+            prior(model, model._points[i], model._points[j])
+            + block * (model._blocks[i] == model._blocks[j])
+            + (i == j) * model.noise**2 / model._weights[i]
+            for j in every
+        ]
+        for i in every
+    ]
+
+
+@pytest.mark.parametrize(("one", "other"), [((3, 2, 0), (0, 0, 0)), ((2, 1, 1), (1, 0, 0))])
+def test_the_posterior_is_that_of_the_textbook(one: Point, other: Point) -> None:
+    """Kriging: mean c'V^-1(y - mean y), variance prior - c'V^-1 c, of a measured point or not."""
+    model = interacting()
+    shared = [prior(model, one, p) - prior(model, other, p) for p in model._points]
+    weights = times(inverse(covariance(model)), shared)
+    expected = [sum(map(mul, weights, centred(logs))) for logs in model._logs]
+    mean, deviation = model.posterior([other, one]).contrasts()[1]
+    assert mean == pytest.approx(sum(expected) / 2, rel=1e-6)
+    assert model.mean(one) - model.mean(other) == pytest.approx(mean, rel=1e-9)
+    after, before = model.means([one, other])
+    assert [a - b for a, b in zip(after, before, strict=True)] == pytest.approx(expected, rel=1e-6)
+    unconditioned = prior(model, one, one) + prior(model, other, other)
+    explained = sum(map(mul, weights, shared))
+    variance = unconditioned - 2 * prior(model, one, other) - explained
+    assert deviation**2 == pytest.approx(variance, rel=1e-6)
+
+
+@pytest.fixture(scope="module", params=[7, 11])
+def settled(request: pytest.FixtureRequest) -> BlockModel:
+    """A model that learns nothing more from its samples."""
+    model = interacting(request.param)
+    for _ in range(8):
+        model._fresh = False
+        model.fit()
+    return model
+
+
+def test_the_variances_are_the_likeliest(settled: BlockModel) -> None:
+    """Restricted likelihood: y'V^-1 K V^-1 y = tr(V^-1 K) for each part K of the covariance V.
+
+    The first guesses count like `WEIGHT` samples of them.
+    """
+    precision = inverse(covariance(settled))
+    alpha = times(precision, objective(settled))
+    every = range(settled.samples)
+    learnt = settled._variance
+    for k, (variance, guess) in enumerate(zip(learnt, settled._guess, strict=True)):
+        settled._variance = [float(k == other) for other in range(len(learnt))]
+        part = covariance(settled, block=0.0)
+        settled._variance = learnt
+        fitted = sum(map(mul, alpha, times(part, alpha)))
+        trace = sum(precision[i][j] * part[i][j] for i in every for j in every)
+        fitted += BlockModel.WEIGHT * guess / variance**2
+        assert fitted == pytest.approx(trace + BlockModel.WEIGHT / variance, rel=1e-3)
+
+
+def test_a_sample_weighs_by_how_well_the_others_predict_it(settled: BlockModel) -> None:
+    """Each is left out and predicted from the rest; the outlier is far from what they predict."""
+    whole, figures = covariance(settled), objective(settled)
+    noise = settled.noise**2
+    distances = []
+    for i, weight in enumerate(settled._weights):
+        others = [j for j in range(settled.samples) if j != i]
+        rest = inverse([[whole[a][b] for b in others] for a in others])
+        weights = times(rest, [whole[i][j] for j in others])
+        predicted = sum(map(mul, weights, [figures[j] for j in others]))
+        spread = whole[i][i] - sum(map(mul, weights, [whole[i][j] for j in others]))
+        distances.append(abs(figures[i] - predicted) / math.sqrt(spread - noise / weight + noise))
+    reach = BlockModel.REACH * min(1.0, 1.4826 * median(distances))
+    wanted = [min(1.0, reach / distance) ** 2 for distance in distances]
+    assert settled._weights == pytest.approx(wanted, rel=1e-3)
+    assert settled._weights[6] == min(settled._weights) < 0.9
+
+
+def test_the_noise_of_an_output_is_that_of_its_own_residuals(settled: BlockModel) -> None:
+    precision = inverse(covariance(settled))
+    for output, logs in enumerate(settled._logs):
+        residuals = [
+            abs(a) / math.sqrt(precision[i][i])
+            for i, a in enumerate(times(precision, centred(logs)))
+        ]
+        wanted = settled.noise * 1.4826 * median(residuals)
+        assert settled.output_noise(output) == pytest.approx(wanted, rel=1e-3)

@@ -7,6 +7,7 @@ names a server's connection on kernels that tell it (fs/fuse/dev.c, fuse_dev_sho
 
 import os
 import pwd
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from fusetune.desired.reconcile import Reconciled, reconcile, reconcile_all
 from fusetune.desired.reset import reset
 from fusetune.desired.resolve import Resolver, bounds_of_set
 from fusetune.desired.results import Unusable, save, saved_path
+from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError
 from fusetune.knobs import LIVE
 from fusetune.mounts.daemons import Daemons
@@ -71,6 +73,14 @@ def test_what_is_kept_is_set_once_and_journalled(tree: Tree, mounted: Mount) -> 
     assert Journal(tree.host, mounted).records == records
     assert list(tree.host.run_dir.iterdir()) == []
     reset(tree.host, mounted, dry_run=True)
+
+
+def test_a_journal_that_has_nothing_to_undo_is_removed(tree: Tree, mounted: Mount) -> None:
+    reconcile(resolver(tree, "[[mount]]\nmax_background = 64\n"), mounted)
+    assert len(tree.journals()) == 1
+    back = reconcile(resolver(tree, "[[mount]]\nmax_background = 12\n"), mounted)
+    assert made(back) == {"max_background": 12}
+    assert tree.journals() == []
 
 
 def test_nothing_kept_touches_nothing(tree: Tree, mounted: Mount) -> None:
@@ -129,6 +139,7 @@ def test_all_are_tried_before_the_first_failure_is_told(tree: Tree, mounted: Mou
         reconcile_all(
             resolver(tree, BOTH),
             discover(tree.host),
+            dry_run=False,
             tell=lambda mount, kept: told.append(mount.path),
         )
     assert told == ["/mnt/two"]
@@ -315,6 +326,7 @@ def test_the_sum_of_dirty_memory_is_bounded(tree: Tree) -> None:
     assert "10 % remain" in why
     for mount in (one, two, last):
         assert bool(reconcile(resolver(tree), mount).refused) == (mount == last)
+    assert ours.room(replace(last, device="0:43")) == 10  # one that was not there yet
     ours.gone(one)
     assert reconcile(ours, last).refused == []
 
@@ -327,6 +339,10 @@ def test_what_others_set_counts_once_it_is_looked_at_again(tree: Tree) -> None:
     ours.forget_sum()
     assert ours.room(two) == 50 - 20 - 100
     assert len(reconcile(ours, two).refused) == 1
+    lines = tree.read("proc/self/mountinfo").splitlines(keepends=True)
+    tree.write("proc/self/mountinfo", "".join(line for line in lines if "/mnt/42" not in line))
+    ours.forget_sum()
+    assert ours.room(two) == 50 - 20
 
 
 @pytest.mark.parametrize(
@@ -352,6 +368,17 @@ def test_what_is_set_is_bounded_too(
     else:
         with pytest.raises(FusetuneError, match=r"30 % remain; .*'fusetune set --force'"):
             set_knobs(tree.host, two, values, owners, room)
+
+
+def test_a_wrong_configuration_matters_to_more_dirty_memory_alone(
+    tree: Tree, mounted: Mount
+) -> None:
+    tree.write("etc/fusetune.toml", "garbage")
+    ahead, ratio = {KNOBS["read_ahead_kb"]: 4096}, {KNOBS["max_ratio"]: 20}
+    assert bounds_of_set(tree.host, mounted, ahead, force=False) == (frozenset(), None)
+    assert bounds_of_set(tree.host, mounted, ratio, force=True) == (frozenset(), None)
+    with pytest.raises(ConfigError):
+        bounds_of_set(tree.host, mounted, ratio, force=False)
 
 
 def test_what_a_mount_has_already_is_not_refused_it(tree: Tree) -> None:
@@ -405,6 +432,21 @@ def test_that_the_mount_is_left_alone_is_said(tree: Tree, mounted: Mount) -> Non
     assert list(ours.caveats(mounted, {"max_ratio": 5})) == [
         "/mnt/one is left alone: the configuration excludes fuse.m*"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "nothing is kept for /mnt/one: 'fusetune auto' or 'save' keeps values"),
+        (
+            "[policy]\nexclude = ['fuse.m*']\n" + BOTH,
+            "nothing is kept for /mnt/one: the configuration excludes fuse.m*",
+        ),
+        (BOTH, None),
+    ],
+)
+def test_why_nothing_is_kept(tree: Tree, mounted: Mount, text: str, why: str | None) -> None:
+    assert resolver(tree, text).nothing_kept(mounted) == why
 
 
 # Which program serves a mount

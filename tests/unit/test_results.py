@@ -175,3 +175,10 @@ def test_forget_all(tree: Tree, mounted: Mount) -> None:
     assert len(files(tree)) == len(ODD_PATHS)
     forget_all(tree.host)
     assert files(tree) == []
+
+
+def test_a_result_that_another_fusetune_forgets_meanwhile_is_no_error(
+    tree: Tree, mounted: Mount
+) -> None:
+    with mock.patch("fusetune.desired.results._files", lambda host: [saved_path(host, mounted)]):
+        forget_all(tree.host)

@@ -20,6 +20,7 @@ from fusetune.bench.intervals import (
     without_hiccups,
 )
 from fusetune.tuner.confirming import Proof
+from fusetune.tuner.constants import LEAST_GAIN
 from fusetune.tuner.grid import Setting
 from fusetune.tuner.search import Choice, Search, Trial
 from fusetune.tuner.space import Dimension
@@ -273,6 +274,7 @@ def test_gain_below_a_percent_moves_nothing() -> None:
         (Interval(1.2, 1.1, 1.3), Interval(1.1, 0.9, 1.3), True),
         (Interval(1.2, 0.99, 1.4), Interval(1.1, 0.9, 1.3), False),  # may be no gain
         (Interval(1.005, 1.002, 1.008), Interval(1.0, 0.9, 1.1), False),  # not worth it
+        (Interval(math.exp(LEAST_GAIN), 1.001, 1.02), Interval(1.0, 0.9, 1.1), True),
         (Interval(1.2, 1.1, 1.3), Interval(0.9, 0.81, 0.99), False),  # one workload loses
     ],
 )

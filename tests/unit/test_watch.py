@@ -23,6 +23,7 @@ from fusetune.desired.events import Events, Signals
 from fusetune.errors import FusetuneError
 from fusetune.toml.file import ConfigError
 from tests.unit.conftest import STOCK, Tree
+from tests.unit.test_reconcile import process
 
 CONFIG = "[[mount]]\nmax_background = 64\n"
 SET = "/mnt/one (0:40, fuse.mirrorfs): max_background 12 -> 64 ({}/etc/fusetune.toml:2)"
@@ -135,6 +136,28 @@ def test_a_mount_that_comes_is_set_at_once(stage: Stage) -> None:
     assert stage.waits == [3600.0, 3600.0]
 
 
+def test_the_control_file_system_is_mounted_before_mounts_are_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it the kernel shows no connection, and so no max_background."""
+    stage.tree.mount("/mnt/one")
+    stage.tree.live(connection=None)
+    monkeypatch.setattr(watch, "mount_controls", lambda _: stage.tree.live())
+    stage.run()
+    assert stage.background() == 64
+
+
+def test_the_program_that_serves_a_new_mount_is_looked_for(stage: Stage) -> None:
+    def serve(_: float) -> bool:
+        process(stage.tree, 11, "sshfs", fds={3: "41"})
+        return stage.come(number=41)
+
+    process(stage.tree, 10, "sshfs", fds={3: "40"})
+    stage.come()
+    stage.run(serve, config=CONFIG + "server = 'sshfs'\n")
+    assert (stage.background(), stage.background(41)) == (64, 64)
+
+
 def test_mountinfo_is_read_once_in_a_while_in_a_storm(stage: Stage) -> None:
     stage.run(stage.come, lambda _: stage.come(number=41))
     assert stage.slept == pytest.approx([0.03, 0.03])
@@ -185,7 +208,7 @@ def test_a_slow_server_s_mount_is_set_early_and_again_after_its_reply(stage: Sta
 
 def test_a_server_that_never_answers_is_given_up(stage: Stage) -> None:
     stage.come(waiting=1)
-    stage.run(stage.passing(0.5), stage.passing(29.4), stage.passing(0.1), stage.pass_all)
+    stage.run(stage.passing(0.5), stage.passing(29.25), stage.passing(0.25))
     assert stage.background() == 64
     assert len(stage.said) == 2
     assert "for 30 s; " in stage.said[1]
@@ -380,6 +403,15 @@ def test_sighup_reads_it_and_looks_at_every_mount_again(stage: Stage) -> None:
     stage.run(edit, stage.pass_all)
     assert stage.waits[1] <= 0
     assert stage.background() == 32
+
+
+def test_sighup_also_finds_a_mount_whose_event_was_lost(stage: Stage) -> None:
+    def come_unseen(_: float) -> None:
+        stage.come()
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    stage.run(come_unseen, stage.pass_all)
+    assert stage.background() == 64
 
 
 def test_a_wrong_one_changes_nothing_and_is_said(stage: Stage) -> None:

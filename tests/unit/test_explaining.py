@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The reasons say what the model found, with its intervals."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from fusetune.bench.intervals import Interval
+from fusetune.tuner.explaining import _verdict, reasons
+from tests.unit.simulated_search import RATIO, STRICT, modelled, state
+
+
+@pytest.mark.parametrize(
+    ("best", "worst", "verdict"),
+    [
+        (Interval(0.98, 0.97, 0.999), 0.5, "other values are worse"),
+        (Interval(0.99, 0.98, 1.0), 0.97, "no effect found"),
+        (Interval(1.0, 0.98, 1.02), 0.99, "no effect found"),
+        (Interval(1.0, 0.98, 1.02), 0.96, "no better value found"),
+        (Interval(1.0, 0.97, 1.03), 1.0, "not settled within the budget"),
+        (Interval(1.05, 0.9, 1.2), 1.0, "not settled within the budget"),
+    ],
+)
+def test_what_the_other_values_show(best: Interval, worst: float, verdict: str) -> None:
+    """A value that is sure to be within 3 % of the present one has no effect."""
+    assert _verdict([best, Interval(worst, worst, worst)], best) == verdict
+
+
+def test_a_reason_gives_the_ratio_and_its_interval() -> None:
+    """Of the chosen value to the one before, or of the best other value to the one that stays."""
+    of = state(replace(RATIO, values=(1, 40)))
+    draw = random.Random(1)
+    modelled(of, lambda s: {"read": s["max_ratio"] * math.exp(draw.gauss(0, 0.1))}, [(0,), (1,)])
+    mean, deviation = of.contrast((1,), (0,))
+    ratio, low, high = (math.exp(mean + d * 1.96 * deviation) for d in (0, -1, 1))
+    assert low < 0.99 * ratio
+    words = f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
+    assert reasons(of, (1,)) == (f"max_ratio: 1 -> 40, {words} times the figure with 1",)
+    (stays,) = reasons(of, (0,))
+    assert stays == f"max_ratio: left at 1, not settled within the budget (40: {words})"
+
+
+def test_a_value_without_others_is_said_to_be_the_only_one() -> None:
+    of = modelled(state(replace(RATIO, values=(1,)), STRICT), lambda _: {"read": 1.0}, [(0, 0)])
+    assert reasons(of, (0, 0))[0] == "max_ratio: left at 1, it has no other value"

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Exploration measures what promises most, and leaves the proof what it needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from fusetune.bench.intervals import t_quantile
+from fusetune.tuner import constants
+from fusetune.tuner.exploring import Exploration
+from fusetune.tuner.grid import Setting
+from fusetune.tuner.model import Point
+from fusetune.tuner.safer import SaferValues
+from tests.unit.simulated_search import (
+    POINT,
+    RATIO,
+    STRICT,
+    Figure,
+    measured,
+    modelled,
+    state,
+)
+
+# What is proposed
+
+
+def test_exploration_proposes_nothing_that_makes_a_workload_worse() -> None:
+    of = state(RATIO, workloads=("read", "write"))
+
+    def trade(s: Setting) -> dict[str, float]:
+        much = s["max_ratio"] >= 10
+        return {"read": 300.0 if much else 100.0, "write": 70.0 if much else 100.0}
+
+    measured(Exploration(of, SaferValues(of)).run(), of, trade)
+    assert of.model.count(POINT) + of.model.count((7,)) > 0  # such points were measured
+    assert of.grid.setting(of.incumbent)["max_ratio"] < 10
+
+
+@pytest.mark.parametrize(("loss", "bearable"), [(-0.1, True), (0.02, True), (0.03, False)])
+def test_a_workload_may_suffer_within_its_own_doubt(loss: float, bearable: bool) -> None:
+    """Of n workloads each has sqrt(n) times the deviation of their mean, here of 1.5 %."""
+    of = state(RATIO, workloads=("read", "write"))
+
+    def trade(s: Setting) -> dict[str, float]:
+        much = s["max_ratio"] >= 10
+        return {"read": 150.0 if much else 100.0, "write": math.exp(-loss * much)}
+
+    modelled(of, trade, [(0,), POINT], count=2)
+    assert of.contrast(POINT, (0,))[1] == pytest.approx(0.015, abs=1e-4)
+    assert Exploration(of, SaferValues(of))._bearable(POINT) is bearable
+
+
+# What is measured
+
+
+def explored(points: list[Point], count: int, figure: Figure) -> Exploration:
+    """An exploration of max_ratio after so many blocks of these points."""
+    of = modelled(state(RATIO), figure, points, count)
+    return Exploration(of, SaferValues(of))
+
+
+@pytest.mark.parametrize(("count", "beside"), [(1, True), (2, False)])
+def test_a_new_incumbent_is_measured_beside_the_start_once_more(count: int, beside: bool) -> None:
+    """Its one sample may be a hiccup of the host; the start by itself promises nothing."""
+    of = explored([(0,), POINT, (7,)], count, lambda s: {"read": 100.0 + s["max_ratio"]})
+    of._state.incumbent = POINT
+    candidates = of._candidates(4)
+    assert ((0,) in candidates) is beside
+    assert len(candidates) == len(set(candidates)) <= 3
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.02, 0.05, 0.1])
+def test_the_second_candidate_of_a_block_is_no_neighbour_of_the_first(gain: float) -> None:
+    """A sample tells of its neighbours too, so the next one goes where it tells less."""
+    of = explored([(0,), (1,)], 1, lambda s: {"read": math.exp(gain * (s["max_ratio"] > 1))})
+    (first,), (second,), *_ = of._candidates(4)
+    assert abs(first - second) > 1
+
+
+def test_each_screening_point_is_measured_once_beside_the_start() -> None:
+    of = state(RATIO, STRICT, replace(RATIO, name="max_background"))
+    wanted = of.grid.screening_points()
+    asked = measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
+    assert len(wanted) > constants.BLOCK
+    assert sorted(p for p in asked if p != of.grid.start) == sorted(wanted)
+    assert asked.count(of.grid.start) == math.ceil(len(wanted) / (constants.BLOCK - 1))
+
+
+def test_the_order_within_a_block_is_random() -> None:
+    of = state(RATIO)
+    points = [(0,), (3,), POINT, (7,)]
+    orders = [measured(of.measure_block(points), of, lambda _: {"read": 1.0}) for _ in range(8)]
+    assert all(sorted(order) == points for order in orders)
+    assert len(set(map(tuple, orders))) > 1
+
+
+# What promises enough for the proof
+
+
+@pytest.mark.parametrize(("gain", "promising"), [(0.005, False), (0.02, True), (-0.02, False)])
+def test_a_gain_below_a_percent_is_not_put_to_the_proof(gain: float, promising: bool) -> None:
+    of = modelled(
+        state(RATIO), lambda s: {"read": math.exp(gain * (s["max_ratio"] > 1))}, [(0,), POINT], 6
+    )
+    assert of.promising(POINT) is promising
+    assert not of.promising(of.grid.start)
+
+
+def test_a_gain_in_doubt_is_not_put_to_the_proof() -> None:
+    of = modelled(
+        state(RATIO), lambda s: {"read": math.exp(0.05 * (s["max_ratio"] > 1))}, [(0,), (1,)], 1
+    )
+    mean, deviation = of.contrast((7,), (0,))
+    assert constants.LEAST_GAIN < mean < deviation
+    assert not of.promising((7,))
+
+
+# What is left for the proof
+
+
+@pytest.mark.parametrize(
+    ("start", "incumbent", "remaining", "affordable"),
+    [
+        (1, 0, 9, 0),  # four pairs of two settings take eight, and a block needs two
+        (1, 0, 10, 2),
+        (1, 0, 50, 6),
+        (10, 3, 10, 2),  # stock is the second setting
+        (10, 5, 13, 0),  # the incumbent is a third
+        (10, 5, 14, 2),
+    ],
+)
+def test_the_fewest_pairs_are_left(
+    start: int, incumbent: int, remaining: int, affordable: int
+) -> None:
+    of = state(RATIO, start={"max_ratio": start})
+    of.incumbent, of.remaining = (incumbent,), remaining
+    assert of.affordable(6) == affordable
+
+
+@pytest.mark.parametrize(("remaining", "left"), [(20, 8), (30, 12), (100, 18)])
+def test_more_is_left_where_an_incumbent_promises(remaining: int, left: int) -> None:
+    """Half as many pairs again as it needs, and three, but at most 40 % of the whole budget."""
+    of = modelled(state(RATIO), lambda s: {"read": 99.0 + s["max_ratio"]}, [(0,), POINT])
+    of.incumbent, of.evaluations, of.remaining = POINT, 0, remaining
+    assert of.pairs_needed() == constants.FEWEST_PAIRS
+    assert of.affordable(remaining) == remaining - left
+
+
+@pytest.mark.parametrize(("gain", "spare"), [(0.15, 0.0), (0.1, 0.0), (0.1, 2.0)])
+def test_pairs_are_reckoned_by_the_interval_that_they_would_have(gain: float, spare: float) -> None:
+    """The first analysis has half of the error; a pair has two samples' noise."""
+    of = state(RATIO)
+    deviation = math.sqrt(2) * of.model.noise
+
+    def low(pairs: int) -> float:
+        errors = t_quantile(constants.ERROR / 2, pairs - 1) + spare
+        return gain - errors * deviation / math.sqrt(pairs)
+
+    pairs = of.pairs_for(gain, spare)
+    assert constants.FEWEST_PAIRS < pairs < constants.MOST_PAIRS
+    assert low(pairs - 1) < 0 < low(pairs)
+
+
+def test_no_more_pairs_are_hoped_for_than_the_bound() -> None:
+    assert state(RATIO).pairs_for(0.0, 0.0) == constants.MOST_PAIRS

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where a search can go: the values of each dimension, how alike they are, and the first points."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from fusetune.tuner.grid import Grid
+from fusetune.tuner.space import Dimension
+from tests.unit.simulated_search import RATIO, STRICT
+
+MIDDLE = {"max_ratio": 10}
+
+
+@pytest.mark.parametrize(
+    ("values", "ordered", "places"),
+    [
+        ((10, 20, 40), True, (10, 15, 20, 30, 40)),
+        ((40, 20, 10), True, (40, 30, 20, 15, 10)),  # the smallest is not the safest of all knobs
+        ((1, 0), False, (30, 15, 1, 0)),
+    ],
+)
+def test_stock_and_start_have_their_place_among_the_values(
+    values: tuple[int, ...], ordered: bool, places: tuple[int, ...]
+) -> None:
+    grid = Grid([Dimension("k", values, 15, ordered)], {"k": 30})
+    assert grid.values == [places]
+    assert (grid.setting(grid.stock), grid.setting(grid.start)) == ({"k": 15}, {"k": 30})
+
+
+@pytest.mark.parametrize(("count", "reach"), [(3, 2), (12, 4)])
+def test_values_a_third_of_the_grid_apart_perform_alike(count: int, reach: int) -> None:
+    """By the Matern 3/2 correlation at its reach, of at least two steps."""
+    grid = Grid([Dimension("k", tuple(range(count)), 0), STRICT], {"k": 0, "strict_limit": 1})
+    smooth, category = grid.kernels()
+    assert smooth[0][reach] == pytest.approx((1 + math.sqrt(3)) * math.exp(-math.sqrt(3)))
+    assert category == [[1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("start", "points"),
+    [
+        (1, [(3,), (6,)]),  # 0.4 and 0.8 of the way up; stock is the start
+        (10, [(0,), (5,), (6,), (1,)]),  # stock, up from the start, and half way down
+        (70, [(0,), (7,), (3,)]),  # one step up is all there is
+        (100, [(0,), (4,), (1,), (3,)]),  # 0.4 and 0.8 of the way down
+    ],
+)
+def test_the_first_points_of_one_dimension(start: int, points: list[tuple[int]]) -> None:
+    assert Grid([RATIO], {"max_ratio": start}).screening_points() == points
+
+
+def test_the_first_points_of_interacting_dimensions() -> None:
+    """All together, each alone, and each interacting pair; then the same further off."""
+    other = replace(RATIO, name="other")
+    grid = Grid([RATIO, STRICT, other], {"max_ratio": 1, "strict_limit": 1, "other": 1})
+    middle = [(3, 1, 3), (3, 0, 0), (0, 1, 0), (0, 0, 3), (3, 1, 0)]
+    assert grid.screening_points() == [*middle, (6, 0, 0), (0, 0, 6), (6, 1, 0)]
+
+
+def test_near_are_the_lines_and_coarse_steps_of_interacting_dimensions() -> None:
+    other = replace(RATIO, name="other", values=(1, 2))
+    grid = Grid([RATIO, STRICT, other], {"max_ratio": 1, "strict_limit": 1, "other": 1})
+    lines = {*((i, 0, 0) for i in range(8)), (3, 1, 0), (3, 0, 1)}
+    joint = {(i, j, 0) for i in (0, 2, 4, 5, 7) for j in (0, 1)}  # a step, a third, the ends
+    assert set(grid.near((3, 0, 0))) == lines | joint

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Of settings that perform alike the safest is taken: small values, values left, switches left."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from fusetune.tuner.grid import Setting
+from fusetune.tuner.safer import SaferValues
+from tests.unit.simulated_search import RATIO, STRICT, measured, modelled, state
+
+
+def test_a_switch_is_put_back_where_a_limit_does_as_well() -> None:
+    def either(s: Setting) -> dict[str, float]:
+        return {"read": 200.0 if s["max_ratio"] >= 10 or not s["strict_limit"] else 100.0}
+
+    of = state(RATIO, STRICT)
+    every = [(i, j) for i in range(8) for j in range(2)]
+    modelled(of, either, every)
+    safer = of.grid.setting(SaferValues(of).than((0, 1)))
+    assert safer == {"max_ratio": 10, "strict_limit": 1}
+
+
+def test_a_limit_is_not_replaced_by_a_switch_that_does_as_well() -> None:
+    def either(s: Setting) -> dict[str, float]:
+        return {"read": 200.0 if s["max_ratio"] >= 10 or not s["strict_limit"] else 100.0}
+
+    of = modelled(state(RATIO, STRICT), either, [(i, j) for i in range(8) for j in range(2)])
+    assert of.grid.setting(SaferValues(of).than((3, 0))) == {"max_ratio": 10, "strict_limit": 1}
+
+
+def test_a_switch_stays_where_no_limit_does_as_well() -> None:
+    def switch(s: Setting) -> dict[str, float]:
+        return {"read": 200.0 if not s["strict_limit"] else 100.0 + s["max_ratio"] / 10}
+
+    of = modelled(state(RATIO, STRICT), switch, [(i, j) for i in range(8) for j in range(2)])
+    assert of.grid.setting(SaferValues(of).than((7, 1))) == {"max_ratio": 1, "strict_limit": 0}
+
+
+def test_the_safest_of_equal_values_is_taken_and_not_what_was_rejected() -> None:
+    def plateau(s: Setting) -> dict[str, float]:
+        return {"read": 200.0 if s["max_ratio"] >= 5 else 100.0}
+
+    of = modelled(state(RATIO), plateau, [(i,) for i in range(8)])
+    assert SaferValues(of).than((7,)) == (2,)
+    of.rejected.add((2,))
+    assert SaferValues(of).than((7,)) == (3,)
+
+
+def test_a_change_without_effect_goes_back_to_the_start() -> None:
+    other = replace(RATIO, name="max_background")
+    of = state(RATIO, other)
+    points = [(i, j) for i in (0, 3, 7) for j in (0, 3, 7)]
+    modelled(of, lambda s: {"read": 100.0 + 10 * s["max_ratio"]}, points)
+    assert SaferValues(of).than((7, 7)) == (7, 0)
+
+
+@pytest.mark.parametrize(("loss", "worth"), [(0.08, True), (0.3, False)])
+def test_a_limit_is_measured_beside_a_switch_unless_it_is_clearly_worse(
+    loss: float, worth: bool
+) -> None:
+    """By two standard deviations of the model; the limit that may be as good is a middle value."""
+
+    def either(s: Setting) -> dict[str, float]:
+        limit = 200 * math.exp(-loss) if s["max_ratio"] >= 10 else 100.0
+        return {"read": limit if s["strict_limit"] else 200.0}
+
+    points = [(i, j) for i in (0, 3, 7) for j in range(2)]
+    of = modelled(state(RATIO, STRICT), either, points, count=2)
+    of.incumbent = (0, 1)
+    assert SaferValues(of)._rivals() == [(4, 0)] * worth
+
+
+def test_the_smallest_value_that_may_be_as_good_is_measured_beside_the_incumbent() -> None:
+    of = modelled(
+        state(RATIO),
+        lambda s: {"read": 100.0 + 100 * (s["max_ratio"] >= 5)},
+        [(i,) for i in range(8)],
+    )
+    of.incumbent = (7,)
+    assert SaferValues(of)._rivals() == [(2,)]
+    of.rejected.add((2,))
+    assert SaferValues(of)._rivals() == [(3,)]
+
+
+def test_a_value_that_the_search_left_at_the_start_is_not_made_smaller() -> None:
+    other = replace(RATIO, name="max_background")
+    of = state(RATIO, other, start={"max_ratio": 10, "max_background": 1})
+    points = [(i, j) for i in (0, 3, 7) for j in (0, 3, 7)]
+    modelled(of, lambda s: {"read": 100.0 + 100 * (s["max_background"] >= 10)}, points)
+    of.incumbent = (3, 7)
+    assert SaferValues(of)._rivals() == [(3, 3)]
+
+
+def test_safer_values_are_measured_in_three_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = modelled(state(RATIO), lambda s: {"read": 99.0 + s["max_ratio"]}, [(0,), (3,), (7,)])
+    of.incumbent = (7,)
+    safer = SaferValues(of)
+    monkeypatch.setattr(safer, "_rivals", lambda: [(3,)])
+    asked = measured(safer.walk_back(), of, lambda s: {"read": 99.0 + s["max_ratio"]})
+    assert sorted(asked) == [(3,)] * 3 + [(7,)] * 3
