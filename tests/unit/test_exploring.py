@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -162,6 +163,18 @@ def test_pairs_are_reckoned_by_the_interval_that_they_would_have(gain: float, sp
     pairs = of.pairs_for(gain, spare)
     assert constants.FEWEST_PAIRS < pairs < constants.MOST_PAIRS
     assert low(pairs - 1) < 0 < low(pairs)
+
+
+def test_a_smaller_gain_needs_more_pairs() -> None:
+    draw = random.Random(1)
+
+    def slightly(s: Setting) -> dict[str, float]:
+        return {"read": math.exp(0.05 * (s["max_ratio"] > 1) + draw.gauss(0, 0.03))}
+
+    of = modelled(state(RATIO), slightly, [(0,), POINT])
+    assert of.pairs_needed() == constants.FEWEST_PAIRS  # the start needs no proof
+    of.incumbent = POINT
+    assert of.pairs_needed() > constants.FEWEST_PAIRS
 
 
 def test_no_more_pairs_are_hoped_for_than_the_bound() -> None:
