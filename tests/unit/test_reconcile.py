@@ -23,12 +23,12 @@ from fusetune.desired.reconcile import Reconciled, reconcile, reconcile_all
 from fusetune.desired.reset import reset
 from fusetune.desired.resolve import Resolver, bounds_of_set
 from fusetune.desired.results import Unusable, save, saved_path
-from fusetune.desired.sections import ConfigError
 from fusetune.errors import FusetuneError
 from fusetune.knobs import LIVE
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
+from fusetune.toml.file import ConfigError
 from fusetune.tuner.auto import preview
 from tests.unit.conftest import STOCK, Tree, process
 

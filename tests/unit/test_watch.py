@@ -22,8 +22,7 @@ from fusetune.desired import events, watch
 from fusetune.desired.events import Events, Signals
 from fusetune.errors import FusetuneError
 from fusetune.toml.file import ConfigError
-from tests.unit.conftest import STOCK, Tree
-from tests.unit.test_reconcile import process
+from tests.unit.conftest import STOCK, Tree, process
 
 CONFIG = "[[mount]]\nmax_background = 64\n"
 SET = "/mnt/one (0:40, fuse.mirrorfs): max_background 12 -> 64 ({}/etc/fusetune.toml:2)"
