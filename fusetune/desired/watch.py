@@ -225,18 +225,25 @@ class Watch:
             self._tell(key, mount, str(error))
             return False
         except FusetuneError as error:
-            # An unmount removes it from mountinfo first, then the connection, the bdi last.
-            if any((m.device, m.instance) == key for m in discover(self._host)):
+            if self._is_mounted(key):
                 self._tell(key, mount, str(error))
             return True
         if done.changes:
             self._say(f"{_name(mount)}: {_words(done.changes, done.expected)}")
         for name, value in done.overridden.items():
             self._say(f"{_name(mount)}: {name}={value} was set by somebody else and is left alone")
-        for why in done.refused:
-            self._tell(key, mount, why)
+        if done.refused and self._is_mounted(key):
+            for why in done.refused:
+                self._tell(key, mount, why)
         self._raise_limits(key, mount)
         return True
+
+    def _is_mounted(self, key: tuple[str, int]) -> bool:
+        """Whether a mount is still there, so that what it lacks is worth a line.
+
+        An unmount removes it from mountinfo first, then the connection, the bdi last.
+        """
+        return any((m.device, m.instance) == key for m in discover(self._host))
 
     def _raise_limits(self, key: tuple[str, int], mount: Mount) -> None:
         """Raise the host's limits to what the mount needs when it is mounted again."""

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from fusetune.changes.journal import Journal
 from fusetune.changes.lock import Lock
 from fusetune.desired import events, watch
 from fusetune.desired.events import Events, Signals
+from fusetune.desired.reconcile import Reconciled, reconcile
 from fusetune.errors import FusetuneError
 from fusetune.toml.file import ConfigError
 from tests.unit.conftest import STOCK, Tree, process
@@ -257,6 +259,25 @@ def test_what_is_refused_is_said_once(stage: Stage) -> None:
     refused, read = stage.said
     assert "max_ratio=20 would let tuned mounts together keep more dirty memory" in refused
     assert read == "configuration read"
+
+
+def test_of_a_mount_that_has_gone_meanwhile_nothing_is_said(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner is not known without its connection, which would be refused."""
+
+    def come(_: float) -> bool:
+        stage.come()
+        shutil.rmtree(stage.tree.root / "sys/fs/fuse/connections/40")
+        return True
+
+    def late(*arguments: Any, **how: Any) -> Reconciled:
+        (stage.tree.root / "proc/self/mountinfo").write_text("")
+        return reconcile(*arguments, **how)
+
+    monkeypatch.setattr(watch, "reconcile", late)
+    stage.run(come, config="[[mount]]\nmax_ratio = 20\n")
+    assert stage.said == []
 
 
 def test_a_damaged_journal_is_said_and_the_values_are_set_after(stage: Stage) -> None:
