@@ -4,6 +4,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -23,6 +24,12 @@ _RULES: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
 }
 
 
+@cache
+def _hints(one: type[object]) -> Mapping[str, Any]:
+    """Return the annotations of a dataclass, which take most of the time of reading a table."""
+    return get_type_hints(one, include_extras=True)
+
+
 def table_as(one: type[T], file: TomlFile, where: Where, content: Any) -> T:
     """Return the dataclass ``one`` made of a table.
 
@@ -34,7 +41,7 @@ def table_as(one: type[T], file: TomlFile, where: Where, content: Any) -> T:
     known = {key_of(field): field for field in fields(one)}  # type: ignore[arg-type]
     for key in content:
         file.check_known((*where, key), key, known)
-    hints = get_type_hints(one, include_extras=True)
+    hints = _hints(one)  # type: ignore[arg-type]  # mypy does not know that a class is hashable
     found = {}
     for key, field in known.items():
         if key in content:
