@@ -26,28 +26,26 @@ def remove_stale(host: Host, key: str = "*") -> None:
     for path in host.run_dir.glob(f"{key}.left"):
         _remove_unless_alive(host, path, read_overrides(path))
     for path in host.run_dir.glob(f"{key}.lock"):
-        if path.stem != key_of(None) and _is_of_a_gone_mount(host, path):
-            clear_lock(host, path)
+        with suppress(FileNotFoundError):  # released meanwhile
+            if path.stem != key_of(None) and _is_of_a_gone_mount(host, path):
+                clear_lock(host, path)
 
 
-def _bdi_directory(host: Host, path: Path) -> str:
-    """Return the sysfs directory of the bdi that our file ``path`` is named after."""
-    return host.path(f"sys/class/bdi/{path.stem}/")
+def _instance_now(host: Host, path: Path) -> int | None:
+    """Return `Mount.instance` of the bdi that our file ``path`` is named after, None if gone."""
+    try:
+        return os.stat(host.path(f"sys/class/bdi/{path.stem}/")).st_ino
+    except FileNotFoundError:
+        return None
 
 
 def _is_of_a_gone_mount(host: Host, lock: Path) -> bool:
-    try:
-        now = os.stat(_bdi_directory(host, lock)).st_ino
-        return instance_in(lock) not in ("", str(now))
-    except FileNotFoundError:
-        return True
+    now = _instance_now(host, lock)
+    return now is None or instance_in(lock) not in ("", str(now))
 
 
 def _remove_unless_alive(host: Host, path: Path, about: Mapping[str, Any]) -> None:
     instance = about["instance"]
-    try:
-        alive = instance is None or instance == os.stat(_bdi_directory(host, path)).st_ino
-    except FileNotFoundError:
-        alive = False
+    alive = instance is None or instance == _instance_now(host, path)
     if not alive or about.get("boot_id", host.boot_id) != host.boot_id:
         path.unlink(missing_ok=True)

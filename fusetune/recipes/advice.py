@@ -78,7 +78,7 @@ def _by_recipe(
     known = _spellings(recipe)
     line = CommandLine(process.words, known, facts.options, facts.subcommands)
     files = Files(host, mount, process, facts, known)
-    settings = _settings(recipe, mount, process, line, files.making({}, {}), notes)
+    settings = _settings(recipe, known, mount, process, line, files.making({}, {}), notes)
     names = [*([facts.package] if facts.package else []), *facts.program, recipe.name]
     version = version_of(host, process.program, names) if process.program else None
     kernel = host.read("proc/sys/kernel/osrelease")
@@ -115,6 +115,7 @@ def _spellings(recipe: Recipe) -> list[Spellings]:
 
 def _settings(
     recipe: Recipe,
+    known: Sequence[Spellings],
     mount: Mount,
     process: Served,
     line: CommandLine,
@@ -125,7 +126,7 @@ def _settings(
 
     Where the command line is not known, those of fstab or the mount unit.
     """
-    shown = CommandLine(["", "-o", ",".join(mount.options)], _spellings(recipe), "mount")
+    shown = CommandLine(["", "-o", ",".join(mount.options)], known, "mount")
     found = shown.settings()
     for option in recipe.option:
         if option.environment and option.environment in process.environment:

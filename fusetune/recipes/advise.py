@@ -116,7 +116,7 @@ class _Chooser:
                 self._kept |= {one.option: one.to} if one.to else {}
         for option in self._recipe.option:
             value = self._settings.get(option.name)
-            if option.class_ == "unsafe" and value not in (None, "false", option.usual):
+            if option.class_ == "unsafe" and _is_active(option, value):
                 self.named.append(
                     f"{option.name} is set and unsafe unless {option.condition}: {option.otherwise}"
                 )
@@ -167,16 +167,13 @@ class _Chooser:
         option = self._recipe.named(name)
         for other in self._recipe.option:
             its = self._value(other.name, bundle)
-            if other.name == name or not self._is_active(other, its):
+            if other.name == name or not _is_active(other, its):
                 continue
             if option and any(_names(one, other.name, its) for one in option.excludes):
                 return f"{other.name}={its}"
             if any(_names(one, name, value) for one in other.excludes):
                 return f"{other.name}={its}"
         return None
-
-    def _is_active(self, option: Option, value: str | None) -> bool:
-        return value not in (None, "false", option.usual)
 
     def changes(self) -> list[Change]:
         """Return the changes: options to set, then those that hurt."""
@@ -224,6 +221,11 @@ class _Chooser:
             (),
             bad.source,
         )
+
+
+def _is_active(option: Option, value: str | None) -> bool:
+    """Whether a value is set that is neither the default nor false."""
+    return value not in (None, "false", option.usual)
 
 
 def _proven(option: Option) -> str:
