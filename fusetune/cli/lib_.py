@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Show who uses the tuned libfuse3; give it to a service or the host."""
+"""Show who uses the tuned libfuse3; give it to the host."""
 
 import click
 
-from fusetune.cli.common import dry_run_option, json_option, pass_host, present
+from fusetune.cli.common import dry_run_option, json_option, pass_host, present, warn
 from fusetune.errors import UsageError
 from fusetune.host import Host
+from fusetune.intercept import service
 from fusetune.libfuse.installed import ages, directories
 from fusetune.libfuse.switch import FileChange, carry_out, disable, enable
 from fusetune.libfuse.users import libfuse_users
@@ -13,6 +14,13 @@ from fusetune.report.documents.lib import lib_change, lib_status
 
 _unit = click.argument("unit", required=False)
 _system = click.option("--system", is_flag=True, help="Change this for every program of the host.")
+options_option = click.option(
+    "-o",
+    "options",
+    default="",
+    metavar="OPTIONS",
+    help="Options of the tuned libfuse; with tuned or tuned_required also of the module.",
+)
 
 
 @click.group("lib", help=__doc__)
@@ -20,13 +28,16 @@ def command() -> None:
     pass
 
 
-def _target(unit: str | None, system: bool) -> str | None:
+def _old_name(unit: str | None, system: bool, name: str) -> str | None:
     if system == bool(unit):
         raise UsageError("this needs a service's name, or --system for the whole host")
+    if unit:
+        warn(f"'fusetune {name} {unit}' is the name of this now")
     return unit
 
 
-def _change(host: Host, change: FileChange, dry_run: bool, as_json: bool) -> None:
+def change_file(host: Host, change: FileChange, dry_run: bool, as_json: bool) -> None:
+    """Carry a change out, or not if ``dry_run``, and print it."""
     if not dry_run:
         carry_out(host, change)
     present(lib_change(change, dry_run), as_json)
@@ -43,19 +54,21 @@ def status(host: Host, as_json: bool) -> None:
 @command.command("enable")
 @_unit
 @_system
-@click.option("-o", "options", default="", metavar="OPTIONS", help="Options of the tuned libfuse.")
+@options_option
 @dry_run_option
 @json_option
 @pass_host
 def enable_(
     host: Host, unit: str | None, system: bool, options: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Give a service, or the whole host, the tuned libfuse.
+    """Give the whole host the tuned libfuse; of a UNIT, an old name of 'enable'.
 
     With --system every program that uses libfuse3 gets it in place of the distribution's when it
     starts next. The distribution's stays installed, and 'lib disable --system' returns to it.
     """
-    _change(host, enable(host, _target(unit, system), options), dry_run, as_json)
+    named = _old_name(unit, system, "enable")
+    change = service.enable(host, named, options) if named else enable(host, None, options)
+    change_file(host, change, dry_run, as_json)
 
 
 @command.command("disable")
@@ -66,4 +79,6 @@ def enable_(
 @pass_host
 def disable_(host: Host, unit: str | None, system: bool, dry_run: bool, as_json: bool) -> None:
     """Undo 'lib enable'."""
-    _change(host, disable(host, _target(unit, system)), dry_run, as_json)
+    named = _old_name(unit, system, "disable")
+    change = service.disable(host, named) if named else disable(host, None)
+    change_file(host, change, dry_run, as_json)

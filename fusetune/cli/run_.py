@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Run a FUSE server with the tuned libfuse3."""
+"""Run a FUSE server with the tuned libfuse3 or the module fusetuned."""
 
 import os
 
@@ -8,18 +8,36 @@ import click
 from fusetune.cli.common import pass_host, warn
 from fusetune.desired.host_limits import prepare
 from fusetune.host import Host
+from fusetune.intercept import way
+from fusetune.intercept.options import REQUIRED, library_options, wants_module
 from fusetune.libfuse.installed import environment, run
 from fusetune.libfuse.options import OPTIONS_VARIABLE
 
 
 # Options after the program's name are the program's.
 @click.command("run", help=__doc__, context_settings={"allow_interspersed_args": False})
-@click.option("-o", "options", default="", metavar="OPTIONS", help="Options of the tuned libfuse.")
+@click.option(
+    "-o",
+    "options",
+    default="",
+    metavar="OPTIONS",
+    help="Options of the tuned libfuse; with tuned or tuned_required also of the module.",
+)
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, required=True)
 @pass_host
 def command(host: Host, options: str, words: tuple[str, ...]) -> None:
-    environment(host, options, {})  # fails before a limit is raised
+    intercepted = wants_module(options) and not way.by_library(host, words[0], options)
+    if REQUIRED in options.split(","):
+        way.check_module(host)
+    # Both fail before a limit is raised.
+    if intercepted:
+        way.prefix(host, options)
+    else:
+        options = library_options(options)
+        environment(host, options, {})
     given = ",".join(filter(None, (os.environ.get(OPTIONS_VARIABLE, ""), options)))
     if problem := prepare(host, words, given):
         warn(problem)
+    if intercepted:
+        way.run(host, words, options)
     run(host, words, options, warn)

@@ -62,22 +62,22 @@ def environment(host: Host, options: str, inherited: Mapping[str, str]) -> dict[
     return {**inherited, **{name: value for name, value in more.items() if value}}
 
 
-def _lacks_libfuse3(program: str) -> bool:
-    """Return whether ``program`` is a binary that is not linked with libfuse3; false for scripts.
+def uses_libfuse3(program: str) -> bool | None:
+    """Return whether ``program`` is linked with libfuse3; None if unknown, as of scripts.
 
     What it loads or starts later may still use one.
     """
     path, ldd = shutil.which(program), shutil.which("ldd")
     if not path or not ldd:
-        return False
+        return None
     try:
         with open(path, "rb") as file:
             if file.read(4) != b"\x7fELF":
-                return False
+                return None
     except OSError:
-        return False
+        return None
     said = subprocess.run([ldd, path], capture_output=True, text=True, check=False)
-    return "libfuse3.so" not in said.stdout
+    return "libfuse3.so" in said.stdout
 
 
 def run(
@@ -91,7 +91,7 @@ def run(
     ``note`` is called with a warning if the program is not linked with libfuse3.
     """
     env = environment(host, options, os.environ)
-    if _lacks_libfuse3(command[0]):
+    if uses_libfuse3(command[0]) is False:
         note(
             f"{command[0]} is not linked with libfuse3: it gets the tuned one only for what it "
             "loads or starts"

@@ -15,7 +15,7 @@ from fusetune.libfuse.installed import ages, directories, search_path
 from fusetune.libfuse.options import OPTIONS_VARIABLE, check_options
 from fusetune.source_age import OLDER, older_allowed
 
-_PROGRAM = "/usr/bin/fusetune"
+PROGRAM = "/usr/bin/fusetune"
 _DROP_IN = "50-fusetune-libfuse.conf"
 _SYSTEM_FILE = "etc/ld.so.conf.d/00-fusetune.conf"
 
@@ -33,7 +33,8 @@ class FileChange:
     remedy: str
 
 
-def _unit_change(host: Host, unit: str, text: str | None) -> FileChange:
+def service_name(unit: str) -> str:
+    """Return the whole name of a service. Raises UsageError for a name that cannot be one."""
     if not re.fullmatch(r"[A-Za-z0-9:_.@\\-]+", unit):
         raise UsageError(f"{unit!r} is not the name of a unit")
     if unit.endswith(".mount"):
@@ -41,9 +42,18 @@ def _unit_change(host: Host, unit: str, text: str | None) -> FileChange:
             f"{unit} is mounted by mount(8), which passes on no library path; "
             "give it the type fusetune.SERVER, as fusetune.sshfs"
         )
-    name = unit if unit.endswith(".service") else f"{unit}.service"
+    return unit if unit.endswith(".service") else f"{unit}.service"
+
+
+def restart(name: str) -> str:
+    """Return what has a drop-in take effect."""
+    return f"systemctl restart {name}"
+
+
+def _unit_change(host: Host, unit: str, text: str | None) -> FileChange:
+    name = service_name(unit)
     path = Path(host.path(f"etc/systemd/system/{name}.d/{_DROP_IN}"))
-    return FileChange(path, _text(path), text, f"systemctl restart {name}")
+    return FileChange(path, _text(path), text, restart(name))
 
 
 def _system_change(host: Host, text: str | None) -> FileChange:
@@ -66,9 +76,8 @@ def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
     """
     check_options(options)
     path = search_path(host)
-    lines = [
-        f"# Written by 'fusetune lib enable'; 'fusetune lib disable {unit or '--system'}' undoes."
-    ]
+    on, off = ("enable", f"disable {unit}") if unit else ("lib enable", "lib disable --system")
+    lines = [f"# Written by 'fusetune {on}'; 'fusetune {off}' undoes."]
     if unit is None:
         if options:
             raise UsageError("options of the whole host are sections of /etc/fusetune/mounts.d")
@@ -76,7 +85,7 @@ def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
         return _system_change(host, "\n".join([*lines, *path.split(":"), ""]))
     lines += ["[Service]", f"Environment=LD_LIBRARY_PATH={path}"]
     # What the mount needs of the host's limits, by configuration and the options here.
-    lines += [f"ExecStartPre=-+{_PROGRAM} set host --for-unit %n" + _for(options)]
+    lines += [f"ExecStartPre=-+{PROGRAM} set host --for-unit %n" + _for(options)]
     lines += [f"Environment={OPTIONS_VARIABLE}={options}"] if options else []
     return _unit_change(host, unit, "\n".join([*lines, ""]))
 
@@ -110,6 +119,7 @@ def carry_out(host: Host, change: FileChange) -> None:
     """Write or remove the file, and make systemd or the loader notice. Raises FusetuneError."""
     if change.before == change.after:
         return
+    whole_host = change.path == Path(host.path(_SYSTEM_FILE))
     if change.after is not None:
         host.make_dir(change.path.parent)
         write_whole(change.path, change.after)
@@ -118,11 +128,11 @@ def carry_out(host: Host, change: FileChange) -> None:
             change.path.unlink()
         except OSError as error:
             raise FusetuneError(f"cannot remove {change.path}: {reason(error)}") from error
-        if change.path.name == _DROP_IN and not any(change.path.parent.iterdir()):
+        if not whole_host and not any(change.path.parent.iterdir()):
             change.path.parent.rmdir()
     if not host.real:
         return
-    if change.path.name != _DROP_IN:
+    if whole_host:
         _tell(["ldconfig"])
     elif os.path.exists("/run/systemd/system"):
         _tell(["systemctl", "daemon-reload"])

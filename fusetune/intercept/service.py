@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Giving a service of systemd the module, by a drop-in, and taking it back.
+
+A drop-in cannot put words before a command, so it repeats ExecStart= as the unit's files have it,
+specifiers and variables included.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.intercept.options import REQUIRED, TUNED, library_options, wants_module
+from fusetune.intercept.way import by_library, prefix
+from fusetune.libfuse import switch
+from fusetune.libfuse.switch import FileChange
+from fusetune.recipes.edit import text_of
+from fusetune.recipes.units import command_words, unit_files, value_of
+
+#: After those of `remount`, which may have an ExecStart= of their own.
+_DROP_IN = "70-fusetune-intercept.conf"
+#: The library goes on without the module; the service does not start.
+_ASSERTION = "[Unit]\nAssertPathExists=/dev/fusetuned\n"
+_MARKS = re.compile(r"[@\-:+!|]*")
+
+
+def enable(host: Host, unit: str, options: str) -> FileChange:
+    """Return the change that gives a service the tuned libfuse or, intercepted, the module.
+
+    Raises UsageError for a name that cannot be a service or wrong options, FusetuneError if the
+    service, or what is installed, does not allow it.
+    """
+    name = switch.service_name(unit)
+    path = _path(host, name)
+    files = [file for file in unit_files(host, name) if file.name != _DROP_IN]
+    command = _command(name, files) if files else ""
+    if not files or by_library(host, _program(command), options):
+        change = switch.enable(host, unit, library_options(options))
+        if REQUIRED in options.split(","):
+            change = replace(change, after=f"{change.after}{_ASSERTION}")
+        other = text_of(path)
+    else:
+        change = FileChange(
+            path, text_of(path), _text(host, name, files, command, options), switch.restart(name)
+        )
+        other = switch.disable(host, unit).before
+    if other is not None:
+        raise FusetuneError(
+            f"{name} has the module in another way already; run 'fusetune disable {unit}' first"
+        )
+    return change
+
+
+def disable(host: Host, unit: str) -> FileChange:
+    """Return the change that undoes `enable`."""
+    name = switch.service_name(unit)
+    path = _path(host, name)
+    before = text_of(path)
+    if before is None:
+        return switch.disable(host, unit)
+    return FileChange(path, before, None, switch.restart(name))
+
+
+def _path(host: Host, name: str) -> Path:
+    return Path(host.path(f"etc/systemd/system/{name}.d/{_DROP_IN}"))
+
+
+def _program(command: str) -> str:
+    words = command_words(_MARKS.sub("", command, count=1))
+    return words[0][0] if words else ""
+
+
+def _command(name: str, files: list[Path]) -> str:
+    commands = value_of(files, "Service", "ExecStart")
+    if len(commands) != 1 or not _program(commands[0]):
+        raise FusetuneError(f"{name} has not exactly one ExecStart=; see 'systemctl cat {name}'")
+    return commands[0]
+
+
+def _text(host: Host, name: str, files: list[Path], command: str, options: str) -> str:
+    found = _MARKS.match(command)
+    marks = found[0] if found else ""
+    _check_rights(name, files, marks)
+    if not wants_module(options):
+        options = ",".join(filter(None, (TUNED, options)))
+    apart = _needs_main_process(files)
+    *words, end = prefix(host, options)
+    before = " ".join([*words, *(["--apart"] if apart else []), end])
+    lines = [
+        f"# Written by 'fusetune enable'; 'fusetune disable {name}' undoes. If ExecStart= of the",
+        "# unit changes, run 'fusetune enable' again.",
+        "[Service]",
+        *_device(files),
+        *(["Delegate=yes"] if apart else []),
+        f"ExecStartPre=-+{switch.PROGRAM} set host --for-unit %n --for {options}",
+        "ExecStart=",
+        f"ExecStart={marks}{before} {command[len(marks) :]}",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _check_rights(name: str, files: list[Path], marks: str) -> None:
+    if "@" in marks:
+        raise FusetuneError(f"ExecStart= of {name} begins with @, which only systemd can carry out")
+    user = [one for key in ("User", "DynamicUser") for one in value_of(files, "Service", key)]
+    if not set(user) <= {"root", "0", "no", "false", "off"} and not set(marks) & {"+", "!"}:
+        raise FusetuneError(
+            f"{name} does not run as root, and only root may give a server the module; the type "
+            "fusetune.NAME in fstab can"
+        )
+
+
+def _needs_main_process(files: Sequence[Path]) -> bool:
+    """Return whether systemd looks for the main process, and finds it if it is alone.
+
+    Without PIDFile= it guesses which one a service of Type=forking leaves (systemd.service(5)).
+    """
+    kinds = value_of(list(files), "Service", "Type")
+    return kinds[-1:] == ["forking"] and not value_of(list(files), "Service", "PIDFile")
+
+
+def _device(files: Sequence[Path]) -> list[str]:
+    """Return what lets the service open the device, if it may open only some."""
+    limits = [*value_of(list(files), "Service", "DeviceAllow")]
+    limits += [one for one in value_of(list(files), "Service", "DevicePolicy") if one != "auto"]
+    return ["DeviceAllow=/dev/fusetuned rw"] if limits else []

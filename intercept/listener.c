@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The listener and its supervisor. Both are no children of the server, which may
+ * wait for any child, and share nothing with it: they have no descriptor, terminal
+ * or working directory of the server's. Signals to its group do not reach them, and
+ * SIGTERM to all processes of its service does not end them, for the server may
+ * still mount. They end when no process has the filter any longer.
+ *
+ * All that the supervisor does is to say so if the listener is killed: the kernel
+ * then fails every trapped call with ENOSYS, which no server explains.
+ */
+#include "intercept.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <syslog.h>
+#include <unistd.h>
+
+/* Newer kernels may have larger structures than these headers. */
+static struct seccomp_notif *new_call(void)
+{
+	struct seccomp_notif_sizes sizes;
+
+	if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes))
+		return NULL;
+	return calloc(1, sizes.seccomp_notif > sizeof(struct seccomp_notif) ?
+			 sizes.seccomp_notif : sizeof(struct seccomp_notif));
+}
+
+static void on_child(int signal)
+{
+	(void)signal;
+}
+
+static void listen_for_calls(const struct settings *settings, int listener)
+{
+	struct sigaction child = { .sa_handler = on_child };
+	sigset_t blocked, waiting;
+	struct seccomp_notif *call;
+
+	sigaction(SIGCHLD, &child, NULL);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &blocked, &waiting);
+	sigdelset(&waiting, SIGCHLD);
+	for (;;) {
+		struct pollfd ready = { listener, requests_full() ? 0 : POLLIN, 0 };
+
+		if (ppoll(&ready, 1, NULL, &waiting) == 1 && ready.revents & POLLIN) {
+			call = new_call();
+			/* It fails if the caller was killed just now. */
+			if (call && !ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, call))
+				requests_begin(settings, listener, call);
+			free(call);
+		} else if (ready.revents) {
+			return;
+		}
+		requests_reap(listener);
+	}
+}
+
+static void supervise(const struct settings *settings, int listener, int server)
+{
+	pid_t process = fork();
+	int status = 0, errors;
+
+	if (!process) {
+		listen_for_calls(settings, listener);
+		_exit(0);
+	}
+	close(listener);
+	while (waitpid(process, &status, 0) == -1 && errno == EINTR)
+		;
+	if (!WIFSIGNALED(status))
+		return;
+	errors = pidfd_getfd(server, STDERR_FILENO, 0);
+	tell(errors, "signal %d ended the listener of %s: from now on its mounts fail with \"%s\"; "
+	     "what is mounted stays. Start it again", WTERMSIG(status), settings->command[0],
+	     strerror(ENOSYS));
+}
+
+/* Leaves what the server and its parent see. Only the socket stays open, as the returned number. */
+static int leave(int socket)
+{
+	static const int ignored[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGUSR1, SIGUSR2 };
+	int null = open("/dev/null", O_RDWR);
+
+	setsid();
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(*ignored); i++)
+		signal(ignored[i], SIG_IGN);
+	signal(SIGCHLD, SIG_DFL);
+	for (int fd = 0; fd < 3; fd++)
+		dup2(null, fd);
+	socket = dup3(socket, socket == 3 ? 4 : 3, O_CLOEXEC);
+	if (socket == 4)
+		close(3);
+	close_range(socket + 1, ~0U, 0);
+	if (chdir("/"))
+		_exit(0);
+	openlog("fusetune-intercept", LOG_PID | LOG_NDELAY, LOG_DAEMON);
+	return socket;
+}
+
+static void run(const struct settings *settings, int socket, pid_t server)
+{
+	int pidfd = pidfd_open(server, 0), listener;
+
+	/* Not the server's any longer, should it have ended meanwhile; then nothing is sent either. */
+	listener = receive_fd(socket, 0);
+	if (settings->apart && !cgroup_leave())
+		syslog(LOG_WARNING, "%s: no control group of the listener's own", settings->command[0]);
+	if (listener != -1 && pidfd != -1 && send(socket, "", 1, MSG_NOSIGNAL) == 1) {
+		close(socket);
+		supervise(settings, listener, pidfd);
+	}
+	_exit(0);
+}
+
+/* Returns NULL when the listener has the filter's descriptor. */
+static const char *hand_over(int socket)
+{
+	int listener = filter_install();
+	bool listens;
+	char byte;
+
+	if (listener == -1)
+		return errno == EBUSY ? "another program listens to its system calls already" :
+		       errno == EINVAL ? "Linux is older than 5.19" : strerror(errno);
+	listens = pass_fd(socket, listener);
+	close(listener);
+	/* Without a listener its mounts fail; so it must not start. */
+	if (!listens || recv(socket, &byte, 1, 0) != 1) {
+		complain("the listener did not start");
+		exit(EXIT_FAILED);
+	}
+	return NULL;
+}
+
+const char *listener_start(const struct settings *settings)
+{
+	pid_t server = getpid(), child;
+	const char *why;
+	int sockets[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets))
+		return strerror(errno);
+	child = fork();
+	if (!child) {
+		close(sockets[0]);
+		if (!fork())
+			run(settings, leave(sockets[1]), server);
+		_exit(0);
+	}
+	close(sockets[1]);
+	if (child == -1)
+		return strerror(errno);
+	while (waitpid(child, NULL, 0) == -1 && errno == EINTR)
+		;
+	why = hand_over(sockets[0]);
+	close(sockets[0]);
+	return why;
+}

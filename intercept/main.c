@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* The command line, and how the server is started. */
+#include "intercept.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+static const char usage[] =
+	"usage: fusetune-intercept [--type TYPE] [--device DEVICE] [--options OPTIONS]\n"
+	"                          [--required] [--apart] -- COMMAND...\n"
+	"Run a FUSE server whose mounts get another device, type and mount options.\n"
+	"  --type TYPE        the file system type; default fusetuned\n"
+	"  --device DEVICE    its device; default /dev/TYPE\n"
+	"  --options OPTIONS  mount options that every mount gets in addition\n"
+	"  --required         fail where the kernel has no such type; otherwise the\n"
+	"                     kernel's own FUSE mounts, and a line says so\n"
+	"  --apart            listen from a control group below the server's, which\n"
+	"                     systemd needs to find the main process of Type=forking\n";
+
+static _Noreturn void misused(void)
+{
+	fputs(usage, stderr);
+	exit(EXIT_USAGE);
+}
+
+static void parse(int count, char **words, struct settings *settings)
+{
+	static const struct option options[] = {
+		{ "type", required_argument, NULL, 't' },
+		{ "device", required_argument, NULL, 'd' },
+		{ "options", required_argument, NULL, 'o' },
+		{ "required", no_argument, NULL, 'r' },
+		{ "apart", no_argument, NULL, 'a' },
+		{ "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'V' },
+		{ 0 }
+	};
+	int option;
+
+	while ((option = getopt_long(count, words, "+h", options, NULL)) != -1)
+		switch (option) {
+		case 't':
+			settings->type = optarg;
+			break;
+		case 'd':
+			settings->device = optarg;
+			break;
+		case 'o':
+			settings->options = optarg;
+			break;
+		case 'r':
+			settings->required = true;
+			break;
+		case 'a':
+			settings->apart = true;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			exit(0);
+		case 'V':
+			puts("fusetune-intercept " VERSION);
+			exit(0);
+		default:
+			misused();
+		}
+	if (optind >= count)
+		misused();
+	settings->command = words + optind;
+}
+
+/* Returns NULL when the server's mounts will be ours, or why they cannot be. */
+static const char *prepare(const struct settings *settings)
+{
+	int context = fsopen(settings->type, FSOPEN_CLOEXEC);
+	static char why[256];
+
+	if (context == -1 && errno == ENODEV) {
+		snprintf(why, sizeof(why), "the kernel has no file system %s", settings->type);
+		return why;
+	}
+	if (context == -1)
+		return strerror(errno);
+	close(context);
+	if (access(settings->device, R_OK | W_OK)) {
+		snprintf(why, sizeof(why), "%s: %s", settings->device, strerror(errno));
+		return why;
+	}
+	return listener_start(settings);
+}
+
+int main(int count, char **words)
+{
+	struct settings settings = { .type = "fusetuned", .options = "" };
+	char device[256];
+	const char *why;
+
+	parse(count, words, &settings);
+	if (!settings.device) {
+		snprintf(device, sizeof(device), "/dev/%s", settings.type);
+		settings.device = device;
+	}
+	if (geteuid()) {
+		complain("only root may choose a device for a server; run it as root");
+		return EXIT_FAILED;
+	}
+	why = prepare(&settings);
+	if (why) {
+		complain(settings.required ? "%s; %s is not started, because tuned_required was asked for" :
+			 "%s; %s mounts with the kernel's own FUSE", why, settings.command[0]);
+		if (settings.required)
+			return EXIT_FAILED;
+	}
+	execvp(settings.command[0], settings.command);
+	complain("cannot run %s: %s", settings.command[0], strerror(errno));
+	return EXIT_FAILED;
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * mount(2) of a FUSE file system. The mount is made by fsopen(2), fsconfig(2) and
+ * fsmount(2), which mean the same as mount(2)'s arguments (fs/namespace.c,
+ * path_mount() and do_new_mount()): they say in words what the kernel refuses, and
+ * give a descriptor of the mount before it appears anywhere. So exactly this mount
+ * can be taken back if the caller dies before it has got its device. fsconfig(2)
+ * takes values of at most 255 bytes, though. A mount with a longer one, such as the
+ * list of branches of mergerfs, is made by mount(2) itself, and is not taken back.
+ *
+ * Arguments that are no mount of FUSE, or that the kernel would refuse before it
+ * looks at the device, go on to the kernel, which has the right error for each.
+ */
+#include "intercept.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A new mount, as the caller asks for it. */
+struct request {
+	char type[PATH_MAX];
+	char source[PATH_MAX];
+	char target[PATH_MAX];
+	char *options;
+	bool has_source;
+	bool block;
+	unsigned long flags;
+	struct device device;
+};
+
+static const struct { unsigned long flag; const char *name; } super_flags[] = {
+	{ MS_RDONLY, "ro" },
+	{ MS_SYNCHRONOUS, "sync" },
+	{ MS_DIRSYNC, "dirsync" },
+	{ MS_MANDLOCK, "mand" },
+	{ MS_LAZYTIME, "lazytime" },
+};
+
+static const struct { unsigned long flag; unsigned int attribute; } mount_flags[] = {
+	{ MS_RDONLY, MOUNT_ATTR_RDONLY },
+	{ MS_NOSUID, MOUNT_ATTR_NOSUID },
+	{ MS_NODEV, MOUNT_ATTR_NODEV },
+	{ MS_NOEXEC, MOUNT_ATTR_NOEXEC },
+	{ MS_NODIRATIME, MOUNT_ATTR_NODIRATIME },
+	{ MS_NOSYMFOLLOW, MOUNT_ATTR_NOSYMFOLLOW },
+};
+
+#define LENGTH(array) (sizeof(array) / sizeof(*(array)))
+
+/* Returns false if the kernel is to go on with the call. */
+static bool read_arguments(const struct caller *caller, struct request *request)
+{
+	const __u64 *arguments = caller->call->data.args;
+	size_t page = sysconf(_SC_PAGESIZE);
+
+	request->flags = arguments[3];
+	if ((request->flags & MS_MGC_MSK) == MS_MGC_VAL)
+		request->flags &= ~MS_MGC_MSK;
+	if (!caller_text(caller, arguments[2], request->type, PATH_MAX) ||
+	    !is_fuse(request->type, &request->block))
+		return false;
+	request->has_source = arguments[0];
+	if (request->has_source && !caller_text(caller, arguments[0], request->source, PATH_MAX))
+		return false;
+	if (!caller_text(caller, arguments[1], request->target, PATH_MAX))
+		return false;
+	/* A page of them counts, or less if the rest cannot be read (copy_mount_options()). */
+	request->options = malloc(page);
+	if (!request->options ||
+	    (!caller_text(caller, arguments[4], request->options, page) && !*request->options))
+		return false;
+	request->device.replaces = options_descriptor(request->options);
+	return request->device.replaces != -1 && device_is_stock(caller, request->device.replaces) &&
+	       caller_waits(caller);
+}
+
+static unsigned int attributes(unsigned long flags)
+{
+	unsigned int found = MOUNT_ATTR_RELATIME;
+
+	if (flags & MS_STRICTATIME)
+		found = MOUNT_ATTR_STRICTATIME;
+	else if (flags & MS_NOATIME)
+		found = MOUNT_ATTR_NOATIME;
+	for (size_t i = 0; i < LENGTH(mount_flags); i++)
+		if (flags & mount_flags[i].flag)
+			found |= mount_flags[i].attribute;
+	return found;
+}
+
+static int set(int context, const char *key, const char *value)
+{
+	return fsconfig(context, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, key, value, 0) ?
+		-errno : 0;
+}
+
+static int configure(int context, const struct caller *caller, const struct request *request)
+{
+	const char *subtype = strchr(request->type, '.');
+	char descriptor[16];
+	int err = 0;
+
+	snprintf(descriptor, sizeof(descriptor), "%d", request->device.fd);
+	for (size_t i = 0; i < LENGTH(super_flags) && !err; i++)
+		if (request->flags & super_flags[i].flag)
+			err = set(context, super_flags[i].name, NULL);
+	if (!err && subtype)
+		err = subtype[1] ? set(context, "subtype", subtype + 1) : -EINVAL;
+	if (!err && request->has_source)
+		err = set(context, "source", request->source);
+	if (!err)
+		err = set(context, "fd", descriptor);
+	if (!err)
+		err = options_set(context, request->options);
+	return err ? err : options_set(context, caller->settings->options);
+}
+
+/* A message of the kernel's begins with its kind, such as "e " (fs/fsopen.c, fscontext_read()). */
+enum verdict mount_refused(const struct caller *caller, int context, int error)
+{
+	char text[512], why[768];
+	ssize_t length = read(context, text, sizeof(text) - 1);
+
+	if (length < 3)
+		return answer_failed(caller, error, "");
+	text[length] = 0;
+	text[strcspn(text, "\n")] = 0;
+	snprintf(why, sizeof(why), "cannot mount with the options \"%s\" in addition: %s",
+		 caller->settings->options, text + 2);
+	return answer_failed(caller, error, why);
+}
+
+/* Gives the context all that mount(2) has, and makes the super block. Returns 0 or -errno. */
+static int create(const struct caller *caller, const struct request *request, int context)
+{
+	int err = configure(context, caller, request);
+
+	if (!err && fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+		err = -errno;
+	return err;
+}
+
+/* Mounts with values that are too long for fsconfig(2). Returns 0 or -errno. */
+static int mount_long(const struct caller *caller, const struct request *request)
+{
+	const char *ours = caller->settings->options, *subtype = strchr(request->type, '.');
+	char type[PATH_MAX], *options;
+	int err;
+
+	if (snprintf(type, sizeof(type), "%s%s%s", caller->settings->type,
+		     request->block ? "blk" : "", subtype ? subtype : "") >= (int)sizeof(type))
+		return -EINVAL;
+	/* The last descriptor counts, and nothing after it names one. */
+	if (asprintf(&options, "%s,fd=%d%s%s", request->options, request->device.fd,
+		     *ours ? "," : "", ours) == -1)
+		return -ENOMEM;
+	err = (long)strlen(options) < sysconf(_SC_PAGESIZE) ? 0 : -EINVAL;
+	if (!err && mount(request->has_source ? request->source : NULL, request->target, type,
+			  request->flags, options))
+		err = -errno;
+	free(options);
+	return err;
+}
+
+void mount_undo(int proc, int mount)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "self/fd/%d", mount);
+	if (!fchdir(proc))
+		umount2(path, MNT_DETACH);
+}
+
+/* move_mount(2) says EINVAL where mount(2) says that a directory and a file do not go together. */
+static int attach_error(int mount, int target, int error)
+{
+	struct statx a, b;
+	/* As the kernel has it: a server that is not served yet cannot be asked. */
+	int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+
+	if (error == EINVAL && !statx(mount, "", flags, STATX_TYPE, &a) &&
+	    !statx(target, "", flags, STATX_TYPE, &b) && S_ISDIR(a.stx_mode) != S_ISDIR(b.stx_mode))
+		return -ENOTDIR;
+	return -error;
+}
+
+/* Attaches the mount and gives the caller its device; neither stays without the other. */
+static enum verdict attach(const struct caller *caller, const struct request *request, int mount,
+			   int target)
+{
+	int err;
+
+	/* For the listener, if this process is killed. */
+	pass_fd(caller->channel, mount);
+	if (move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
+		return answer_failed(caller, attach_error(mount, target, errno), "");
+	err = device_replace(caller, &request->device);
+	if (!err && answer_send(caller->listener, caller->call->id, 0))
+		return ANSWERED;
+	/* Before the caller knows of it, so that it cannot meet this mount again. */
+	mount_undo(caller->proc, mount);
+	return answer_failed(caller, err, "");
+}
+
+static enum verdict make_long(const struct caller *caller, const struct request *request)
+{
+	int err = mount_long(caller, request);
+
+	if (!err)
+		err = device_replace(caller, &request->device);
+	return answer_failed(caller, err, "");
+}
+
+static enum verdict make_new(const struct caller *caller, const struct request *request, int target)
+{
+	char type[PATH_MAX];
+	int context, mount, err;
+
+	snprintf(type, sizeof(type), "%s%s", caller->settings->type, request->block ? "blk" : "");
+	context = fsopen(type, FSOPEN_CLOEXEC);
+	if (context == -1)
+		return errno == ENODEV ? answer_stock(caller, strerror(errno)) :
+			answer_failed(caller, -errno, "");
+	err = create(caller, request, context);
+	if (err)
+		return mount_refused(caller, context, err);
+	mount = fsmount(context, FSMOUNT_CLOEXEC, attributes(request->flags));
+	if (mount == -1)
+		return mount_refused(caller, context, -errno);
+	return attach(caller, request, mount, target);
+}
+
+static enum verdict make_here(const struct caller *caller, struct request *request, int found)
+{
+	int target = caller_path(caller, request->target);
+
+	if (target == -1)
+		return answer_failed(caller, -errno, "");
+	if (device_open(caller, found, &request->device) == -1)
+		return answer_stock(caller, strerror(errno));
+	if (strlen(request->source) > OPTIONS_LONGEST || !options_fit(request->options))
+		return make_long(caller, request);
+	return make_new(caller, request, target);
+}
+
+enum verdict mount_answer(struct caller *caller)
+{
+	struct request *request = calloc(1, sizeof(*request));
+	int found, err;
+
+	if (!request)
+		return answer_failed(caller, -ENOMEM, "");
+	if (!read_arguments(caller, request))
+		return CONTINUED;
+	found = device_find(caller);
+	if (found == -1)
+		return answer_stock(caller, strerror(errno));
+	err = rights_take(caller);
+	if (err)
+		return answer_failed(caller, err, "cannot take the rights of the process that mounts");
+	return make_here(caller, request, found);
+}

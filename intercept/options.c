@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Mount options as mount(2) takes them: one text, separated by commas. */
+#include "intercept.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+
+/* SELinux takes a comma within quotes for a part of these (security/selinux/hooks.c). */
+static bool is_label(const char *option)
+{
+	static const char *const labels[] = { "context=", "fscontext=", "defcontext=", "rootcontext=" };
+
+	for (size_t i = 0; i < sizeof(labels) / sizeof(*labels); i++)
+		if (!strncmp(option, labels[i], strlen(labels[i])))
+			return true;
+	return false;
+}
+
+/* Cuts the next option off; NULL after the last one. */
+static char *next_option(char **rest)
+{
+	char *option = *rest, *from, *to;
+	bool quoted = false;
+
+	if (!option)
+		return NULL;
+	for (from = to = option; *from && (quoted || *from != ','); from++)
+		if (*from == '"' && is_label(option))
+			quoted = !quoted;
+		else
+			*to++ = *from;
+	*rest = *from ? from + 1 : NULL;
+	*to = 0;
+	return option;
+}
+
+/* As generic_parse_monolithic() in fs/fs_context.c. */
+static int set_option(int context, char *option)
+{
+	char *value = strchr(option, '=');
+
+	if (!*option || value == option)
+		return 0;
+	if (value)
+		*value++ = 0;
+	return fsconfig(context, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, option, value, 0) ?
+		-errno : 0;
+}
+
+int options_set(int context, const char *options)
+{
+	char *copy = strdup(options), *rest = copy, *option;
+	int err = copy ? 0 : -ENOMEM;
+
+	while (!err && (option = next_option(&rest)))
+		if (strncmp(option, "fd=", 3))
+			err = set_option(context, option);
+	free(copy);
+	return err;
+}
+
+int options_descriptor(const char *options)
+{
+	char *copy = strdup(options), *rest = copy, *option, *end;
+	long fd = -1;
+
+	while (copy && (option = next_option(&rest)))
+		if (!strncmp(option, "fd=", 3)) {
+			fd = strtol(option + 3, &end, 0);
+			if (end == option + 3 || *end || fd < 0 || fd > INT_MAX)
+				fd = -1;
+		}
+	free(copy);
+	return fd;
+}
+
+bool options_fit(const char *options)
+{
+	char *copy = strdup(options), *rest = copy, *option;
+	bool fit = copy;
+
+	while (copy && (option = next_option(&rest)))
+		fit = fit && strlen(option) <= OPTIONS_LONGEST;
+	free(copy);
+	return fit;
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * A process for each call. It replies by itself, also if the listener was killed
+ * meanwhile. If it is killed itself before it has replied, the caller would wait for
+ * ever: so the listener replies with an error, and takes back what that process had
+ * mounted by the descriptor that it had sent.
+ */
+#include "intercept.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MOST 64
+
+static struct {
+	pid_t process;		/* 0: free */
+	uint64_t id;
+	pid_t caller;
+	int channel;
+} requests[MOST];
+static unsigned int running;
+
+bool requests_full(void)
+{
+	return running == MOST;
+}
+
+void requests_begin(const struct settings *settings, int listener,
+		    const struct seccomp_notif *call)
+{
+	int channel[2], free = 0;
+	pid_t process;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel)) {
+		answer_send(listener, call->id, -errno);
+		return;
+	}
+	process = fork();
+	if (!process) {
+		answer(settings, listener, channel[1], call);
+		_exit(0);
+	}
+	close(channel[1]);
+	if (process == -1) {
+		answer_send(listener, call->id, -errno);
+		close(channel[0]);
+		return;
+	}
+	while (requests[free].process)
+		free++;
+	requests[free].process = process;
+	requests[free].id = call->id;
+	requests[free].caller = call->pid;
+	requests[free].channel = channel[0];
+	running++;
+}
+
+static void undo(int mount, int space)
+{
+	pid_t process = fork();
+	int proc;
+
+	if (process) {
+		waitpid(process, NULL, 0);
+		return;
+	}
+	proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (!setns(space, CLONE_NEWNS))
+		mount_undo(proc, mount);
+	_exit(0);
+}
+
+/*
+ * If nobody waits, the caller has had its reply, or has gone too. The mount goes
+ * before the reply, so that the caller cannot meet it when it mounts again.
+ */
+static void abandoned(int listener, int request)
+{
+	int mount = receive_fd(requests[request].channel, MSG_DONTWAIT), space;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", requests[request].caller);
+	space = open(path, O_RDONLY | O_CLOEXEC);
+	if (answer_awaited(listener, requests[request].id) && mount != -1 && space != -1)
+		undo(mount, space);
+	answer_send(listener, requests[request].id, -EIO);
+	if (mount != -1)
+		close(mount);
+	if (space != -1)
+		close(space);
+}
+
+void requests_reap(int listener)
+{
+	pid_t process;
+	int status;
+
+	while ((process = waitpid(-1, &status, WNOHANG)) > 0)
+		for (int i = 0; i < MOST; i++)
+			if (requests[i].process == process) {
+				if (WIFSIGNALED(status))
+					abandoned(listener, i);
+				close(requests[i].channel);
+				requests[i].process = 0;
+				running--;
+				break;
+			}
+}

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Servers that know nothing of the module, on the distribution's libfuse or another, get it."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.kernel.guest.rig import (
+    SOURCE,
+    copy_through,
+    count,
+    direct,
+    fresh_source,
+    largest,
+    load,
+    run,
+    set_pipe_limit,
+    unload,
+)
+from tests.native.mirror import (
+    BINARY,
+    CHECKOUT,
+    MOUNTINFO,
+    Mirror,
+    mounted_at,
+    open_files,
+    wait_for,
+)
+
+PROGRAM = CHECKOUT / "build" / "fusetune-intercept"
+_POINT = Path("/mnt/intercepted")
+
+
+def _mount_line() -> str:
+    lines = MOUNTINFO.read_text().splitlines()
+    (line,) = (line for line in lines if line.split()[4] == str(_POINT))
+    return line
+
+
+@contextmanager
+def _mirror(words: str, *options: str) -> Iterator[Mirror]:
+    """Mount by mirrorfs, which is run by the interceptor with these words."""
+    script = Path("/srv/intercepted")
+    script.write_text(f'#!/bin/sh\nexec {PROGRAM} {words} -- {BINARY} "$@"\n')
+    script.chmod(0o755)
+    fresh_source()
+    with Mirror(SOURCE, _POINT, *options, binary=script) as mirror:
+        yield mirror
+
+
+def check_interception_mounts_by_the_module() -> None:
+    """One WRITE and one READ of 4 MiB, which no kernel's own FUSE has; the server's flags stay."""
+    load()
+    set_pipe_limit(8 << 20)
+    options = "max_pages=1024,no_file_caps"
+    with _mirror(
+        f"--required --options {options}", "direct_io", "max_write=4M", "noatime"
+    ) as mirror:
+        line = _mount_line()
+        assert " fusetuned.mirrorfs " in line, line
+        assert ",max_pages=1024,no_file_caps" in line, line
+        assert ",noatime " in line, line
+        devices = open_files(mirror.process.pid)
+        assert "/dev/fusetuned" in devices, devices
+        assert "/dev/fuse" not in devices, devices
+        copy_through(_POINT)
+        assert count(mirror, "GETXATTR") == 0
+        mirror.reset_counters()
+        direct(mirror, 4 << 20)
+        assert largest(mirror) == (1024, 1024)
+
+
+def check_interception_of_libfuse_2() -> None:
+    """bindfs, through the command; it ends with its mount, and so does the listener."""
+    load()
+    fresh_source()
+    _POINT.mkdir(exist_ok=True)
+    words = ("fusetune", "run", "-o", "tuned_required,no_file_caps", "--")
+    server = subprocess.Popen(
+        ["python3", "-B", "-m", *words, "bindfs", "-f", SOURCE, _POINT], cwd=CHECKOUT
+    )
+    try:
+        wait_for(lambda: mounted_at(_POINT) is not None or server.poll() is not None, "the mount")
+        line = _mount_line()
+        assert " fusetuned " in line or " fusetuned.bindfs " in line, line
+        assert ",no_file_caps" in line, line
+        copy_through(_POINT)
+    finally:
+        run("umount", "--lazy", _POINT, check=False)
+        server.wait(60)
+    wait_for(lambda: not _listeners(), "the listener to end")
+
+
+def _listeners() -> list[str]:
+    return run("pgrep", "-f", f"^{PROGRAM}", check=False).stdout.split()
+
+
+def check_interception_tells_what_the_module_refuses() -> None:
+    """More pages than a pipe holds: the kernel's own words reach the server's standard error."""
+    load()
+    set_pipe_limit(1 << 20)
+    said = "mounted"
+    try:
+        with _mirror("--options max_pages=1024"):
+            pass
+    except RuntimeError as error:
+        said = str(error)
+    assert "max_pages may be 1 to 256" in said, said
+
+
+def check_interception_without_the_module() -> None:
+    """One line, and the mount is stock; refused if the module is required."""
+    unload()
+    with _mirror("--options no_file_caps") as mirror:
+        assert " fuse.mirrorfs " in _mount_line()
+        assert mirror.log().count("\n") == 1, mirror.log()
+        assert "the kernel has no file system fusetuned" in mirror.log()
+        copy_through(_POINT)
+    said = "mounted"
+    try:
+        with _mirror("--required"):
+            pass
+    except RuntimeError as error:
+        said = str(error)
+    assert "is not started, because tuned_required was asked for" in said, said
+    assert not os.listdir(_POINT)

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A program that fusetune-intercept runs, and that mounts in the ways that servers do, and others.
+
+Each of ``CASES`` is a way. It prints what a test compares: mountinfo's lines or an error's name.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from fusetune import syscalls
+from tests.native.mirror import MOUNTINFO
+from tests.native.mount_calls import (
+    CREATE,
+    FLAGS,
+    FSCONFIG,
+    FSMOUNT,
+    FSOPEN,
+    LIBC,
+    MGC,
+    PAGE,
+    SET_FD,
+    SET_STRING,
+    Pages,
+    call_mount,
+    detach,
+    device,
+    lines_at,
+    options_for,
+)
+from tests.native.odd_calls import changing, fuzz
+from tests.native.raw import RawServer, mount
+
+_MS_REMOUNT = 32
+
+
+def _whose(fd: int, opened: int) -> str:
+    """Return whether ``fd`` still is what was opened: files of the kernel share their flags."""
+    fcntl.fcntl(opened, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
+    same = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND
+    return "own device" if same else "other device"
+
+
+def flags(point: Path, old: str) -> None:
+    """Each flag of mount(2) alone, and all; ``old``: with the magic number that mount(8) passes."""
+    with suppress(FileExistsError):
+        point.mkdir()
+    magic = MGC if old == "old" else 0
+    for one in (0, *FLAGS, sum(FLAGS)):
+        flag = one & 0xFFFF if magic else one
+        with device() as fd:
+            print(
+                call_mount(b"src", bytes(point), b"fuse.x", magic | flag, options_for(fd)),
+                lines_at(point),
+            )
+            detach(point)
+
+
+def pages(point: Path) -> None:
+    """Arguments that end with their page, the next one out of reach, and that lie in two pages."""
+    target = bytes(point)
+    for closed in (True, False):
+        with device() as fd:
+            texts = [text + b"\0" for text in (b"a source", target, b"fuse.x", options_for(fd))]
+            at = [PAGE - len(text) if closed else PAGE - 3 for text in texts]
+            held = [Pages(closed=closed) for _ in texts]
+            source, where, fstype, options = (
+                pages.put(text, offset) for pages, text, offset in zip(held, texts, at, strict=True)
+            )
+            print(call_mount(source, where, fstype, 6, options), lines_at(point))
+            detach(point)
+
+
+def refused(point: Path) -> None:
+    """Calls that no kernel makes a mount of."""
+    endless = Pages(closed=True)
+    unended = endless.put(b"x" * 64, PAGE - 64)
+    here = bytes(point)
+    with device() as fd:
+        good = options_for(fd)
+        for arguments in (
+            (b"s", here, b"fuse", 0, b"rootmode=40000"),
+            (b"s", here, b"fuse", 0, good.replace(b"fd=", b"fd=9")),
+            (b"s", here, b"fuse", 0, good + b",no_such_option"),
+            (b"s", here, b"fuse.", 0, good),
+            (b"s", here, b"no-such-type", 0, good),
+            (b"s", here + b"/no/such", b"fuse", 0, good),
+            (b"s", b"", b"fuse", 0, good),
+            (b"s", b"/proc/self/mem", b"fuse", 0, good),
+            (b"s", here, b"fuse", 0, 0),
+            (b"s", here, unended, 0, good),
+            (b"s", unended, b"fuse", 0, good),
+            (unended, here, b"fuse", 0, good),
+            (b"s", here, b"fuse", 0, endless.start + PAGE),
+            (b"s", here, 8, 0, good),
+            (b"s" * 5000, here, b"fuse", 0, good),
+            (b"s", here, b"fuse" * 2000, 0, good),
+            (1 << 63, (1 << 64) - 1, b"fuse", 0, good),
+        ):
+            print(call_mount(*arguments), lines_at(point))
+
+
+def kept(point: Path) -> None:
+    """The source and options of the server stay, long ones too; then remounts read-only."""
+    for source in (b"", b"host:/a,b c", b"branch:" * 100):
+        with device() as fd:
+            more = b",default_permissions,allow_other,max_read=8192"
+            given = options_for(fd).replace(b"user_id=0", b"user_id=7") + more
+            print(call_mount(source, bytes(point), b"fuse.x", 6, given), lines_at(point))
+            print(call_mount(b"", bytes(point), b"", 6 | 1 | _MS_REMOUNT, b""), lines_at(point))
+            detach(point)
+
+
+def served(point: Path) -> None:
+    """The device that replaced the server's has its flags, and the mount's requests."""
+    fd = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK)
+    os.set_inheritable(fd, True)
+    opened = os.dup(fd)
+    mount(fd, point)
+    opcode = int.from_bytes(os.read(fd, 1 << 16)[4:8], sys.byteorder)
+    try:
+        os.read(fd, 1 << 16)
+    except BlockingIOError:
+        print(opcode, os.get_inheritable(fd), os.readlink(f"/proc/self/fd/{fd}"), lines_at(point))
+        print(_whose(fd, opened))
+    detach(point)
+
+
+def place(point: Path) -> None:
+    """From a root, a working directory and a mount namespace of its own."""
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.propagate("/", syscalls.MS_PRIVATE)
+    inner = point / "root" / "inner"
+    inner.mkdir(parents=True)
+    before = MOUNTINFO.open()  # after chroot(2), paths of mountinfo begin at the new root
+    os.chdir(inner.parent)
+    with device() as one, device() as other:
+        os.chroot(point / "root")
+        print(call_mount(b"s", b"inner", b"fuse.relative", 6, options_for(one)))
+        detach(Path("/inner"))
+        print(call_mount(b"s", b"/inner", b"fuse.absolute", 6, options_for(other)))
+        print([line.split(" ")[4] for line in before if "fuse.absolute" in line])
+
+
+def user(point: Path) -> None:
+    """In a user namespace: there and only there it may mount."""
+    with device() as fd:
+        syscalls.unshare(syscalls.CLONE_NEWUSER)
+        print(call_mount(b"s", bytes(point), b"fuse.x", 6, options_for(fd)))
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text("0 0 1")
+    Path("/proc/self/gid_map").write_text("0 0 1")
+    with device() as fd:
+        print(call_mount(b"s", bytes(point), b"fuse.x", 6, options_for(fd)), lines_at(point))
+
+
+def unprivileged(point: Path) -> None:
+    """As a user who may not mount."""
+    with device() as fd:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        print(call_mount(b"s", bytes(point), b"fuse.x", 6, options_for(fd)), lines_at(point))
+        print(os.fstat(fd).st_rdev, _new_mount(b"fuse", fd, by_number=True))
+
+
+def context(point: Path, how: str) -> None:
+    """By fsopen(2), with the descriptor as a text or as itself."""
+    fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    opened = os.dup(fd)
+    made = _new_mount(b"fuse", fd, by_number=how == "number")
+    if isinstance(made, str):
+        print(made)
+        return
+    syscalls.attach(made, syscalls.AT_FDCWD, str(point))
+    opcode = int.from_bytes(os.read(fd, 1 << 16)[4:8], sys.byteorder)
+    print(opcode, _whose(fd, opened), lines_at(point))
+    detach(point)
+
+
+def _new_mount(fstype: bytes, fd: int, *, by_number: bool) -> int | str:
+    """Return a detached mount, or the name of the error."""
+    made = LIBC.syscall(FSOPEN, fstype, 1)
+    if made < 0:
+        return errno.errorcode[ctypes.get_errno()]
+    words = {b"rootmode": b"40000", b"user_id": b"0", b"group_id": b"0", b"source": b"src"}
+    if not by_number:
+        words[b"fd"] = b"%d" % fd
+    words[b"subtype"] = b"new"
+    for key, value in words.items():
+        if LIBC.syscall(FSCONFIG, made, SET_STRING, key, value, 0):
+            return errno.errorcode[ctypes.get_errno()]
+    if by_number and LIBC.syscall(FSCONFIG, made, SET_FD, b"fd", None, fd):
+        return errno.errorcode[ctypes.get_errno()]
+    if LIBC.syscall(FSCONFIG, made, CREATE, None, None, 0):
+        return errno.errorcode[ctypes.get_errno()]
+    return int(LIBC.syscall(FSMOUNT, made, 1, 0))
+
+
+def many(point: Path, count: str) -> None:
+    """Mounts and unmounts, one after the other; each mount is served."""
+    found = set()
+    for _ in range(int(count)):
+        with RawServer(point) as server:
+            server.answer()
+            found.update(lines_at(point))
+    print(found)
+
+
+def at_once(point: Path, count: str) -> None:
+    """Several mounts by as many threads, all served, then unmounted; after a line of input."""
+    sys.stdin.readline()
+    start = threading.Barrier(int(count))
+    servers: list[RawServer] = []
+
+    def one(number: int) -> None:
+        start.wait()
+        server = RawServer(point / str(number))
+        server.answer()
+        servers.append(server)
+
+    threads = [threading.Thread(target=one, args=[number]) for number in range(int(count))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(sorted(line for server in servers for line in lines_at(server.point)))
+    for server in servers:
+        server.unmount()
+
+
+def fds(point: Path) -> None:
+    """Mount points that are links to the process itself."""
+    directory = os.open(point, os.O_PATH)
+    for path in (f"/proc/self/fd/{directory}", f"/dev/fd/{directory}", "/proc/thread-self/cwd/."):
+        os.chdir(point)
+        with device() as fd:
+            print(
+                call_mount(b"s", os.fsencode(path), b"fuse.x", 6, options_for(fd)), lines_at(point)
+            )
+            detach(point)
+
+
+def ask(point: Path) -> None:
+    """One mount for each line of standard input, whose error's name is printed."""
+    for _ in sys.stdin:
+        fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        print(call_mount(b"s", bytes(point), b"fuse.x", 6, options_for(fd)), flush=True)
+
+
+CASES: Mapping[str, Callable[..., None]] = {
+    one.__name__: one
+    for one in (
+        *(flags, pages, refused, kept, served, place, user, unprivileged, context),
+        *(many, at_once, changing, fuzz, fds, ask),
+    )
+}
+
+if __name__ == "__main__":
+    CASES[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Servers that know nothing of it get another device and other mount options, and nothing else.
+
+The kernel's own FUSE stands for the module.
+"""
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.native.conftest import AS_NOBODY
+from tests.native.interception import BINARY, CASES, INTERCEPT, OPTION, alive, mount_at, run
+from tests.native.mirror import CHECKOUT, PATIENCE, wait_for
+from tests.native.program import Fusetune
+from tests.native.requirements import requires
+from tests.native.servers import command_of, missing, mounts_at, run_server
+
+FILE_SYSTEMS = Path("/proc/filesystems").read_text().split()
+#: The type that each server gives its mount.
+TYPES = {
+    "rclone": "fuse.rclone",
+    "gocryptfs": "fuse.gocryptfs",
+    "mergerfs": "fuse.mergerfs",
+    "ntfs-3g": "fuse",  # of an image; fuseblk of a block device
+    "bindfs": "fuse",
+    "fuse-overlayfs": "fuse.fuse-overlayfs",
+    "sshfs": "fuse.sshfs",
+}
+
+pytestmark = requires("gcc", binary=BINARY)
+
+
+@pytest.mark.parametrize("server", TYPES)
+def test_real_servers(server: str, tmpfs_dir: Path, tmp_path: Path) -> None:
+    lacking = missing(server)
+    if lacking:
+        pytest.skip(f"missing: {', '.join(lacking)}")
+    point, scratch = tmp_path / "mnt", tmp_path / "scratch"
+    scratch.mkdir()
+    command = command_of(server, tmpfs_dir / "source", point, scratch)
+    with run_server([*INTERCEPT, *command], point, tmp_path / "log") as (process, _):
+        fstype, options = mount_at(point)
+        assert fstype == TYPES[server]
+        assert OPTION in options.split(",")
+        (point / "file").write_bytes(b"written" * 10_000)
+        assert (point / "file").read_bytes() == b"written" * 10_000
+        # What looks at every mount, such as another test, may use it for a moment.
+        wait_for(lambda: run("umount", point).returncode == 0, "umount")
+        process.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("flags new", "flags old", "pages", "refused", "kept", "served", "place", "user", "fds"),
+        *("unprivileged", "context text", "context number", "many 100", "at_once 20"),
+    ],
+)
+def test_as_without(case: str, tmp_path: Path) -> None:
+    """A program sees the same, and makes the same mounts, as without; but for our option."""
+    name, *more = case.split(" ")
+    said = []
+    for number, before in enumerate(((), INTERCEPT)):
+        point = tmp_path / f"mnt{number}"
+        point.mkdir()
+        done = run(*("unshare", "--mount"), *before, *CASES, name, point, *more)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.replace(str(point), "mnt"))
+    stock, ours = said
+    assert stock
+    assert (OPTION in ours) == ("rw,user_id" in stock)
+    assert ("other device" in ours) == ("own device" in stock)
+    for same, text in (("own device", "other device"), ("", f",{OPTION}"), ("", ",max_read=8192")):
+        stock, ours = (said.replace(text, same) for said in (stock, ours))
+    assert ours == stock
+
+
+@pytest.mark.long
+def test_a_thousand_mounts(tmp_path: Path) -> None:
+    (tmp_path / "mnt").mkdir()
+    done = run(*INTERCEPT, *CASES, "many", tmp_path / "mnt", "1000")
+    assert (done.returncode, done.stdout.count(OPTION)) == (0, 1), done.stderr
+
+
+@pytest.mark.long
+def test_fifty_at_once(tmp_path: Path) -> None:
+    (tmp_path / "mnt").mkdir()
+    done = run(*INTERCEPT, *CASES, "at_once", tmp_path / "mnt", "50")
+    assert (done.returncode, done.stdout.count(OPTION)) == (0, 50), done.stderr
+
+
+def test_memory_that_changes(tmp_path: Path) -> None:
+    """Whatever the caller changes meanwhile, a call ends and only FUSE is mounted."""
+    (tmp_path / "mnt").mkdir()
+    done = run("unshare", "--mount", *INTERCEPT, *CASES, "changing", tmp_path / "mnt", "40")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"),
+    [*((seed, 1000) for seed in (1, 2)), pytest.param(3, 10_000, marks=pytest.mark.long)],
+)
+def test_random_arguments(seed: int, count: int, tmp_path: Path) -> None:
+    (tmp_path / "mnt").mkdir()
+    words = ("fuzz", str(tmp_path / "mnt"), str(seed), str(count))
+    done = run("unshare", "--mount", *INTERCEPT, *CASES, *words)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="compat.c is for x86")
+def test_32_bit_program(tmp_path: Path) -> None:
+    program, point = tmp_path / "compat", tmp_path / "mnt"
+    point.mkdir()
+    flags = ["-m32", "-nostdlib", "-static", "-fno-stack-protector", "-fno-pic", "-no-pie"]
+    source = CHECKOUT / "tests" / "native" / "compat.c"
+    subprocess.run(["gcc", *flags, "-o", program, source], check=True, timeout=PATIENCE)
+    done = run(*INTERCEPT, program, point)
+    assert done.returncode == 0, os.strerror(done.returncode)
+    fstype, options = mount_at(point)
+    subprocess.run(["umount", "--lazy", point], check=True, timeout=PATIENCE)
+    assert (fstype, OPTION in options) == ("fuse.compat", True)
+
+
+def test_process_is_the_servers_own(tmp_path: Path) -> None:
+    """Process id, parent, input, directory, signals and descriptors are as without."""
+    # The shell looks for its children before it has any that it would wait for.
+    show = (
+        "read -r below </proc/$$/task/$$/children; set -- $below; "
+        "cat; pwd; echo $$ $PPID; grep -E '^(Sig|Shd|Groups|Umask)' /proc/$$/status; "
+        "echo children: $#; echo /proc/$$/fd/*; exit 7"
+    )
+    said = []
+    for before in ((), INTERCEPT):
+        process = subprocess.Popen(
+            [*before, "bash", "-c", show],
+            cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        out, _ = process.communicate("input\n", PATIENCE)
+        assert process.returncode == 7
+        assert f"{process.pid} {os.getpid()}" in out
+        said.append(out.replace(str(process.pid), "PID"))
+    assert said[0] == said[1]
+    assert said[0].startswith(f"input\n{tmp_path}\n")
+
+
+def test_signal_ends_the_server() -> None:
+    process = subprocess.Popen([*INTERCEPT, "sleep", "60"])
+    wait_for(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n", "the server")
+    process.terminate()
+    assert process.wait(PATIENCE) == -signal.SIGTERM
+
+
+def test_output_of_a_daemon_ends(tmp_path: Path) -> None:
+    """Whoever reads the server's output to its end does not wait for the listener too."""
+    daemon = "sleep 60 <&- >/dev/null 2>&1 & echo $!"
+    done = run(*INTERCEPT, "sh", "-c", daemon)
+    assert alive()
+    os.kill(int(done.stdout), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--type", "no-such"], 0, "the kernel has no file system no-such; true mounts with the"),
+        (["--type", "no-such", "--required"], 1, "true is not started, because tuned_required"),
+        (["--type", "fuse", "--device", "/no/such"], 0, "/no/such: No such file or directory;"),
+        (["--type", "fuse", "--device", "/no/such", "--required"], 1, "true is not started"),
+    ],
+)
+def test_without_the_module(words: Sequence[str], code: int, said: str) -> None:
+    done = run(str(BINARY), *words, "--", "true")
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1)
+    assert said in done.stderr
+
+
+@pytest.mark.skipif("fusetuned" in FILE_SYSTEMS, reason="the module is loaded here")
+def test_run_without_the_module(fusetune: Fusetune) -> None:
+    """By the command: the server runs all the same, unless the module is required."""
+    done = fusetune("run", "-o", "tuned,no_file_caps", "--", "sh", "-c", "echo served; exit 7")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (7, "served\n", 1)
+    assert "the kernel has no file system fusetuned; sh mounts with the kernel's" in done.stderr
+    done = fusetune("run", "-o", "tuned_required", "--", "sh", "-c", "echo served")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "the module fusetuned is not loaded" in done.stderr
+    done = fusetune("run", "-o", "tuned,splice=off", "--", "sh")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "'splice' is no option of the module" in done.stderr
+
+
+@pytest.mark.skipif("fusetuned" in FILE_SYSTEMS, reason="the module is loaded here")
+@pytest.mark.parametrize("server", ["bindfs", "mergerfs", "ntfs-3g"])
+def test_mount_of_any_name(server: str, tmpfs_dir: Path, tmp_path: Path) -> None:
+    """By the helper of mount(8), which starts the one of the server's own name, or the program."""
+    lacking = missing(server)
+    if lacking:
+        pytest.skip(f"missing: {', '.join(lacking)}")
+    point, source = tmp_path / "mnt", tmpfs_dir / "source"
+    point.mkdir()
+    if server == "ntfs-3g":
+        source = tmp_path / "image"
+        source.write_bytes(b"")
+        os.truncate(source, 64 << 20)
+        subprocess.run(["mkntfs", "-F", "-Q", "-q", source], check=True, timeout=PATIENCE)
+    helper = "from fusetune.mount_helper import main; main()"
+    words = (source, point, "-o", "tuned,noatime", "-t", f"fusetune.{server}")
+    done = run(sys.executable, "-c", helper, *words)
+    try:
+        assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+        assert mount_at(point)[0] == TYPES[server]
+    finally:
+        while mounts_at(point):
+            subprocess.run(["umount", point], check=True, timeout=PATIENCE)
+
+
+def test_one_within_another() -> None:
+    """The kernel has one listener for a process; the inner one says so and leaves it to it."""
+    done = run(*INTERCEPT, *INTERCEPT, "true")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert "another program listens to its system calls already" in done.stderr
+
+
+def test_wrong_use() -> None:
+    assert run(str(BINARY)).returncode == 2
+    assert run(str(BINARY), "--no-such", "true").returncode == 2
+    missing_program = run(*INTERCEPT, "/no/such/program")
+    assert missing_program.returncode == 1
+    assert "cannot run /no/such/program: No such file" in missing_program.stderr
+
+
+def test_root_only(open_path: Path) -> None:
+    program = open_path / "intercept"
+    program.write_bytes(BINARY.read_bytes())
+    program.chmod(0o755)
+    done = run(*AS_NOBODY, program, "--type", "fuse", "--", "true")
+    assert done.returncode == 1
+    assert "only root may choose a device" in done.stderr

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The processes of fusetune-intercept: how many, how large, and what is left if one is killed."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.native.interception import (
+    BINARY,
+    OPTION,
+    alive,
+    answer,
+    ask,
+    children,
+    parties_of,
+    running,
+)
+from tests.native.mirror import PATIENCE, wait_for
+from tests.native.requirements import requires
+from tests.native.servers import mounts_at
+
+pytestmark = requires("strace", binary=BINARY)
+
+
+def test_memory_and_idleness(tmp_path: Path) -> None:
+    """After 20 mounts, each process has had at most 2 MiB resident, and none wakes up."""
+    with running(tmp_path / "mnt") as process:
+        for _ in range(20):
+            ask(process)
+            assert answer(process) == "0"
+        parties = parties_of(process.pid)
+        wait_for(lambda: not children(parties[1]), "the last call's process to end")
+        before = [_switches(pid) for pid in parties]
+        time.sleep(0.3)  # the time in which a loop would show
+        assert [_switches(pid) for pid in parties] == before
+        for pid in parties:
+            status = Path(f"/proc/{pid}/status").read_text()
+            (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
+            assert int(peak) <= 2048
+
+
+def _switches(pid: int) -> list[str]:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return re.findall(r"ctxt_switches:\s+(\d+)", status)
+
+
+def test_listener_killed(tmp_path: Path) -> None:
+    """A line says why later mounts fail; what is mounted stays."""
+    with running(tmp_path / "mnt") as process:
+        ask(process)
+        assert answer(process) == "0"
+        supervisor, listener = parties_of(process.pid)
+        os.kill(listener, signal.SIGKILL)
+        wait_for(lambda: supervisor not in alive(), "the supervisor to end")
+        ask(process)
+        assert answer(process) == "ENOSYS"
+        assert len(mounts_at(tmp_path / "mnt")) == 1
+        process.kill()
+        _, errors = process.communicate()
+    assert errors.count("\n") == 1
+    assert "signal 9 ended the listener of" in errors
+
+
+@pytest.mark.parametrize(
+    ("party", "call", "answers", "mounts"),
+    [
+        # The descriptor is replaced after the mount is attached; both were done.
+        ("caller", "move_mount", None, 0),
+        ("request", "move_mount", "EIO", 0),
+        ("listener", "move_mount", "0", 1),
+        ("supervisor", "move_mount", "0", 1),
+        # Nothing is attached yet.
+        ("caller", "fsmount", None, 0),
+        ("request", "fsmount", "EIO", 0),
+        ("listener", "fsmount", "0", 1),
+    ],
+)
+def test_killed_in_a_mount(
+    party: str, call: str, answers: str | None, mounts: int, tmp_path: Path
+) -> None:
+    """Who is killed just after a step leaves no mount without a server.
+
+    strace holds the process of the call for a while after the step, so no chance is needed.
+    """
+    point = tmp_path / "mnt"
+    with running(point) as process:
+        supervisor, listener = parties_of(process.pid)
+        tracer = _tracer(listener, call)
+        ask(process)
+        request = _held(listener)
+        victims = {"caller": process.pid, "listener": listener, "supervisor": supervisor}
+        os.kill(victims.get(party, request), signal.SIGKILL)
+        if answers is not None:
+            assert answer(process) == answers
+        else:
+            process.wait(PATIENCE)
+        tracer.wait(PATIENCE) if party == "listener" else tracer.terminate()
+        tracer.communicate(timeout=PATIENCE)
+        _wait_for_mounts(point, mounts)
+
+
+def test_calls_at_once(tmp_path: Path) -> None:
+    """While one call is held, others are answered: all are held at once."""
+    with running(tmp_path / "mnt", "at_once", "5") as process:
+        listener = parties_of(process.pid)[1]
+        tracer = _tracer(listener, "move_mount")
+        ask(process)
+        wait_for(lambda: len(children(listener)) == 5, "five calls at once")
+        assert answer(process).count(OPTION) == 5
+        process.wait(PATIENCE)
+        tracer.terminate()
+        tracer.communicate(timeout=PATIENCE)
+
+
+def _tracer(listener: int, call: str) -> subprocess.Popen[bytes]:
+    """Have strace hold each process of a call for a while after that step."""
+    words = ("-f", "-p", str(listener), "-e", f"trace={call}", "-o", "/dev/null")
+    hold = f"inject={call}:delay_exit=400000"
+    tracer = subprocess.Popen(["strace", *words, "-e", hold], stderr=subprocess.PIPE)
+    assert tracer.stderr
+    tracer.stderr.readline()  # attached
+    return tracer
+
+
+def _wait_for_mounts(point: Path, count: int) -> None:
+    wait_for(lambda: len(mounts_at(point)) == count, f"{count} mounts to be left")
+
+
+def _held(listener: int) -> int:
+    """Return the process of a call once strace has held it for long enough to be in the delay."""
+    since: dict[str, float] = {}
+
+    def held() -> bool:
+        with suppress(OSError, IndexError):  # not there yet
+            pid = children(listener)[0]
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            where = Path(f"/proc/{pid}/syscall").read_text() if state == "t" else "running"
+            since.setdefault(where, time.monotonic())
+            return where != "running" and time.monotonic() - since[where] > 0.05
+        return False
+
+    wait_for(held, "the step")
+    return children(listener)[0]
+
+
+@pytest.mark.parametrize("party", ["server", "supervisor", "listener", "request"])
+def test_killed_at_random(party: str, tmp_path: Path) -> None:
+    """The kernel decides where the kill lands; whatever it is, no mount lacks a server.
+
+    A server that is killed leaves the mount that it had made, as without.
+    """
+    draw = random.Random(party)
+    for _ in range(6):
+        with running(tmp_path / "mnt") as process:
+            supervisor, listener = parties_of(process.pid)
+            assert process.stdin
+            process.stdin.write("\n" * 20)
+            process.stdin.flush()
+            assert answer(process) == "0"
+            time.sleep(draw.uniform(0, 0.01))
+            victims = {"server": process.pid, "supervisor": supervisor, "listener": listener}
+            for pid in [victims[party]] if party in victims else children(listener):
+                with suppress(ProcessLookupError):  # it has answered
+                    os.kill(pid, signal.SIGKILL)
+            if party == "server":
+                continue
+            process.stdin.close()
+            process.stdin = None  # communicate() would flush it
+            said = process.stdout.read().split() if process.stdout else []
+            assert set(said) <= {"0", "EIO", "ENOSYS"}
+            assert len(said) == 19
+            _wait_for_mounts(tmp_path / "mnt", 1 + said.count("0"))

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which way a server gets the module, the words before its command, and a service's drop-in."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fusetune.errors import FusetuneError, UsageError
+from fusetune.intercept import way
+from fusetune.intercept.options import MODULE_OPTIONS, is_ours, module_options, wants_module
+from fusetune.intercept.service import disable, enable
+from fusetune.libfuse.switch import carry_out
+from fusetune.mount_helper import Request, helper_command, split_options, translated
+from tests.unit.conftest import CHECKOUT, Tree
+
+_PROGRAM = "usr/lib/fusetune-intercept"  # where a Tree has what vendors install
+_DROP_IN = "etc/systemd/system/cloud.service.d/70-fusetune-intercept.conf"
+
+
+@pytest.fixture
+def installed(tree: Tree) -> Tree:
+    """A tree with the interceptor in it, as its package puts it there."""
+    program = tree.write(_PROGRAM, "")
+    program.chmod(0o755)
+    assert way.interceptor(tree.host) == tree.host.vendor_dir / "fusetune-intercept"
+    return tree
+
+
+def _service(tree: Tree, *lines: str) -> None:
+    tree.write("etc/systemd/system/cloud.service", "\n".join(["[Service]", *lines, ""]))
+
+
+# Options
+
+
+def test_options_are_those_of_the_module() -> None:
+    tuned = CHECKOUT / "dkms" / "fusetuned" / "tuned"
+    text = "".join((tuned / name).read_text() for name in ("options.c", "forced.c"))
+    assert sorted(re.findall(r'fsparam_(\w+)\("(\w+)"', text)) == sorted(
+        ("flag" if option.takes is None else "u32", name) for name, option in MODULE_OPTIONS.items()
+    )
+
+
+def test_options_of_the_module() -> None:
+    assert module_options("tuned,max_pages=64,,no_file_caps,tuned_required") == [
+        "max_pages=64",
+        "no_file_caps",
+    ]
+    assert wants_module("max_pages=64,tuned")
+    assert wants_module("tuned_required")
+    assert not wants_module("max_pages=64")
+    assert is_ours("max_pages=64")
+    assert not is_ours("max_write=64")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("tuned,splice=off", "'splice' is no option of the module fusetuned, and this server"),
+        ("max_pages", "'max_pages': max_pages takes"),
+        ("max_pages=4K", "max_pages takes"),
+        ("no_file_caps=1", "no_file_caps takes no value"),
+    ],
+)
+def test_wrong_options(text: str, what: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(what)):
+        module_options(text)
+
+
+# The way
+
+
+def test_words_before_a_command(installed: Tree) -> None:
+    program = str(installed.host.vendor_dir / "fusetune-intercept")
+    assert way.prefix(installed.host, "tuned") == [program, "--"]
+    words = way.prefix(installed.host, "tuned_required,max_pages=64,no_file_caps")
+    assert words == [program, "--options", "max_pages=64,no_file_caps", "--required", "--"]
+    assert way.without_prefix([*words, "rclone", "mount", "--", "a:"]) == [
+        *("rclone", "mount", "--", "a:")
+    ]
+    assert way.without_prefix(["rclone", "--", "mount"]) == ["rclone", "--", "mount"]
+
+
+def test_way_of_a_program(tree: Tree, tmp_path: Path) -> None:
+    """A script starts what nobody knows before, so its mounts are intercepted."""
+    script = tmp_path / "server"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    linked = str(CHECKOUT / "build" / "mirrorfs")
+    assert not way.by_library(tree.host, linked)
+    tree.write("usr/lib64/fusetune/libfuse3.so.3", "")
+    assert way.by_library(tree.host, linked)
+    # The library asks the server's side for a writeback cache; keep_cache it does not know.
+    assert way.by_library(tree.host, linked, "tuned,writeback_cache,max_pages=64")
+    assert not way.by_library(tree.host, linked, "tuned,keep_cache")
+    assert not way.by_library(tree.host, "/bin/sh")
+    assert not way.by_library(tree.host, str(script))
+    assert not way.by_library(tree.host, "no-such-program")
+
+
+def test_module_that_is_required(tree: Tree) -> None:
+    tree.write("proc/filesystems", "nodev\tfuse\nnodev\tfusetunedctl\n")
+    with pytest.raises(FusetuneError, match="the module fusetuned is not loaded, and tuned_req"):
+        way.check_module(tree.host)
+    tree.write("proc/filesystems", "nodev\tfuse\nnodev\tfusetuned\n")
+    way.check_module(tree.host)
+
+
+# Services
+
+
+def test_a_service_and_back(installed: Tree) -> None:
+    _service(installed, "ExecStart=-/usr/bin/rclone mount %i: \\", '  "$POINT"  --rc')
+    host = installed.host
+    program = host.vendor_dir / "fusetune-intercept"
+    change = enable(host, "cloud", "max_pages=512,no_file_caps")
+    carry_out(host, change)
+    assert change.remedy == "systemctl restart cloud.service"
+    assert installed.read(_DROP_IN).splitlines()[2:] == [
+        "[Service]",
+        "ExecStartPre=-+/usr/bin/fusetune set host --for-unit %n "
+        "--for tuned,max_pages=512,no_file_caps",
+        "ExecStart=",
+        f"ExecStart=-{program} --options max_pages=512,no_file_caps -- "
+        '/usr/bin/rclone mount %i:    "$POINT"  --rc',
+    ]
+    again = enable(host, "cloud.service", "tuned,max_pages=512,no_file_caps")
+    assert again.after == again.before  # it does not go before itself
+    carry_out(host, disable(host, "cloud"))
+    assert [path.name for path in (installed.root / "etc/systemd/system").iterdir()] == [
+        "cloud.service"
+    ]
+    assert disable(host, "cloud").before is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "apart"),
+    [
+        (["Type=forking"], True),
+        (["Type=forking", "PIDFile=/run/cloud.pid"], False),
+        (["Type=forking", "Type=notify"], False),
+        ([], False),
+    ],
+)
+def test_main_process_of_a_forking_service(installed: Tree, lines: list[str], apart: bool) -> None:
+    """systemd guesses it where it is alone, so the listener is elsewhere."""
+    _service(installed, "ExecStart=/usr/bin/rclone", *lines)
+    text = enable(installed.host, "cloud", "").after or ""
+    assert ("\nDelegate=yes\n" in text, " --apart -- " in text) == (apart, apart)
+
+
+def test_a_service_that_may_open_some_devices(installed: Tree) -> None:
+    _service(installed, "ExecStart=/usr/bin/rclone", "DeviceAllow=/dev/fuse rw", "User=root")
+    text = enable(installed.host, "cloud", "").after
+    assert text
+    assert "\nDeviceAllow=/dev/fusetuned rw\n" in text
+
+
+def test_a_service_of_a_libfuse3_server(installed: Tree) -> None:
+    """It gets the library; another way at the same time is refused."""
+    installed.write("usr/lib64/fusetune/libfuse3.so.3", "")
+    _service(installed, f"ExecStart={CHECKOUT / 'build' / 'mirrorfs'} /a /b")
+    change = enable(installed.host, "cloud", "tuned,splice=off")
+    assert change.path.name == "50-fusetune-libfuse.conf"
+    assert "AssertPathExists" not in (change.after or "")
+    text = enable(installed.host, "cloud", "tuned_required,splice=off").after or ""
+    assert text.endswith("=tuned,splice=off\n[Unit]\nAssertPathExists=/dev/fusetuned\n")
+    installed.write(_DROP_IN, "[Service]\n")
+    with pytest.raises(FusetuneError, match="in another way already; run 'fusetune disable cloud'"):
+        enable(installed.host, "cloud", "tuned")
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["ExecStart=/bin/a", "ExecStart=/bin/b"], "has not exactly one ExecStart="),
+        (["Type=oneshot"], "has not exactly one ExecStart="),
+        (["ExecStart=@/bin/a b"], "begins with @"),
+        (["ExecStart=/bin/a", "User=cloud"], "does not run as root"),
+        (["ExecStart=/bin/a", "DynamicUser=yes"], "does not run as root"),
+    ],
+)
+def test_a_service_that_cannot_have_it(installed: Tree, lines: list[str], why: str) -> None:
+    _service(installed, *lines)
+    with pytest.raises(FusetuneError, match=why):
+        enable(installed.host, "cloud", "")
+
+
+# mount.fusetune
+
+
+def test_helper_of_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    options, others = split_options("ro,max_pages=64,tuned_required,max_write=4096", is_ours)
+    assert (options, others) == ("max_pages=64,tuned_required", "ro,max_write=4096")
+    request = Request("cloud", ["src", "/mnt"], ["-s"], "")
+    assert helper_command(request, others) == [
+        *("mount.fuse3", "src", "/mnt", "-t", "fuse.cloud", "-s", "-o", "ro,max_write=4096")
+    ]
+    for name in ("mount.cloud", "mount.fuse.cloud"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+        assert helper_command(request, "") == [name, "src", "/mnt", "-s"]
+
+
+def test_required_of_the_library() -> None:
+    """The library does not know the word; whether the module is there is checked before."""
+    request = Request("sshfs", ["a:", "/mnt"], [], "tuned_required,ro,max_pages=64")
+    command, options = translated(request)
+    assert options == "tuned,max_pages=64"
+    assert command[-2:] == ["-o", "ro"]
