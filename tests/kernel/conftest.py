@@ -33,15 +33,15 @@ def built(
 ) -> Iterator[Callable[[Suite], tuple[Path, str]]]:
     """Return what a suite made of the modules, and what it said.
 
-    All are begun at once, one by one, and the machines after them if a test asks for those:
-    meanwhile other tests go on.
+    All are begun at once, two at a time, and the machines after them if a test asks for those:
+    meanwhile other tests go on. A machine often waits, and seldom needs more than one processor.
     """
 
     def make(suite: Suite) -> tuple[Path, str]:
         out = tmp_path_factory.mktemp(f"built-{suite.name}")
         return out, machine.build(suite, tuple(modules.values()), out)
 
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         made = {suite: pool.submit(make, suite) for suite in SUITES}
         tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
         asked = [

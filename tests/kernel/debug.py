@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Kernels that look for faults, made from a suite's own source with configurations of ours.
 
-``python3 -m tests.kernel.debug SERIES TYPE SEED... REPLIES`` runs hostile.c with each seed, on a
+``python3 -m tests.kernel.debug SERIES TYPE SEED... REPLIES`` runs `hostile` with each seed, on a
 kernel that is a process of this host (UML) and has KASAN and lockdep. TYPE is fusetuned, or fuse
 for the kernel's own. It prints what was said, and ends with status 1 if the kernel complained.
 """
@@ -220,7 +220,7 @@ def is_ours(race: str, functions: set[str]) -> bool:
 
 
 def hostile(kernel: Kernel, modules: Path, name: str, seed: int, replies: int) -> str:
-    """Run hostile.c as the first process of a ``hostile`` kernel, and return what was said.
+    """Run `hostile` as the first process of a ``hostile`` kernel, and return what was said.
 
     ``modules`` is what `Kernel.module` made, with the program hostile beside it; ``name`` is
     fusetuned or fuse.

@@ -16,11 +16,11 @@ from tests.kernel.suites import USERLAND
 #: Those of f2fs are left out: but for a few lines, that module is the kernel's own.
 _MACHINES = (
     ("module", "options", "writes", "pages"),
-    ("extend",),
+    ("extend", "extend_async"),
     ("programs",),
-    ("atomic_open",),
+    ("atomic_open", "atomic_open_faults"),
     ("statistics", "fuzz"),
-    ("hostile", "library", "tool"),
+    ("hostile", "library", "library_atomic_open", "tool"),
 )
 #: It sanitizes the library, which is the same on every kernel.
 _NOT_HERE = "check_library_atomic_open_sanitized"
@@ -60,7 +60,10 @@ RACES = {
 #: Races of the kernel's own, between lines that are its own, in functions that we change.
 KERNELS = {
     # Whether to read ahead: fc->num_background is read without its lock.
+    "data-race in fuse_readahead [fusetuned] / fuse_request_end [fusetuned]",
     "data-race in fuse_readahead [fusetuned] / fuse_request_queue_background [fusetuned]",
+    # Until when an entry holds: it is read without a lock.
+    "data-race in fuse_dentry_revalidate [fusetuned] / fuse_dentry_settime [fusetuned]",
 }
 
 #: Faults of ours, and the checks that must find them, with what is said then.

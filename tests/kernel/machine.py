@@ -42,17 +42,20 @@ _LONG = {
     "check_statistics_go_with_their_connection",
     "check_statistics_agree_while_requests_end",
 }
+#: Checks that run by ``make test-long`` alone, on each kernel.
+SELDOM = ("check_atomic_open_gives_what_stock_gives_by_other_timeouts",)
 WATCHED_CHECKS = tuple(
     name
     for name in checks()
-    if name not in _LONG and not any(part in name for part in ("f2fs", "library", "tool"))
+    if name not in {*_LONG, *SELDOM}
+    and not any(part in name for part in ("f2fs", "interception", "library", "tool"))
 )
-#: Checks that repeat one thing many times. One kernel does for each change; on the others they run
-#: by ``make test-long``.
+#: Checks that repeat one thing many times, or wait long on one of the kernels. One kernel does for
+#: each change; on the others they run by ``make test-long``.
 REPEATING = (
+    "check_request_timeout",
     "check_rounds",
     "check_pjdfstest",
-    "check_atomic_open_gives_what_stock_gives_by_other_timeouts",
     "check_library_atomic_open_gives_what_stock_gives",
     "check_library_atomic_open_keeps_rules",
     "check_library_atomic_open_sanitized",
@@ -114,13 +117,14 @@ def _runs() -> dict[str, Run]:
             USERLAND, (*WATCHED_CHECKS, "check_slabs_are_watched_and_sound"), WATCHED
         ),
         USERLAND.series: Run(
-            USERLAND, tuple(name for name in checks() if name not in WATCHED_CHECKS)
+            USERLAND, tuple(name for name in checks() if name not in {*WATCHED_CHECKS, *SELDOM})
         ),
+        f"{USERLAND.series} repeating": Run(USERLAND, SELDOM),
     }
     for suite in (suite for suite in SUITES if suite != USERLAND):
-        usual = tuple(name for name in checks() if name not in REPEATING)
+        usual = tuple(name for name in checks() if name not in {*REPEATING, *SELDOM})
         runs[suite.series] = Run(suite, usual)
-        runs[f"{suite.series} repeating"] = Run(suite, REPEATING)
+        runs[f"{suite.series} repeating"] = Run(suite, (*REPEATING, *SELDOM))
     # A mount takes no memory for statistics on processors that are not there.
     runs["6.1 roomy"] = Run(SUITES[0], (MEMORY_CHECK,), ROOMY)
     return runs
@@ -172,23 +176,24 @@ def package(module: Path) -> str:
 
 
 def build_servers(out: Path) -> None:
-    """Build what runs in the machines for their userland: mirrorfs, and our C files here.
+    """Build what runs in the machines for their userland: our C programs, and the C files here.
 
-    ``out`` then has mirrorfs, async_reply.so, fail_nth, two_mounts and hostile.
+    ``out`` then has mirrorfs, fusetune-intercept, async_reply.so, fail_nth, two_mounts and hostile.
     """
-    names = ("mirrorfs", "dkms/fusetuned/tuned", "tests/kernel")
+    names = ("mirrorfs", "intercept", "dkms/fusetuned/tuned", "tests/kernel")
     directories = {CHECKOUT / name: f"/checkout/{name}" for name in names}
     done = USERLAND.inside(
         out,
         directories,
         "make -s -C /checkout/mirrorfs BUILD=/tmp/build && cp /tmp/build/mirrorfs /out\n"
+        "make -s -C /checkout/intercept BUILD=/tmp/build && cp /tmp/build/fusetune-intercept /out\n"
         "gcc -Wall -Wextra -Werror -shared -fPIC $(pkg-config --cflags fuse3) "
         "-o /out/async_reply.so /checkout/tests/kernel/async_reply.c\n"
         "gcc -O2 -Wall -Wextra -Werror -o /out/fail_nth /checkout/tests/kernel/fail_nth.c\n"
         "gcc -Wall -Wextra -Werror -o /out/two_mounts /checkout/tests/kernel/two_mounts.c "
         "$(pkg-config --cflags --libs fuse3)\n"
         "gcc -O2 -Wall -Wextra -Werror -static -pthread -I/checkout/dkms/fusetuned/tuned "
-        "-o /out/hostile /checkout/tests/kernel/hostile.c",
+        "-o /out/hostile /checkout/tests/kernel/hostile/*.c",
     )
     if done.returncode:
         raise RuntimeError(done.stdout)
@@ -209,13 +214,14 @@ def crate(name: str, release: str) -> Path:
 
 def _base_image() -> Path:
     """Return the image every machine starts from, made first if it is not there."""
-    tree = USERLAND.tree()
+    directory = USERLAND.tree()
     made_by = hashlib.sha256(RIG.read_bytes()).hexdigest()[:12]
-    image = tree.with_name(f"{tree.name}-{made_by}.ext4")
-    if not image.exists():
-        for old in tree.parent.glob(f"{tree.name}-*.ext4"):
-            old.unlink()
-        subprocess.run([RIG, "image", tree, image], check=True, timeout=600)
+    image = directory.with_name(f"{directory.name}-{made_by}.ext4")
+    with tree.locked(image):
+        if not image.exists():
+            for old in directory.parent.glob(f"{directory.name}-*.ext4"):
+                old.unlink()
+            subprocess.run([RIG, "image", directory, image], check=True, timeout=600)
     return image
 
 

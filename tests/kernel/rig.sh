@@ -60,12 +60,12 @@ inside() {
 # Compilers, sources and kernels are left out: the machine gets its modules on
 # a disk of its own, and starts what is there.
 image() {
-	local root=$merged/root folder
+	local root=$merged/root directory
 	overlay "$1"
-	for folder in usr/src usr/lib/gcc usr/lib/modules usr/share/doc usr/share/locale boot \
+	for directory in usr/src usr/lib/gcc usr/lib/modules usr/share/doc usr/share/locale boot \
 		var/cache/apt var/lib/apt/lists; do
-		mkdir -p "$root/$folder"
-		mount -t tmpfs tmpfs "$root/$folder"
+		mkdir -p "$root/$directory"
+		mount -t tmpfs tmpfs "$root/$directory"
 	done
 	mkdir -p "$root/rig"
 	cat >"$root/rig-init" <<'INIT'
@@ -74,7 +74,7 @@ image() {
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mountpoint -q /dev || mount -t devtmpfs devtmpfs /dev
-for folder in /run /tmp /mnt /srv /var/tmp; do mount -t tmpfs tmpfs "$folder"; done
+for directory in /run /tmp /mnt /srv /var/tmp; do mount -t tmpfs tmpfs "$directory"; done
 mount -o ro /dev/vdb /rig
 mount --bind /rig/lib/modules /usr/lib/modules
 sh /rig/start </dev/null

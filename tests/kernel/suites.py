@@ -26,7 +26,7 @@ _PACKAGES = (
 )
 #: More, for what runs in the machines: fusetune, too.
 _PROGRAMS = (
-    *("fio", "f2fs-tools", "udev"),
+    *("bindfs", "bpftool", "bpftrace", "fio", "f2fs-tools", "libseccomp-dev", "udev"),
     *("python3-click", "python3-prometheus-client", "python3-pyudev"),
     *("python3-rich", "python3-systemd", "python3-tomlkit"),
 )

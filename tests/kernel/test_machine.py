@@ -9,6 +9,9 @@ from tests.kernel.guest.__main__ import checks
 from tests.kernel.machine import MEMORY_CHECK, RUNS, Results
 from tests.kernel.suites import SUITES, Suite
 
+#: So many checks are named with the time that they took.
+SLOWEST = 12
+
 
 def _marks(run: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.long] if run.endswith(" repeating") else []
@@ -29,10 +32,15 @@ def test_in_machine(run: str, name: str, results: Callable[[str], Results]) -> N
 
 
 @pytest.mark.parametrize("run", [pytest.param(run, marks=_marks(run)) for run in RUNS])
-def test_machine_ended_by_itself(run: str, results: Callable[[str], Results]) -> None:
+def test_machine_ended_by_itself(
+    run: str, results: Callable[[str], Results], figure: Callable[[str], None]
+) -> None:
     said = results(run)
     assert said.complete, said.console[-4000:]
     assert said.checks.keys() == {*RUNS[run].checks, "end"}
+    seconds = {name: entry["seconds"] for name, entry in said.checks.items()}
+    slowest = sorted(seconds, key=lambda name: -seconds[name])[:SLOWEST]
+    figure(f"{sum(seconds.values()):.0f} s; " + ", ".join(f"{n} {seconds[n]}" for n in slowest))
 
 
 @pytest.mark.parametrize("run", ["6.1 roomy"])

@@ -37,13 +37,25 @@ fc->no_force_umount = ctx->no_force_umount;
 }
 
 @@
+expression fc, arg;
+@@
+process_init_reply(...)
+{
+<...
++ tuned_force(fc, arg);
+process_init_limits(fc, arg);
+...>
+}
+
+@@
 expression fc;
+symbol fm;
 @@
 process_init_reply(...)
 {
 <...
 fc->conn_init = 1;
-+ tuned_negotiated(fc, arg);
++ tuned_negotiated(fm);
 ...>
 }
 

@@ -131,7 +131,8 @@ int tuned_atomic_open(struct inode *dir, struct dentry *entry, struct file *file
 {
 	struct fuse_mount *fm = get_fuse_mount(dir);
 	struct fuse_conn *fc = fm->fc;
-	struct tuned_open_in in = { .flags = tuned_sent_flags(fc, flags & ~O_NOCTTY) };
+	const u32 asked = tuned_sent_flags(fc, flags & ~O_NOCTTY);
+	struct tuned_open_in in = { .flags = tuned_readable_flags(fc, asked) };
 	struct tuned_lookup lookup;
 	bool locked;
 	int err;
@@ -147,7 +148,7 @@ int tuned_atomic_open(struct inode *dir, struct dentry *entry, struct file *file
 	locked = fuse_lock_inode(dir);
 	err = tuned_send_open(fm, get_node_id(dir), &entry->d_name, &in, &lookup);
 	fuse_unlock_inode(dir, locked);
-	if (err == -ENOSYS)
+	if (err == -ENOSYS || tuned_refuses_reads(fc, asked, err))
 		return TUNED_STOCK;
 	if (err == -ENOENT && !(flags & O_CREAT))
 		return finish_negative(fc, entry, file, &lookup);

@@ -27,15 +27,14 @@ void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options)
 		fc->max_pages_limit = pages;
 }
 
-void tuned_negotiated(struct fuse_conn *fc, const struct fuse_init_out *arg)
+void tuned_negotiated(struct fuse_mount *fm)
 {
+	struct fuse_conn *fc = fm->fc;
+
 	/* A server that does not know FUSE_MAX_PAGES has not been held to the limit. */
 	fc->max_pages = min(fc->max_pages, fc->max_pages_limit);
 	WRITE_ONCE(fc->tuned.max_pages, fc->max_pages);
-	fc->tuned.max_readahead = arg->max_readahead;
-	fc->tuned.flags = arg->flags;
-	if (arg->flags & FUSE_INIT_EXT)
-		fc->tuned.flags |= (u64)arg->flags2 << 32;
+	tuned_force_limits(fm);
 	tuned_negotiate_open(fc);
 	/* Pairs with negotiated_conn(): a reader of the flag sees all of the above. */
 	smp_store_release(&fc->tuned.negotiated, true);

@@ -5,8 +5,8 @@
  * Stock: the directory has waiting, abort, max_background and
  * congestion_threshold. What INIT negotiated is shown nowhere.
  *
- * Here: init shows it, max_pages changes the pages of a request on the live
- * mount, and statistics has the counts of statistics.c.
+ * Here: init shows it, and what mount options forced; max_pages changes the pages
+ * of a request on the live mount, and statistics has the counts of statistics.c.
  *
  * Why it is safe: fs/fuse clears the inode's pointer to the connection under
  * fuse_mutex when the connection ends, so conn_of() either takes a reference or
@@ -116,7 +116,10 @@ static_assert(TUNED_INIT_OPEN == 1ULL << 61);
 
 static int format_init(const struct fuse_conn *fc, char *text, int room)
 {
-	unsigned int bit;
+	const unsigned int *forced = fc->tuned.forced;
+	const char *before = "\nforced";
+	unsigned int bit, option;
+	char name[TUNED_FORCED_TEXT];
 	int used;
 
 	used = scnprintf(text, room,
@@ -130,6 +133,13 @@ static int format_init(const struct fuse_conn *fc, char *text, int room)
 			used += scnprintf(text + used, room - used, " %s", init_flags[bit]);
 		else
 			used += scnprintf(text + used, room - used, " bit%u", bit);
+	}
+	for (option = 0; option < TUNED_FORCED; option++) {
+		if (!tuned_is_forced(fc, option))
+			continue;
+		used += scnprintf(text + used, room - used, "%s %s", before,
+				  tuned_forced_text(option, forced[option], name));
+		before = "";
 	}
 	return used + scnprintf(text + used, room - used, "\n");
 }

@@ -37,6 +37,8 @@ void tuned_init_inode(struct tuned_inode *tuned)
 {
 	INIT_LIST_HEAD(&tuned->writes);
 	mutex_init(&tuned->sync);
+	tuned->attr_overtaken = false;
+	tuned->cached.known = false;
 }
 
 static bool extends_alone(struct inode *inode)
@@ -68,7 +70,10 @@ ssize_t tuned_write_begin(struct tuned_write *write, struct kiocb *iocb, struct 
 	bool append = iocb->ki_flags & IOCB_APPEND;
 	ssize_t res;
 
-	*write = (struct tuned_write) {};
+	*write = (struct tuned_write) { .file = iocb->ki_filp };
+	res = tuned_past_cache_begin(iocb);
+	if (res)
+		return res;
 	if (extends_alone(inode))
 		return generic_write_checks(iocb, from);
 	spin_lock(&fi->lock);
@@ -82,7 +87,6 @@ ssize_t tuned_write_begin(struct tuned_write *write, struct kiocb *iocb, struct 
 		iocb->ki_flags |= IOCB_APPEND;
 	if (res > 0) {
 		write->iocb = iocb;
-		write->file = iocb->ki_filp;
 		write->inode = inode;
 		write->end = iocb->ki_pos + res;
 		list_add(&write->list, &fi->tuned.writes);
@@ -98,6 +102,7 @@ ssize_t tuned_write_begin(struct tuned_write *write, struct kiocb *iocb, struct 
  */
 void tuned_write_end(struct tuned_write *write)
 {
+	tuned_past_cache_end(write->file);
 	if (!write->inode)
 		return;
 	spin_lock(&get_fuse_inode(write->inode)->lock);
@@ -154,5 +159,7 @@ void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode))
 
 u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags)
 {
-	return fc->tuned.options.parallel_extend ? flags & ~O_APPEND : flags;
+	if (fc->tuned.options.parallel_extend || tuned_writes_back(fc))
+		flags &= ~O_APPEND;
+	return flags;
 }

@@ -219,14 +219,20 @@ int tuned_parse_param(struct fs_context *fsc, struct fs_parameter *param,
 		options->parallel_direct_writes = true;
 		return 0;
 	default:
-		return opt;
+		return opt == -ENOPARAM ? tuned_parse_forced(fsc, param, options) : opt;
 	}
 }
 
 void tuned_show_options(struct seq_file *m, struct fuse_conn *fc)
 {
 	const struct tuned_options *options = &fc->tuned.options;
+	char text[TUNED_FORCED_TEXT];
+	unsigned int option;
 
+	for (option = 0; option < TUNED_FORCED; option++)
+		if (options->forced[option])
+			seq_printf(m, ",%s",
+				   tuned_forced_text(option, options->forced[option], text));
 	if (options->atomic_open)
 		seq_puts(m, ",atomic_open");
 	if (options->max_pages)

@@ -64,6 +64,7 @@ void tuned_notes_alloc(struct fuse_conn *fc)
 void tuned_conn_free(struct fuse_conn *fc)
 {
 	kfree(fc->tuned.notes);
+	tuned_timeout_stop(fc);
 }
 
 static bool is_alive(pid_t task)
@@ -218,9 +219,8 @@ out_put:
 static int open_by_name(struct fuse_mount *fm, struct inode *inode, struct file *file)
 {
 	const unsigned int handled = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC;
-	const struct tuned_open_in in = {
-		.flags = tuned_sent_flags(fm->fc, file->f_flags & ~handled),
-	};
+	const u32 asked = tuned_sent_flags(fm->fc, file->f_flags & ~handled);
+	const struct tuned_open_in in = { .flags = tuned_readable_flags(fm->fc, asked) };
 	struct dentry *parent, *entry = file->f_path.dentry;
 	struct name_snapshot name;
 	struct tuned_lookup lookup;
@@ -229,21 +229,28 @@ static int open_by_name(struct fuse_mount *fm, struct inode *inode, struct file 
 	/* Only a file whose permissions were checked may be truncated: LOOKUP comes first. */
 	if (file->f_flags & O_TRUNC && fm->fc->atomic_o_trunc)
 		return -EOPENSTALE;
-	if (d_inode(entry) != inode || d_unlinked(entry))
+	/* An entry may go at any moment. The server replies ENOENT if the name has gone as well. */
+	if (d_inode(entry) != inode || data_race(d_unlinked(entry)))
 		return -EOPENSTALE;
 	take_dentry_name_snapshot(&name, entry);
 	parent = dget_parent(entry);
 	err = tuned_send_open(fm, get_node_id(d_inode(parent)), &name.name, &in, &lookup);
 	dput(parent);
 	release_dentry_name_snapshot(&name);
-	if (err == -ENOENT || err == -ENOSYS)
+	if (err == -ENOENT || err == -ENOSYS || tuned_refuses_reads(fm->fc, asked, err))
 		return -EOPENSTALE;
 	return err ?: accept(inode, file, &lookup);
 }
 
 int tuned_do_open(struct fuse_mount *fm, struct inode *inode, struct file *file, bool isdir)
 {
+	int err;
+
 	if (!isdir && take_note(fm->fc, inode))
-		return open_by_name(fm, inode, file);
-	return fuse_do_open(fm, get_node_id(inode), file, isdir);
+		err = open_by_name(fm, inode, file);
+	else
+		err = fuse_do_open(fm, get_node_id(inode), file, isdir);
+	if (!err && !isdir)
+		tuned_keep_cache(inode, file);
+	return err;
 }

@@ -10,22 +10,49 @@
 #include <linux/mutex.h>
 #include <linux/types.h>
 
+struct dentry;
 struct fs_context;
 struct fs_parameter;
 struct fuse_conn;
+struct fuse_entry_out;
 struct fuse_file;
 struct fuse_in_header;
 struct fuse_init_out;
+struct fuse_inode;
 struct fuse_iqueue;
 struct fuse_mount;
+struct fuse_open_out;
 struct fuse_req;
 struct iov_iter;
 struct seq_file;
 struct tuned_notes;
 struct tuned_statistics;
+struct tuned_timeout;
+
+/* Mount options that overrule the server; forced.c. */
+enum tuned_forced {
+	TUNED_ASYNC_DIO,
+	TUNED_ASYNC_READ,
+	TUNED_ATTR_TIMEOUT,
+	TUNED_BIG_WRITES,
+	TUNED_CONGESTION_THRESHOLD,
+	TUNED_ENTRY_TIMEOUT,
+	TUNED_KEEP_CACHE,
+	TUNED_MAX_BACKGROUND,
+	TUNED_MAX_READAHEAD,
+	TUNED_NEGATIVE_TIMEOUT,
+	TUNED_NO_ACCESS,
+	TUNED_NO_XATTR,
+	TUNED_PARALLEL_DIROPS,
+	TUNED_REQUEST_TIMEOUT,
+	TUNED_WRITEBACK_CACHE,
+	TUNED_FORCED,
+};
 
 /* Mount options; zero if not given. */
 struct tuned_options {
+	/* The value, or 1 for an option without one. */
+	unsigned int forced[TUNED_FORCED];
 	unsigned int max_pages;
 	bool atomic_open;
 	bool no_file_caps;
@@ -36,11 +63,15 @@ struct tuned_options {
 /* In each connection. */
 struct tuned_conn {
 	struct tuned_options options;
+	/* Those of options.forced that the reply to INIT did not rule out; zero before it. */
+	unsigned int forced[TUNED_FORCED];
+	/* NULL without request_timeout, and where the kernel has it. */
+	struct tuned_timeout *timeout;
 	/* NULL until they are first read. */
 	struct tuned_statistics *statistics;
 	/* Pages of a request now; at most fuse_conn.max_pages, for which room is allocated. */
 	unsigned int max_pages;
-	/* Parts of the reply to INIT that fuse_conn does not keep. */
+	/* Parts of the server's reply to INIT that fuse_conn does not keep. */
 	u64 flags;
 	unsigned int max_readahead;
 	/* Whether TUNED_OPEN is sent: TUNED_NEVER and so on. */
@@ -51,12 +82,24 @@ struct tuned_conn {
 	bool negotiated;
 };
 
+/* A file's size and mtime as the server has them; keep_cache.c. */
+struct tuned_version {
+	u64 size;
+	u64 mtime;
+	u32 mtime_ns;
+	bool known;
+};
+
 /* In each inode. */
 struct tuned_inode {
 	/* Direct writes in flight, with parallel_extend; protected by fuse_inode.lock. */
 	struct list_head writes;
 	/* Held while waiting for writeback with the inode's lock shared. */
 	struct mutex sync;
+	/* The next attributes are older than the present ones; protected by fuse_inode.lock. */
+	bool attr_overtaken;
+	/* What the cached pages belong to, with keep_cache; protected by fuse_inode.lock. */
+	struct tuned_version cached;
 };
 
 /* A direct write, from the choice of its position until i_size includes it. */
@@ -97,11 +140,81 @@ bool tuned_hides_xattr(struct inode *inode, const char *name);
 /* Adds to the reply to OPEN or CREATE what the mount option says. */
 void tuned_open_flags(struct fuse_file *ff);
 
+/* forced.c */
+
+#define TUNED_FORCED_TEXT 40
+/* Returns -ENOPARAM for an option that is not one of enum tuned_forced. */
+int tuned_parse_forced(struct fs_context *fsc, struct fs_parameter *param,
+		       struct tuned_options *options);
+/* Changes the server's reply to INIT before it is read, and keeps what it was. */
+void tuned_force(struct fuse_conn *fc, struct fuse_init_out *arg);
+/* Part of tuned_negotiated(): what INIT can only lower. */
+void tuned_force_limits(struct fuse_mount *fm);
+/* Whether an option is in force, and the server did not ask for the same. */
+bool tuned_is_forced(const struct fuse_conn *fc, enum tuned_forced option);
+/* Returns "name" or "name=value"; the latter is written to text. */
+const char *tuned_forced_text(enum tuned_forced option, unsigned int value,
+			      char text[TUNED_FORCED_TEXT]);
+/* Raises the time that a name, or with node 0 its absence, is cached. */
+void tuned_entry_timeout(const struct dentry *entry, struct fuse_entry_out *out);
+/* Turns ENOENT into an entry with node 0; returns whether that may be cached. */
+bool tuned_negative_entry(struct inode *dir, struct fuse_entry_out *out);
+/* The time, in jiffies, until which attributes are valid. */
+u64 tuned_attr_time(struct fuse_inode *fi, u64 time);
+
+/* keep_cache.c */
+
+/* After OPEN: keeps the cached pages, and says so in the file, if they are still right. */
+void tuned_keep_cache(struct inode *inode, struct file *file);
+
+/* writeback.c */
+
+/* Whether the kernel has the writeback cache, and the server does not know of it. */
+bool tuned_writes_back(const struct fuse_conn *fc);
+/* The flags of an open as the writeback cache needs them: O_RDWR for O_WRONLY. */
+u32 tuned_readable_flags(const struct fuse_conn *fc, u32 flags);
+/* Whether the server may have refused an open with these flags because of O_RDWR. */
+bool tuned_refuses_reads(const struct fuse_conn *fc, u32 flags, int err);
+/* fuse_send_open(), at first by the flags above. */
+int tuned_open_readable(struct fuse_mount *fm, u64 nodeid, unsigned int flags, int opcode,
+			struct fuse_open_out *out);
+/* The same for CREATE; a macro, because how it is sent differs between series. */
+#define tuned_create(fc, args, in, send)						\
+({											\
+	u32 __asked = (in)->flags;							\
+	struct fuse_open_out *__out = (args)->out_args[1].value;			\
+	int __err;									\
+											\
+	(in)->flags = tuned_readable_flags(fc, __asked);				\
+	__err = send;									\
+	if (tuned_refuses_reads(fc, __asked, __err)) {					\
+		(in)->flags = __asked;							\
+		__err = send;								\
+		if (!__err)								\
+			__out->open_flags |= FOPEN_DIRECT_IO;				\
+	}										\
+	__err;										\
+})
+/* Around a direct write, with the inode's lock held. */
+int tuned_past_cache_begin(struct kiocb *iocb);
+void tuned_past_cache_end(struct file *file);
+
+/* request_timeout.c */
+
+#ifdef FUSE_REQUEST_TIMEOUT
+static inline void tuned_timeout_stop(struct fuse_conn *fc) {}
+#else
+/* Begins to look for requests without a reply. Returns 0 or -ENOMEM. */
+int tuned_timeout_start(struct fuse_conn *fc, unsigned int seconds);
+/* Part of tuned_conn_free(). */
+void tuned_timeout_stop(struct fuse_conn *fc);
+#endif
+
 /* connection.c */
 
 void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options);
 /* When the reply to INIT has come, before any other request. */
-void tuned_negotiated(struct fuse_conn *fc, const struct fuse_init_out *arg);
+void tuned_negotiated(struct fuse_mount *fm);
 
 /* extend.c */
 
@@ -119,7 +232,7 @@ void tuned_write_finish(struct tuned_write *write);
 /* Truncates now or, if other writes may be in flight, in tuned_write_finish(). */
 void tuned_truncate(struct kiocb *iocb, void (*truncate)(struct file *file));
 void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode));
-/* A file's flags as they are sent to the server. */
+/* A file's flags as they are sent to the server: without O_APPEND where the kernel appends. */
 u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags);
 
 /* statistics.c */
@@ -144,8 +257,10 @@ struct mnt_idmap;
 struct user_namespace;
 #ifdef FUSE_ALLOW_IDMAP
 #define tuned_idmap struct mnt_idmap
+#define tuned_mtime(inode) inode_get_mtime(inode)
 #else
 #define tuned_idmap struct user_namespace
+#define tuned_mtime(inode) ((inode)->i_mtime)
 #endif
 
 /* The INIT flags that are offered beyond those of the kernel's FUSE. */
@@ -172,6 +287,8 @@ int fuse_init_fs_context(struct fs_context *fsc);
 int fuse_get_tree(struct fs_context *fsc);
 int fuse_permission(tuned_idmap *idmap, struct inode *inode, int mask);
 void fuse_dir_changed(struct inode *dir);
+int fuse_send_open(struct fuse_mount *fm, u64 nodeid, unsigned int open_flags, int opcode,
+		   struct fuse_open_out *outargp);
 
 /* control.c */
 

@@ -17,17 +17,25 @@ from typing import Any
 
 from tests.kernel.guest import (
     atomic_open,
+    atomic_open_faults,
     cost,
     extend,
+    extend_async,
     f2fs,
     faults,
+    forced,
+    forced_writeback,
     fuzz,
     hostile,
+    interception,
     library,
+    library_atomic_open,
     memory,
     options,
+    overruled,
     pages,
     papers,
+    profiling,
     programs,
     shared,
     statistics,
@@ -84,14 +92,16 @@ def _of(*modules: ModuleType) -> dict[str, Callable[[], object]]:
 def checks() -> dict[str, Callable[[], object]]:
     """Return all checks by name, in order."""
     return _of(
-        *(module_checks, pages, options, writes, extend, atomic_open, programs, statistics),
-        *(fuzz, hostile, library, tool, f2fs),
+        *(module_checks, pages, options, forced, forced_writeback),
+        *(writes, extend, extend_async),
+        *(atomic_open, atomic_open_faults, programs, statistics, fuzz, hostile),
+        *(interception, library, library_atomic_open, tool, profiling, f2fs),
     )
 
 
 def special() -> dict[str, Callable[[], object]]:
     """Return what runs only when it is named, in machines that are started for it."""
-    return _of(memory, cost, shared, papers, faults)
+    return _of(memory, cost, shared, papers, overruled, faults)
 
 
 def main() -> None:

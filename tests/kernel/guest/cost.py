@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.kernel.guest import statistics
+from tests.kernel.guest import statistics_file
 from tests.kernel.guest.rig import CONTROL, count, fresh_source, load, run, tuned, unload
 
 _ROUNDS = 10
@@ -33,7 +33,7 @@ def _each(call: Callable[[], object]) -> float:
 def _sample() -> dict[str, float]:
     (fresh_source() / "file").write_bytes(b"x" * 4096)
     with tuned("timeout=0", "direct_io", "threads=1") as mirror:
-        statistics.begin(mirror)
+        statistics_file.begin(mirror)
         fd = os.open(mirror.mountpoint / "file", os.O_RDONLY)
         calls: dict[str, Callable[[], object]] = {
             "GETATTR": partial(os.fstat, fd),

@@ -30,7 +30,11 @@ from tests.native.mirror import Mirror
 _SEED = 20
 _TEXTS = 400
 _POINT = Path("/mnt/fuzz")
-_FLAGS = (b"atomic_open", b"no_file_caps", b"parallel_direct_writes", b"parallel_extend")
+_FLAGS = (
+    *(b"atomic_open", b"no_file_caps", b"parallel_direct_writes", b"parallel_extend"),
+    *(b"async_dio", b"async_read", b"big_writes", b"keep_cache", b"no_access", b"no_xattr"),
+    *(b"parallel_dirops", b"writeback_cache"),
+)
 #: An unsigned number as kstrtouint() takes it with base 0; one newline may follow.
 _NUMBER = re.compile(rb"\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\n?")
 #: Longer strings fsconfig(2) refuses.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A server that lies, as tests/kernel/hostile.c has it."""
+"""A server that lies, as tests/kernel/hostile has it."""
 
 import json
 from pathlib import Path

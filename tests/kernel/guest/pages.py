@@ -5,7 +5,6 @@ import errno
 import os
 import signal
 import subprocess
-import time
 from functools import partial
 from pathlib import Path
 
@@ -134,20 +133,10 @@ def check_proc_of_who_mounts_does_not_matter() -> None:
     for options, status in (("", 0), (",max_pages=512", 0), (",max_pages=513", errno.EINVAL)):
         mounting = raw.start(partial(mount, options))
         # It has ended, or it waits; then all who sync wait with it.
-        waited = [_ended(mounting), _ended(raw.start(os.sync))]
+        waited = [raw.ended(mounting, 10), raw.ended(raw.start(os.sync), 10)]
         if waited[0] is None:
             os.kill(mounting, signal.SIGKILL)
         assert waited == [status, 0], (options, waited)
-
-
-def _ended(pid: int) -> int | None:
-    """Return the status that a child ends with within ten seconds, or None."""
-    for _ in range(1000):
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    return None
 
 
 def check_max_pages_in_a_user_namespace() -> None:

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fusetune.bench.papers.catalogue import NATIVE, PAPERS
-from tests.kernel.guest.library import environment
 from tests.kernel.guest.rig import SOURCE, count, fresh_source, load, run, set_pipe_limit, stock
 from tests.kernel.guest.rig import tuned as by_module
+from tests.kernel.guest.tuned_library import environment
 from tests.native.mirror import Mirror
 
 ROUNDS = 6

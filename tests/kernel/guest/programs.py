@@ -74,6 +74,14 @@ def _same_as_stock(
         assert got == expected, f"{mount or 'tuned'}: {got}, not {expected}"
 
 
+#: All that overrules the server, and may be had with every server of the checks.
+_FORCED = (
+    "writeback_cache+keep_cache+attr_timeout=99+entry_timeout=99+negative_timeout=99+no_access+"
+    "no_xattr+async_read+async_dio+parallel_dirops+big_writes+max_readahead=1048576+"
+    "max_background=64+congestion_threshold=48+request_timeout=600"
+)
+
+
 def _fsx(mirror: Mirror) -> str:
     """Return the digest of what 150 operations, always the same, have left."""
     config = Path("/tmp/fsx.toml")  # noqa: S108
@@ -87,7 +95,7 @@ def _fsx(mirror: Mirror) -> str:
 
 def check_fsx() -> None:
     """Reads, writes, truncates, fallocates, copies and maps of one file, at random."""
-    _same_as_stock(_fsx, mounts=("", "no_file_caps+max_pages=16"))
+    _same_as_stock(_fsx, mounts=("", "no_file_caps+max_pages=16", _FORCED))
     _same_as_stock(_fsx, "direct_io")
 
 

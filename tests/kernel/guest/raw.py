@@ -6,6 +6,7 @@ import os
 import signal
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,6 +46,11 @@ def mount(device: int, point: Path | str, options: str = "") -> None:
     )
 
 
+def unmount(point: Path | str) -> None:
+    """Detach a mount, if there is one."""
+    _LIBC.umount2(os.fsencode(point), _MNT_DETACH)
+
+
 def _checked(failed: int, what: str) -> None:
     if failed:
         number = ctypes.get_errno()
@@ -78,6 +84,16 @@ def start(action: Callable[[], object], number: int = 0) -> int:
         finally:
             os._exit(status)
     return pid
+
+
+def ended(pid: int, seconds: float) -> int | None:
+    """Return the status that a child ends with within ``seconds``, or None."""
+    for _ in range(int(seconds * 100)):
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    return None
 
 
 def in_child(action: Callable[[], object]) -> int:
@@ -150,7 +166,7 @@ def served(point: Path, options: str, mode: int) -> Iterator[Raw]:
         try:
             yield server
         finally:
-            _LIBC.umount2(os.fsencode(point), _MNT_DETACH)
+            unmount(point)
             thread.join(60)
     finally:
         os.close(device)

@@ -8,12 +8,10 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tests.kernel.guest.rig import (
-    CONTROL,
     KEEPS_FREED,
     PAGE,
     SLOWNESS,
@@ -25,63 +23,15 @@ from tests.kernel.guest.rig import (
     tuned,
     unload,
 )
+from tests.kernel.guest.statistics_file import NONE, Line, begin, file_of, parse, read
 from tests.native.mirror import Mirror, wait_for
 
-_BUCKETS = 24
 #: Bytes before the data of a WRITE: struct fuse_write_in.
 _WRITE_IN = 40
+
+
 #: What libfuse answers by itself.
 _LIBFUSE = {"INIT", "INTERRUPT", "IOCTL"}
-#: What has no reply.
-_ONE_WAY = {"FORGET", "BATCH_FORGET", "INTERRUPT"}
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of the file: sizes in bytes, time in ns, and the counts of the buckets."""
-
-    count: int
-    errors: int
-    sent: int
-    received: int
-    time: int
-    latency: tuple[int, ...]
-
-
-_NONE = Line(0, 0, 0, 0, 0, (0,) * _BUCKETS)
-
-
-def _file(mirror: Mirror) -> Path:
-    return CONTROL / mirror.bdi.partition(":")[2] / "statistics"
-
-
-def read(mirror: Mirror) -> dict[str, Line]:
-    """Return the lines of a mount's connection by their opcodes."""
-    return parse(_file(mirror).read_text())
-
-
-def begin(mirror: Mirror) -> None:
-    """Let kernel and server count from now on, when no request is in flight."""
-    assert read(mirror) == {}
-    mirror.reset_counters()
-
-
-def parse(statistics: str) -> dict[str, Line]:
-    """Return the lines of the file by their opcodes, each checked for its form."""
-    keys = ("count", "errors", "sent_bytes", "received_bytes", "time_ns")
-    lines = {}
-    for text in statistics.splitlines():
-        opcode, *words = text.split()
-        assert tuple(words[0:10:2]) == keys, text
-        assert words[10] == "latency_us", text
-        count, errors, sent, received, time = (int(word) for word in words[1:10:2])
-        latency = tuple(int(word) for word in words[11:])
-        line = Line(count, errors, sent, received, time, latency)
-        assert len(line.latency) == _BUCKETS, text
-        assert line.count > 0, text
-        assert sum(line.latency) == (0 if opcode in _ONE_WAY else line.count), text
-        lines[opcode] = line
-    return lines
 
 
 def _as_the_server_counts(lines: dict[str, Line]) -> dict[str, tuple[int, int, int]]:
@@ -106,7 +56,7 @@ def _as_counted(mirror: Mirror) -> dict[str, tuple[int, int, int]]:
     }
 
 
-def _settle(mirror: Mirror) -> None:
+def _await_equal_counts(mirror: Mirror) -> None:
     """Let the kernel forget what it knows, and wait until server and kernel count alike."""
     os.sync()
     run("sh", "-c", "echo 3 >/proc/sys/vm/drop_caches")
@@ -170,12 +120,12 @@ def check_statistics_agree_with_the_server() -> None:
                 ]
                 seen = 0
                 while not all(work.done() for work in works):
-                    written = read(mirror).get("WRITE", _NONE).count
+                    written = read(mirror).get("WRITE", NONE).count
                     assert written >= seen
                     seen = written
                 for work in works:
                     work.result()
-            _settle(mirror)
+            _await_equal_counts(mirror)
             lines = read(mirror)
             assert "INIT" not in lines
             assert lines["WRITE"].sent > 8 * 208 * PAGE
@@ -200,7 +150,7 @@ def check_statistics_agree_while_requests_end() -> None:
             asking.callback(asking.enter_context(subprocess.Popen(ask)).kill)
         wait_for(lambda: count(mirror, "GETATTR") > 100, "requests")
         readings = 100_000 // SLOWNESS
-        with _file(mirror).open("rb") as file:
+        with file_of(mirror).open("rb") as file:
             # As fast as it can be: few of the readings meet the end of a request.
             texts = dict.fromkeys(os.pread(file.fileno(), 2 * PAGE, 0) for _ in range(readings))
         counts = [parse(text.decode())["GETATTR"].count for text in texts]
@@ -243,7 +193,7 @@ def check_statistics_of_what_was_not_answered() -> None:
         mirror.process.send_signal(signal.SIGSTOP)
         # A thread that runs on might take the next request yet.
         os.waitid(os.P_PID, mirror.process.pid, os.WSTOPPED)
-        waiting = _file(mirror).with_name("waiting")
+        waiting = file_of(mirror).with_name("waiting")
         for abort in (False, True):
             with subprocess.Popen(["stat", mirror.mountpoint], stderr=subprocess.DEVNULL) as asking:
                 wait_for(lambda: waiting.read_text().strip() != "0", "a request")
@@ -251,7 +201,7 @@ def check_statistics_of_what_was_not_answered() -> None:
                 stat = Path(f"/proc/{asking.pid}/stat")
                 wait_for(partial(_sleeps, stat), "its caller to wait")
                 if abort:
-                    _file(mirror).with_name("abort").write_text("1")
+                    file_of(mirror).with_name("abort").write_text("1")
                 else:
                     asking.kill()
             now = read(mirror)["GETATTR"]
@@ -265,7 +215,7 @@ def check_statistics_file_and_its_connection() -> None:
     load()
     fresh_source()
     with tuned() as mirror:
-        path = _file(mirror)
+        path = file_of(mirror)
         assert path.stat().st_mode & 0o777 == 0o400
         expect_errno(errno.EINVAL, partial(path.write_text, "0"))
         begin(mirror)
@@ -318,7 +268,7 @@ def check_statistics_take_memory_when_they_are_read() -> dict[str, float]:
         found = {"possible": possible, "percpu_mounted": (now[0] - before) / mounts}
         # A mount's bdi has some counters there.
         assert found["percpu_mounted"] < 4 * possible, found
-        assert [_file(mirror).read_text() for mirror in mirrors] == [""] * mounts
+        assert [file_of(mirror).read_text() for mirror in mirrors] == [""] * mounts
         _work_on(mirrors)
         read_now = _kib("Percpu"), _charged_kib()
         assert all("CREATE" in read(mirror) for mirror in mirrors)

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fusetune.bench.runner import Bench, Budget
+from fusetune.bench.runner import Bench
+from fusetune.bench.spending import Budget
 from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.host import Host
@@ -44,7 +45,8 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **directories, "PYTHONPATH": str(CHECKOUT)}
 
 
-def _start(*words: str) -> subprocess.Popen[str]:
+def start(*words: str) -> subprocess.Popen[str]:
+    """Start the command, with directories of its own."""
     command = [sys.executable, "-B", "-m", "fusetune", *words]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=_environment(), stdout=pipe, stderr=pipe, text=True)
@@ -52,7 +54,7 @@ def _start(*words: str) -> subprocess.Popen[str]:
 
 def _fusetune(*words: str, code: int = 0) -> str:
     """Run the command, which must end with ``code``; return what it says, or why it fails."""
-    with _start(*words) as done:
+    with start(*words) as done:
         out, err = done.communicate(timeout=60)
     assert done.returncode == code, f"{words}: {done.returncode}: {out}{err}"
     return err if code else out

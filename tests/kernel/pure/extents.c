@@ -119,6 +119,26 @@ static void one_address_twice(void)
 	tuned_write_end(&first);
 }
 
+static bool writes_back;
+
+bool tuned_writes_back(const struct fuse_conn *fc)
+{
+	assert(fc == &conn);
+	return writes_back;
+}
+
+/* They may sleep. */
+int tuned_past_cache_begin(struct kiocb *iocb)
+{
+	assert(iocb->ki_filp == &file && !fi.lock.held);
+	return 0;
+}
+
+void tuned_past_cache_end(struct file *ended)
+{
+	assert(ended == &file && !fi.lock.held);
+}
+
 int main(void)
 {
 	tuned_init_inode(&fi.tuned);
@@ -137,6 +157,8 @@ int main(void)
 	assert(tuned_sent_flags(&conn, O_APPEND | O_RDWR) == O_RDWR);
 	conn.tuned.options.parallel_extend = false;
 	assert(tuned_sent_flags(&conn, O_APPEND | O_RDWR) == (O_APPEND | O_RDWR));
+	writes_back = true;
+	assert(tuned_sent_flags(&conn, O_APPEND | O_RDWR) == O_RDWR);
 	assert(appends > STEPS / 8 && overlapping > STEPS && truncated && refused);
 	printf("%llu appends\n", (unsigned long long)appends);
 	return 0;

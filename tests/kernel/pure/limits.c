@@ -220,7 +220,7 @@ static void parse_option(void)
 static void negotiate(void)
 {
 	struct fuse_conn conn = { .max_pages_limit = fuse_max_pages_limit, .max_pages = near_limits() };
-	const struct fuse_init_out init = { .flags = draw(1ULL << 32), .flags2 = draw(1ULL << 32) };
+	struct fuse_mount mount = { &conn };
 	struct tuned_options options = { .max_pages = draw(2) ? 0 : 1 + draw(65535) };
 	unsigned int limit = options.max_pages, asked = conn.max_pages;
 
@@ -230,10 +230,9 @@ static void negotiate(void)
 		limit = fuse_max_pages_limit;
 	tuned_fill_super(&conn, &options);
 	assert(conn.max_pages_limit == limit);
-	tuned_negotiated(&conn, &init);
+	tuned_negotiated(&mount);
 	assert(conn.max_pages == min(asked, limit) && conn.tuned.max_pages == conn.max_pages);
-	assert(conn.tuned.negotiated && (u32)conn.tuned.flags == init.flags);
-	assert(conn.tuned.flags >> 32 == (init.flags & FUSE_INIT_EXT ? init.flags2 : 0));
+	assert(conn.tuned.negotiated);
 }
 
 static void shown_as_given(void)
@@ -269,6 +268,25 @@ void tuned_negotiate_open(struct fuse_conn *fc)
 void tuned_notes_alloc(struct fuse_conn *fc)
 {
 	(void)fc;
+}
+
+void tuned_force_limits(struct fuse_mount *fm)
+{
+	assert(!fm->fc->tuned.negotiated);
+}
+
+int tuned_parse_forced(struct fs_context *fsc, struct fs_parameter *param,
+		       struct tuned_options *options)
+{
+	(void)fsc, (void)param, (void)options;
+	return -ENOPARAM;
+}
+
+const char *tuned_forced_text(enum tuned_forced option, unsigned int value,
+			      char text[TUNED_FORCED_TEXT])
+{
+	(void)option, (void)value, (void)text;
+	abort();
 }
 
 int main(void)

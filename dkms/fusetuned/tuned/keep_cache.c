@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Cached pages outlive an open while the file is the same (as NFS's close-to-open).
+ *
+ * Stock: open(2) drops the file's cached pages unless the server sets
+ * FOPEN_KEEP_CACHE in its reply. A server that does so must know by itself that
+ * the file is unchanged.
+ *
+ * Here: with keep_cache, an open of a file that has cached pages asks the server
+ * for its attributes by one GETATTR. While size and mtime are those of the pages,
+ * the pages stay; otherwise they are dropped, as in stock.
+ *
+ * Why it is safe:
+ * - What the pages belong to is noted before they are read: when there are none,
+ *   from the attributes that the kernel has, and otherwise after all have been
+ *   dropped. A note may so be older than the pages, and never newer. If size and
+ *   mtime equal those of the note now, the file has not changed in between.
+ * - The attributes come from the server at each open, past every timeout. With
+ *   the writeback cache the kernel's own would not show another client's change.
+ * - Without a note, and after an error, stock drops the pages.
+ */
+#include "fuse_i.h"
+
+#include <linux/fs.h>
+#include <linux/pagemap.h>
+
+#ifdef FOPEN_PASSTHROUGH
+#define PAST_CACHE (FOPEN_DIRECT_IO | FOPEN_PASSTHROUGH)
+#else
+#define PAST_CACHE FOPEN_DIRECT_IO
+#endif
+
+static int ask(struct fuse_mount *fm, struct inode *inode, struct tuned_version *version)
+{
+	FUSE_ARGS(args);
+	const struct fuse_getattr_in in = {};
+	struct fuse_attr_out out = {};
+	int err;
+
+	args.opcode = FUSE_GETATTR;
+	args.nodeid = get_node_id(inode);
+	args.in_numargs = 1;
+	args.in_args[0].size = sizeof(in);
+	args.in_args[0].value = &in;
+	args.out_numargs = 1;
+	args.out_args[0].size = sizeof(out);
+	args.out_args[0].value = &out;
+	err = fuse_simple_request(fm, &args);
+	*version = (struct tuned_version) {
+		.size = out.attr.size,
+		.mtime = out.attr.mtime,
+		.mtime_ns = out.attr.mtimensec,
+		.known = true,
+	};
+	return err;
+}
+
+static struct tuned_version of_inode(struct inode *inode)
+{
+	const struct timespec64 mtime = tuned_mtime(inode);
+
+	return (struct tuned_version) {
+		.size = i_size_read(inode),
+		.mtime = mtime.tv_sec,
+		.mtime_ns = mtime.tv_nsec,
+		.known = true,
+	};
+}
+
+static void note(struct fuse_inode *fi, struct tuned_version version)
+{
+	spin_lock(&fi->lock);
+	fi->tuned.cached = version;
+	spin_unlock(&fi->lock);
+}
+
+static bool is_noted(struct fuse_inode *fi, const struct tuned_version *version)
+{
+	const struct tuned_version *cached = &fi->tuned.cached;
+	bool same;
+
+	spin_lock(&fi->lock);
+	same = cached->known && cached->size == version->size &&
+	       cached->mtime == version->mtime && cached->mtime_ns == version->mtime_ns;
+	spin_unlock(&fi->lock);
+	return same;
+}
+
+void tuned_keep_cache(struct inode *inode, struct file *file)
+{
+	struct fuse_inode *fi = get_fuse_inode(inode);
+	struct fuse_file *ff = file->private_data;
+	struct tuned_version now;
+
+	if (!ff->fm->fc->tuned.forced[TUNED_KEEP_CACHE] || file->f_flags & O_TRUNC ||
+	    ff->open_flags & (PAST_CACHE | FOPEN_KEEP_CACHE))
+		return;
+	if (!inode->i_mapping->nrpages) {
+		note(fi, of_inode(inode));
+		return;
+	}
+	if (ask(ff->fm, inode, &now))
+		return;
+	if (!is_noted(fi, &now)) {
+		if (invalidate_inode_pages2(inode->i_mapping))
+			return;
+		note(fi, now);
+	}
+	ff->open_flags |= FOPEN_KEEP_CACHE;
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The writeback cache for servers that do not know of it.
+ *
+ * Stock: a server that sets FUSE_WRITEBACK_CACHE undertakes two things. The kernel
+ * may read by a file that a program opened for writing only, because a page that
+ * is written in part is read first. And O_APPEND must not move a write, because
+ * the kernel has chosen its place. libfuse's examples do both by themselves.
+ *
+ * Here: with the mount option writeback_cache the kernel does it. Opens for
+ * writing are sent as O_RDWR, and none with O_APPEND (tuned_sent_flags()). If
+ * the server refuses that, it is asked again for what the program asked for, and
+ * the file is used as if the server had replied with FOPEN_DIRECT_IO.
+ *
+ * Why it is safe:
+ * - The program's own file stays write-only: the VFS checks what it opened.
+ * - A write past the cache follows what is in the cache: dirty pages are written
+ *   and dropped before it, and pages that were read during it are dropped after
+ *   it, under the inode's lock. Linux 6.1 does neither by itself.
+ * - Asynchronous writes are done at once, but on Linux 7.2, where they are as in
+ *   stock: a page that is read meanwhile may stay in the cache.
+ * - Where the server asks for the writeback cache itself, all is as in stock.
+ */
+#include "fuse_i.h"
+
+#include <linux/fcntl.h>
+#include <linux/fs.h>
+#include <linux/pagemap.h>
+
+bool tuned_writes_back(const struct fuse_conn *fc)
+{
+	/* Pairs with tuned_negotiated(). A request that waits for INIT is made before it. */
+	if (!smp_load_acquire(&fc->tuned.negotiated))
+		return fc->tuned.options.forced[TUNED_WRITEBACK_CACHE];
+	return tuned_is_forced(fc, TUNED_WRITEBACK_CACHE);
+}
+
+u32 tuned_readable_flags(const struct fuse_conn *fc, u32 flags)
+{
+	if (!tuned_writes_back(fc) || (flags & O_ACCMODE) != O_WRONLY)
+		return flags;
+	return (flags & ~O_ACCMODE) | O_RDWR;
+}
+
+bool tuned_refuses_reads(const struct fuse_conn *fc, u32 flags, int err)
+{
+	switch (err) {
+	case -EACCES:
+	case -EINVAL:
+	case -EOPNOTSUPP:
+	case -EPERM:
+		return tuned_readable_flags(fc, flags) != flags;
+	default:
+		return false;
+	}
+}
+
+int tuned_open_readable(struct fuse_mount *fm, u64 nodeid, unsigned int flags, int opcode,
+			struct fuse_open_out *out)
+{
+	int err;
+
+	err = fuse_send_open(fm, nodeid, tuned_readable_flags(fm->fc, flags), opcode, out);
+	if (!tuned_refuses_reads(fm->fc, flags, err))
+		return err;
+	err = fuse_send_open(fm, nodeid, flags, opcode, out);
+	if (!err)
+		out->open_flags |= FOPEN_DIRECT_IO;
+	return err;
+}
+
+static bool is_past_cache(const struct fuse_file *ff)
+{
+	return ff->open_flags & FOPEN_DIRECT_IO && tuned_writes_back(ff->fm->fc);
+}
+
+int tuned_past_cache_begin(struct kiocb *iocb)
+{
+	struct file *file = iocb->ki_filp;
+	struct address_space *mapping = file->f_mapping;
+	int err;
+
+	if (!is_past_cache(file->private_data))
+		return 0;
+	iocb->ki_flags &= ~IOCB_DIRECT;
+	/* With the writeback cache the kernel has the times. */
+	err = file_update_time(file);
+	if (!err && mapping->nrpages)
+		err = filemap_write_and_wait(mapping) ?: invalidate_inode_pages2(mapping);
+	return err;
+}
+
+void tuned_past_cache_end(struct file *file)
+{
+	if (is_past_cache(file->private_data) && file->f_mapping->nrpages)
+		invalidate_inode_pages2(file->f_mapping);
+}

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The writeback cache for a server that does not know of it."""
+
+import os
+import time
+
+from tests.kernel.guest.plain import WRITEBACK_CACHE, Plain, opened, serving
+from tests.kernel.guest.rig import PAGE, load
+
+
+def _modes(server: Plain) -> list[int]:
+    """Return the access modes of the opens since last asked."""
+    modes = [flags & os.O_ACCMODE for flags in server.opened]
+    assert not any(flags & os.O_APPEND for flags in server.opened)
+    server.opened.clear()
+    return modes
+
+
+def check_writeback_cache_gathers_writes() -> None:
+    """Of a file opened for writing only, too, whose pages are read first where it needs them."""
+    load()
+    old = os.urandom(64 * PAGE)
+    for options, gathered in (((), False), (("writeback_cache",), True)):
+        server = Plain()
+        server.add("file", old)
+        with serving(server, *options) as point:
+            with opened(point / "file", os.O_WRONLY) as fd:
+                for place in range(100):
+                    assert os.pwrite(fd, b"x" * 10, place * 1000 + 500) == 10
+            expected = bytearray(old)
+            for place in range(100):
+                expected[place * 1000 + 500 : place * 1000 + 510] = b"x" * 10
+            assert server.files["file"].data == expected
+            assert (point / "file").read_bytes() == expected
+            assert (len(server.writes) <= 30) == gathered, server.writes
+            assert _modes(server)[0] == (os.O_RDWR if gathered else os.O_WRONLY)
+            with opened(point / "new", os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+                os.write(fd, b"new")
+            assert server.files["new"].data == b"new"
+            assert _modes(server)[-1] == (os.O_RDWR if gathered else os.O_WRONLY)
+
+
+def check_writeback_cache_appends() -> None:
+    """The kernel places what is appended, from two files at once; the server does not."""
+    load()
+    server = Plain()
+    server.add("log", b"begin")
+    with serving(server, "writeback_cache") as point:
+        path, append = point / "log", os.O_WRONLY | os.O_APPEND
+        with opened(path, append) as first, opened(path, append) as second:
+            for number in range(50):
+                os.write(first, b"<%d>" % number)
+                os.write(second, b"[%d]" % number)
+            os.fsync(first)
+        expected = b"begin" + b"".join(b"<%d>[%d]" % (number, number) for number in range(50))
+        assert path.read_bytes() == expected
+        assert server.files["log"].data == expected
+        assert path.stat().st_size == len(expected)
+        _modes(server)
+
+
+def check_writeback_cache_of_what_the_server_lets_nobody_read() -> None:
+    """Such a file is opened as asked, and written past the cache, in order with cached writes."""
+    load()
+    server = Plain()
+    server.add("file", b"." * 4 * PAGE)
+    with serving(server, "writeback_cache") as point:
+        path = point / "file"
+        with opened(path, os.O_RDWR) as cached:
+            os.pwrite(cached, b"a" * 3 * PAGE, 0)
+            server.unreadable = True
+            _modes(server)
+            before = path.stat().st_mtime_ns
+            time.sleep(0.02)  # longer than the kernel's clock for files stands still
+            with opened(path, os.O_WRONLY | os.O_APPEND) as past:
+                assert _modes(server) == [os.O_RDWR, os.O_WRONLY]
+                os.write(past, b"end")
+                assert server.files["file"].data[-3:] == b"end"
+            with opened(path, os.O_WRONLY) as past:
+                os.pwrite(cached, b"b" * PAGE, PAGE)
+                os.pwrite(past, b"c" * 100, PAGE + 100)
+                assert server.files["file"].data[PAGE + 99 : PAGE + 201] == b"b" + b"c" * 100 + b"b"
+                assert os.pread(cached, 102, PAGE + 99) == b"b" + b"c" * 100 + b"b"
+                os.pwrite(cached, b"d" * 10, PAGE + 110)
+            assert path.stat().st_mtime_ns > before
+            os.fsync(cached)
+        page = b"b" * 100 + b"c" * 10 + b"d" * 10 + b"c" * 80 + b"b" * (PAGE - 200)
+        expected = b"a" * PAGE + page + b"a" * PAGE + b"." * PAGE + b"end"
+        assert server.files["file"].data == expected
+        with opened(point / "made", os.O_WRONLY | os.O_CREAT) as fd:
+            os.write(fd, b"made")
+            assert server.files["made"].data == b"made"
+
+
+def check_writeback_cache_by_the_server() -> None:
+    """Where the server asks for it, opens are as in stock, and nothing is forced."""
+    load()
+    server = Plain(flags=WRITEBACK_CACHE)
+    server.add("file", b"data")
+    with serving(server, "writeback_cache") as point:
+        with opened(point / "file", os.O_WRONLY | os.O_APPEND):
+            assert server.opened[0] & os.O_ACCMODE == os.O_WRONLY
+            assert server.opened[0] & os.O_APPEND
+        assert "\nforced" not in (server.control / "init").read_text()

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`profile` counts what the server counts: of the kernel's own FUSE, and of the module.
+
+Before Linux 6.12 FUSE has no tracepoints, and those of 6.12 do not know which request ends.
+bpftrace then watches functions.
+"""
+
+import json
+import mmap
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.kernel.guest.rig import fresh_source, load, run, stock, tuned, unload
+from tests.kernel.guest.tool import start
+from tests.native.mirror import Mirror, mounted_at, wait_for
+
+_BLOCK, _BLOCKS = 4096, 256
+_TRACING = Path("/sys/kernel/tracing")
+#: The server counts these, but nothing ends them.
+_UNANSWERED = {"FORGET", "BATCH_FORGET"}
+_PATIENCE = 300.0  # seconds; bpftrace compiles its program in an emulated machine
+
+
+@contextmanager
+def _tracefs() -> Iterator[None]:
+    mounted = mounted_at(_TRACING)
+    if not mounted:
+        run("mount", "-t", "tracefs", "tracefs", _TRACING)
+    yield
+    if not mounted:
+        run("umount", _TRACING)
+
+
+def _work(mirror: Mirror) -> None:
+    """Write and read blocks, each by a request of its own, and look at names."""
+    with mmap.mmap(-1, _BLOCK) as buffer:
+        file = os.open(mirror.mountpoint / "file", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+        for number in range(_BLOCKS):
+            os.pwritev(file, [buffer], number * _BLOCK)
+        for number in range(_BLOCKS):
+            os.preadv(file, [buffer], number * 7 % _BLOCKS * _BLOCK)
+        os.close(file)
+    for number in range(20):
+        assert not (mirror.mountpoint / f"missing.{number}").exists()
+
+
+def _in_flight(mirror: Mirror) -> int:
+    return sum(one["in_flight"] for one in mirror.counters()["ops"].values())
+
+
+def _profile(mirror: Mirror) -> dict[str, Any]:
+    """Watch `_work`; return the document of profile, once it has ended by a signal."""
+    with start("profile", str(mirror.mountpoint), "--for", "1h", "--json") as process:
+        assert process.stderr
+        said = process.stderr.readline()
+        assert "watching" in said, said + process.stderr.read()
+        mirror.reset_counters()
+        _work(mirror)
+        wait_for(lambda: not _in_flight(mirror), "rest")
+        process.send_signal(signal.SIGINT)
+        said, errors = process.communicate(timeout=_PATIENCE)
+        assert process.returncode == 0, errors
+    document: dict[str, Any] = json.loads(said)
+    _compare(document, mirror)
+    return document
+
+
+def _compare(document: dict[str, Any], mirror: Mirror) -> None:
+    served = {
+        name: one["count"]
+        for name, one in mirror.counters()["ops"].items()
+        if one["count"] and name not in _UNANSWERED
+    }
+    found = {one["operation"]: one for one in document["operations"]}
+    assert {name: one["requests"] for name, one in found.items()} == served, (found, served)
+    assert served["READ"] == served["WRITE"] == _BLOCKS
+    assert served["LOOKUP"] > 20
+    assert document["lost"] == 0, document
+    for name in ("READ", "WRITE"):
+        assert found[name]["bytes"] == _BLOCKS * _BLOCK, name
+        assert 0 < found[name]["latency_us"]["p50"] <= found[name]["latency_us"]["p99"]
+    # The tracepoint of an end comes after the mark for who waits, who may send the next before it
+    # (fs/fuse/dev.c, fuse_request_end()). The module does not count these.
+    most = (None,) if document["source"] == "module" else (1, 2)
+    assert {found[name]["most_in_flight"] for name in ("READ", "WRITE")} <= set(most)
+
+
+def check_tool_profiles_the_kernels_own() -> None:
+    """By tracepoints, or by functions where these fail."""
+    unload()
+    fresh_source()
+    with _tracefs():
+        programs = run("bpftool", "prog", "show").stdout
+        with stock() as mirror:
+            assert _profile(mirror)["source"] == "bpftrace"
+        assert run("bpftool", "prog", "show").stdout == programs
+
+
+def check_tool_profiles_the_modules() -> None:
+    """From the module's own statistics, without bpftrace."""
+    load()
+    fresh_source()
+    with tuned() as mirror:
+        assert _profile(mirror)["source"] == "module"

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* What the kernel complains of. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hostile.h"
+
+/* Open the kernel's log at its end; a negative number if that fails. */
+int open_log(void)
+{
+	int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+	if (log >= 0)
+		lseek(log, 0, SEEK_END);
+	return log;
+}
+
+void read_log(int log, uint32_t mount)
+{
+	static const char *const signs[] = {
+		"WARNING: CPU", "WARNING: possible", "WARNING: inconsistent", "WARNING: bad", "BUG:",
+		"BUG ", "suspicious rcu", "Oops", "INFO: ", "refcount_t", "general protection", "UBSAN",
+	};
+	/*
+	 * UML goes through a process's areas without RCU as it drops their pages. Which functions
+	 * race, whoever runs this program reads and judges.
+	 */
+	static const char *const known[] = { "lib/maple_tree.c", "BUG: KCSAN: data-race" };
+	char line[8192];
+	ssize_t size;
+
+	while ((size = read(log, line, sizeof(line) - 1)) > 0 || (size < 0 && errno == EPIPE)) {
+		const char *said;
+
+		if (size < 0)
+			continue; /* overwritten before it was read */
+		line[size] = 0;
+		line[strcspn(line, "\n")] = 0;
+		said = strchr(line, ';') ?: line;
+		for (size_t i = 0; i < COUNT(signs); i++) {
+			if (strstr(said, signs[i]) && !strstr(said, known[0]) &&
+			    !strstr(said, known[1])) {
+				tally.complaints++;
+				printf("mount %u: kernel%s\n", mount, said);
+				fflush(stdout);
+				break;
+			}
+		}
+	}
+}
