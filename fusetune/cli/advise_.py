@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Show which options a server should get at its next mount."""
 
+from functools import partial
+
 import click
 
-from fusetune.cli.common import json_option, pass_host_of_mounts, refuse_host, workload_option
+from fusetune.cli.common import (
+    ProgressLine,
+    budget_options,
+    json_option,
+    pass_host_of_mounts,
+    refuse_host,
+    workload_option,
+)
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.report.advice import FORMATS, advise_on
+from fusetune.report.documents.advice import Advised
 
 
 @click.command("advise", help=__doc__)
@@ -20,14 +30,58 @@ from fusetune.report.advice import FORMATS, advise_on
     show_default=True,
     help="text for people, json for programs, diff for patch -p1 -d /.",
 )
+@click.option(
+    "--measure-layers",
+    is_flag=True,
+    help="Measure M and the FUSE mounts that it lies on, in turn, and name the one that limits. "
+    "Without --workload: mixed.",
+)
+@budget_options
 @json_option
 @pass_host_of_mounts
-def command(host: Host, name: str, names: tuple[str, ...], form: str, as_json: bool) -> int:
-    from fusetune.bench.workloads import WORKLOADS, picked
+def command(
+    host: Host,
+    name: str,
+    names: tuple[str, ...],
+    form: str,
+    measure_layers: bool,
+    budget: float,
+    budget_bytes: int,
+    size: int | None,
+    as_json: bool,
+) -> int:
+    from fusetune.bench.workloads import members
 
     refuse_host(name)
-    picked("workload", WORKLOADS, names)
-    advice = advise_on(host, name, names)
+    wanted = members(names)
+    if measure_layers:
+        advice = _measured(host, name, wanted, budget, budget_bytes, size)
+    else:
+        advice = advise_on(host, name, wanted)
     form = "json" if as_json else form
     click.echo(FORMATS[form](advice), nl=False)
-    return ExitCode.DONE if advice.changes or advice.recipe is None else ExitCode.NOTHING_BETTER
+    return ExitCode.DONE if advice.has_advice else ExitCode.NOTHING_BETTER
+
+
+def _measured(
+    host: Host,
+    name: str,
+    names: tuple[str, ...],
+    seconds: float,
+    bytes_written: int,
+    size: int | None,
+) -> Advised:
+    from fusetune.bench.layers import measure_layers
+    from fusetune.bench.spending import Budget
+    from fusetune.bench.workloads import chosen
+
+    with ProgressLine(seconds) as progress:
+        measure = partial(
+            measure_layers,
+            host,
+            workloads=chosen(names),
+            budget=Budget(seconds, bytes_written),
+            size=size,
+            progress=progress,
+        )
+        return advise_on(host, name, names, measure)

@@ -14,6 +14,7 @@ from fusetune.syscalls import device_number
 _DEVICES = ("fuse", "fusetuned")
 # Fields of fdinfo for /dev/fuse. Files of other kinds may have lines chosen by their owner.
 _FDINFO = {"pos", "flags", "mnt_id", "ino", "lock", "fuse_connection"}
+_LARGEST = 1 << 21  # bytes of all arguments: as the kernel, MAX_ARG_STRLEN times 16
 
 
 class Daemons:
@@ -42,11 +43,14 @@ class Daemons:
 
     def processes(self, mount: Mount) -> Mapping[str, str]:
         """Return the programs that serve ``mount`` by process id; empty if unknown."""
+        return self.named(mount) or self._arguments(mount.owner_uid).get(mount.path) or {}
+
+    def named(self, mount: Mount) -> Mapping[str, str]:
+        """Return those of `processes` that the kernel names, which is certain."""
         if not self._looked:
             self._look()
         major, minor = (int(part) for part in mount.device.split(":"))
-        found = self._by_connection.get(str(major << 20 | minor))
-        return found or self._arguments(mount.owner_uid).get(mount.path) or {}
+        return self._by_connection.get(str(major << 20 | minor), {})
 
     def _look(self) -> None:
         self._by_connection.clear()
@@ -84,6 +88,16 @@ class Daemons:
 def program_of(host: Host, pid: str) -> str:
     """Return the path of the program that a process runs. Raises OSError."""
     return os.readlink(host.path(f"proc/{pid}/exe")).removesuffix(" (deleted)")
+
+
+def words_of(host: Host, name: str, pid: str) -> list[str]:
+    """Return the strings of a process's ``cmdline`` or ``environ``. Raises OSError.
+
+    A hostile process can delay the reader: see `fusetune.deadline`.
+    """
+    with open(host.path(f"proc/{pid}/{name}"), "rb") as stream:
+        content = stream.read(_LARGEST)
+    return [os.fsdecode(word) for word in content.removesuffix(b"\0").split(b"\0") if content]
 
 
 def _uids(host: Host, pid: str) -> frozenset[int]:

@@ -52,10 +52,11 @@ def discover(host: Host) -> list[Mount]:
     Bind mounts of one super block are one `Mount`. A mount has a connection only where its control
     file system is mounted: see `mount_controls`. Raises FusetuneError where /proc cannot be read.
     """
-    return _super_blocks(host, mountinfo(host))
+    return mounts_of(host, mountinfo(host))
 
 
-def _super_blocks(host: Host, lines: Iterable[Line]) -> list[Mount]:
+def mounts_of(host: Host, lines: Iterable[Line]) -> list[Mount]:
+    """Return the FUSE super blocks among ``lines``, as `discover` does."""
     found: dict[str, Mount] = {}
     for line in lines:
         if not is_fuse(line.fstype):
@@ -77,8 +78,8 @@ def _super_blocks(host: Host, lines: Iterable[Line]) -> list[Mount]:
     return [_with_kernel_objects(host, mount) for mount in found.values()]
 
 
-def _lexical(path: str, points: frozenset[str]) -> str:
-    """Resolve symbolic links in ``path`` without looking at or beyond any FUSE mount point."""
+def lexical(path: str, points: frozenset[str]) -> str:
+    """Resolve symbolic links in ``path`` without looking at or beyond any of ``points``."""
     done = "/"
     # Not normalised: what ".." means depends on the links before it.
     todo = os.path.join(os.getcwd(), path).split("/")[::-1]
@@ -114,14 +115,14 @@ def find(host: Host, name: str) -> Mount:
     says what is there instead.
     """
     lines = mountinfo(host)
-    mounts = _super_blocks(host, lines)
+    mounts = mounts_of(host, lines)
     if BDI_NAME.fullmatch(name):
         for mount in mounts:
             if name in (mount.bdi, mount.device):
                 return mount
         raise FusetuneError(f"no FUSE mount has the bdi {name}; 'fusetune list' shows them")
     points = frozenset(path for mount in mounts for path in (mount.path, *mount.also_at))
-    path = _lexical(name, points)
+    path = lexical(name, points)
     top = next((line for line in reversed(lines) if line.path == path), None)
     for mount in mounts:
         if top and mount.device == top.device:

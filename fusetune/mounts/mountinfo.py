@@ -12,8 +12,13 @@ from fusetune.text import unescape
 
 @dataclass(frozen=True)
 class Line:
-    """One line of mountinfo (proc_pid_mountinfo(5))."""
+    """One line of mountinfo (proc_pid_mountinfo(5)).
 
+    ``number`` and ``parent``: mount IDs. ``options``: those of the mount, then of the super block.
+    """
+
+    number: int
+    parent: int
     device: str
     path: str
     options: tuple[str, ...]
@@ -28,6 +33,8 @@ def _parse(line: bytes) -> Line | None:
     if len(words) < 6 or len(rest) < 3:
         return None
     return Line(
+        number=int(words[0]),
+        parent=int(words[1]),
         device=words[2].decode(),
         path=unescape(words[4]),
         options=tuple(unescape(words[5] + b"," + rest[2]).split(",")),

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which mount a path leads to, by the kernel's tree of mounts, without touching the path."""
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
@@ -32,24 +35,66 @@ def places(host: Host) -> list[Place]:
     return [Place(int(w[0]), int(w[1]), w[2].decode(), unescape(w[4])) for w in lines]
 
 
-def leads_to(every: list[Place], path: str) -> Place | None:
-    """Return the mount that the kernel's walk along ``path`` ends in; None if there is none.
+class Attached(Protocol):
+    """A mount, as far as the kernel's walk along a path needs it: see `Place`."""
 
-    ``path`` is absolute and without symbolic links.
-    """
-    numbers = {place.number for place in every}
-    here = None
-    below = [p for p in every if p.parent == p.number or p.parent not in numbers]
-    while below := [place for place in below if _is_above(place.path, path)]:
-        # The walk meets the shortest first. It ends below the mount point, so what is attached to
-        # the same mount further along the path comes into view only if nothing covers it.
-        here = min(below, key=lambda place: len(place.path))
-        below = [p for p in every if p.parent == here.number and p.number != here.number]
-    return here
+    @property
+    def number(self) -> int: ...
+    @property
+    def parent(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def path(self) -> str: ...
 
 
-def _is_above(point: str, path: str) -> bool:
-    return point in ("/", path) or path.startswith(point + "/")
+A = TypeVar("A", bound=Attached)
+
+
+class MountTree(Generic[A]):
+    """The mounts of one namespace, each found by what it is attached to, and where."""
+
+    def __init__(self, every: Sequence[A]) -> None:
+        numbers = {one.number for one in every}
+        self._on: dict[int | None, dict[str, A]] = defaultdict(dict)
+        for one in every:
+            is_root = one.parent == one.number or one.parent not in numbers
+            self._on[None if is_root else one.parent][one.path] = one
+
+    def leads_to(self, path: str, besides: str | None = None) -> A | None:
+        """Return the mount that the kernel's walk along ``path`` ends in; None if there is none.
+
+        ``path`` is absolute and without symbolic links. ``besides``: the device of a super block
+        that is passed over, as if it were not mounted.
+        """
+        here, on = None, self._on.get(None, {})
+        while found := _first(on, path, besides):
+            # The walk meets the shortest first. It ends below the mount point, so what is attached
+            # to the same mount further along the path is found only if nothing covers it.
+            here, on = found, self._on.get(found.number, {})
+        return here
+
+
+def _first(on: dict[str, A], path: str, besides: str | None) -> A | None:
+    """Return which of the mounts ``on`` one the walk along ``path`` meets first."""
+    if not on:
+        return None
+    points = (on.get(point) for point in _above(path))
+    return next((one for one in points if one and one.device != besides), None)
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the directories that the walk along ``path`` passes, and ``path``, from "/" on."""
+    yield "/"
+    end = 0
+    while path != "/" and end < len(path):
+        end = (path + "/").index("/", end + 1)
+        yield path[:end]
+
+
+def leads_to(every: Sequence[Place], path: str) -> Place | None:
+    """Return where `MountTree.leads_to` leads among these mounts."""
+    return MountTree(every).leads_to(path)
 
 
 def mount_of(host: Host, descriptor: int) -> int:

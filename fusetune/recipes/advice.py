@@ -2,18 +2,21 @@
 """Advice on one mount: its recipe, how it was mounted, and what to change at the next mount."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from fusetune.host import Host
 from fusetune.masking import MASK, mask_text, mask_words
+from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
-from fusetune.recipes.advise import Change, Circumstances, Plan, plan
 from fusetune.recipes.command_line import CommandLine
-from fusetune.recipes.edits import Edit, Files, Making
+from fusetune.recipes.edits import Files, Making
 from fusetune.recipes.load import Loaded
 from fusetune.recipes.match import recipe_of
+from fusetune.recipes.plan import Change, Circumstances, Plan, plan
 from fusetune.recipes.recipe import Recipe
 from fusetune.recipes.served import Served, served, version_of
+from fusetune.recipes.server_file import ServerFile, server_file
 from fusetune.recipes.spelling import Spellings, spellings_of, spellings_of_bad
 from fusetune.text import shell_word
 
@@ -44,11 +47,127 @@ class Advice:
     notes: Sequence[str] = ()
 
 
-def advise(
-    host: Host, mount: Mount, recipes: Sequence[Loaded], workloads: Collection[str] = ()
-) -> Advice:
-    """Return advice on ``mount`` for workloads, none for all, without touching its path."""
-    process = served(host, mount)
+@dataclass(frozen=True)
+class Examined:
+    """A mount whose server has a recipe, as `advise` and `remount` see it; texts have secrets.
+
+    ``settings``: the options that are set now, by name; ``written``: those that its files set, for
+    the next mount. ``own``: the server's configuration file. ``has_way``: whether another file says
+    how the mount is made.
+    """
+
+    mount: Mount
+    process: Served
+    loaded: Loaded
+    known: Sequence[Spellings]
+    line: CommandLine
+    settings: Mapping[str, str]
+    written: Mapping[str, str]
+    here: Circumstances
+    notes: Sequence[str]
+    files: Files
+    own: ServerFile
+    has_way: bool
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe."""
+        return self.loaded.recipe
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """The options whose value is a secret, besides those of the usual names."""
+        return self.recipe.server.secrets
+
+    def with_words(self, words: Sequence[str], environment: Mapping[str, str]) -> Self:
+        """Return the same with another command line and environment."""
+        facts = self.recipe.server
+        line = CommandLine(words, self.known, facts.options, facts.subcommands)
+        process = replace(self.process, words=tuple(words), environment=environment)
+        return replace(self, line=line, process=process)
+
+    def command(self, found: Plan) -> tuple[list[str], dict[str, str]]:
+        """Return the command line and the environment with the changes of a plan."""
+        variables = _variables(self.recipe, self.known, found)
+        return self.line.changed(values_of(found)), {**self.process.environment, **variables}
+
+    def can_say(self, name: str) -> bool:
+        """Whether the command line or the environment can set an option."""
+        option = self.recipe.named(name)
+        if option and option.environment:
+            return True
+        return any(one.name == name and one.main is not None for one in self.known)
+
+    def making(self, found: Plan) -> Making:
+        """Return what the mount's files say, and their edits for the changes of a plan.
+
+        An option goes into the server's configuration file only if no file about this mount can
+        say it, since other mounts read that file, too; what hurts is changed where it stands.
+        """
+        values = values_of(found)
+        inside = {name: value for name, value in values.items() if self._goes_inside(name, value)}
+        rest = {name: value for name, value in values.items() if name not in inside}
+        making = self.files.making(rest, _variables(self.recipe, self.known, found))
+        if not inside:
+            return making
+        changed = self.own.changed(inside)
+        return replace(
+            making,
+            edits=[*making.edits, *filter(None, [changed.edit])],
+            notes=[*making.notes, *changed.notes],
+            unsaid=[*making.unsaid, *changed.unsaid],
+        )
+
+    def _goes_inside(self, name: str, value: str | None) -> bool:
+        if self.own.why_not is not None or name not in self.own.keys:
+            return False
+        set_there = name in self.own.settings and name not in self.line.settings()
+        repaired = set_there and (value is None or self.recipe.named(name) is None)
+        return repaired or not self.has_way or name in self.only_in_file()
+
+    def only_in_file(self) -> set[str]:
+        """Return the options that only the server's configuration file can set."""
+        spelled = {one.name for one in self.known if one.main is not None}
+        variables = {one.name for one in self.recipe.option if one.environment}
+        return self.own.keys.keys() - spelled - variables
+
+    def unsaid(self, making: Making) -> list[str]:
+        """Return the options to set that the edits do not, since no place of the files has them."""
+        service = making.way is not None and (making.way.unit or "").endswith(".service")
+        variables = {one.name for one in self.recipe.option if one.environment and service}
+        return [name for name in making.unsaid if name not in variables]
+
+    def elsewhere(self, found: Plan) -> list[str]:
+        """Return a sentence for each option to be set in a file that was not read."""
+        if self.own.why_not is None:
+            return []
+        where = self.recipe.server.file or "its configuration file"
+        why = f": {self.own.why_not}" * bool(self.own.why_not)
+        only = self.only_in_file()
+        return [
+            f"set {self.own.keys[name]} to {value} in {where}, which was not read{why}"
+            for name, value in values_of(found).items()
+            if value is not None and name in only
+        ]
+
+
+def values_of(found: Plan) -> dict[str, str | None]:
+    """Return the changes of a plan by option."""
+    return {change.option: change.after for change in found.changes}
+
+
+def examine(
+    host: Host,
+    mount: Mount,
+    recipes: Sequence[Loaded],
+    workloads: Collection[str] = (),
+    daemons: Daemons | None = None,
+) -> Examined | Advice:
+    """Return what is known of ``mount``; without a recipe, the advice that is left.
+
+    It touches no path in the mount. ``daemons``: as in `served`.
+    """
+    process = served(host, mount, daemons)
     match = recipe_of(recipes, mount, process.program, process.library)
     notes = [*process.notes, *([match.note] if match.note else [])]
     if match.found is None:
@@ -62,44 +181,60 @@ def advise(
             now=_line(process.words, ()),
             notes=notes,
         )
-    return _by_recipe(host, mount, process, match.found, workloads, notes)
-
-
-def _by_recipe(
-    host: Host,
-    mount: Mount,
-    process: Served,
-    loaded: Loaded,
-    workloads: Collection[str],
-    notes: list[str],
-) -> Advice:
-    recipe = loaded.recipe
+    recipe = match.found.recipe
     facts = recipe.server
     known = _spellings(recipe)
     line = CommandLine(process.words, known, facts.options, facts.subcommands)
     files = Files(host, mount, process, facts, known)
-    settings = _settings(recipe, known, mount, process, line, files.making({}, {}), notes)
+    making = files.making({}, {})
+    own = server_file(host, mount, recipe, process, making.way.options if making.way else "")
+    inside = own.options(known)
+    settings = inside | _settings(recipe, known, mount, process, line, making, notes)
     names = [*([facts.package] if facts.package else []), *facts.program, recipe.name]
     version = version_of(host, process.program, names) if process.program else None
     kernel = host.read("proc/sys/kernel/osrelease")
     here = Circumstances(kernel, version, process.library, process.root, workloads)
-    found = plan(recipe, settings, here)
-    values = {change.option: change.after for change in found.changes}
-    variables = _variables(recipe, known, values)
-    making = files.making(values, variables) if values else Making({}, (), ())
+    return Examined(
+        *(mount, process, match.found, known, line, settings),
+        *(inside | dict(making.settings), here, notes, files),
+        *(own, making.way is not None),
+    )
+
+
+def advise(
+    host: Host,
+    mount: Mount,
+    recipes: Sequence[Loaded],
+    workloads: Collection[str] = (),
+    daemons: Daemons | None = None,
+) -> Advice:
+    """Return advice on ``mount`` for workloads, none for all, without touching its path.
+
+    ``daemons``: as in `served`.
+    """
+    seen = examine(host, mount, recipes, workloads, daemons)
+    if isinstance(seen, Advice):
+        return seen
+    return advice_of(seen, plan(seen.recipe, seen.settings, seen.here))
+
+
+def advice_of(seen: Examined, found: Plan) -> Advice:
+    """Return the advice to make the changes of a plan."""
+    recipe, process, secrets = seen.recipe, seen.process, seen.secrets
+    making = seen.making(found) if found.changes else Making({}, (), ())
     return Advice(
-        mount,
-        mask_text(mount.source, facts.secrets),
+        seen.mount,
+        mask_text(seen.mount.source, secrets),
         process.program,
-        version,
+        seen.here.version,
         _library(recipe, process),
-        loaded,
-        [_masked(change, facts.secrets) for change in found.changes],
-        _line(process.words, facts.secrets),
-        _then(line, process, values, variables, facts.secrets),
-        [_diff(edit, facts.secrets) for edit in making.edits],
+        seen.loaded,
+        [masked(change, secrets) for change in found.changes],
+        _line(process.words, secrets),
+        _then(seen, found),
+        [(str(edit.file), edit.diff(secrets)) for edit in making.edits],
         found.named,
-        [*notes, *making.notes, *_elsewhere(recipe, known, found), *_told_mask(line, recipe)],
+        [*seen.notes, *making.notes, *seen.elsewhere(found), *_told_mask(seen.line, recipe)],
     )
 
 
@@ -138,28 +273,14 @@ def _settings(
     return found | dict(making.settings)
 
 
-def _variables(
-    recipe: Recipe, known: Sequence[Spellings], values: Mapping[str, str | None]
-) -> dict[str, str]:
+def _variables(recipe: Recipe, known: Sequence[Spellings], wanted: Plan) -> dict[str, str]:
     """Return the variables for options that only the environment can set."""
-    found = {}
+    found, values = {}, values_of(wanted)
     for option, spelled in zip(recipe.option, known, strict=False):
         value = values.get(option.name)
         if option.environment and spelled.main is None and value is not None:
             found[option.environment] = value
     return found
-
-
-def _elsewhere(recipe: Recipe, known: Sequence[Spellings], found: Plan) -> list[str]:
-    """Return a sentence for each option to be set in the server's configuration file."""
-    notes = []
-    values = {change.option: change.after for change in found.changes}
-    for option, spelled in zip(recipe.option, known, strict=False):
-        value = values.get(option.name)
-        if value and spelled.main is None and not option.environment and option.file:
-            where = recipe.server.file or "its configuration file"
-            notes.append(f"set {option.file} to {value} in {where}, which was not read")
-    return notes
 
 
 def _library(recipe: Recipe, process: Served) -> str | None:
@@ -170,7 +291,8 @@ def _library(recipe: Recipe, process: Served) -> str | None:
     return kinds[0] if len(kinds) == 1 else None
 
 
-def _masked(change: Change, secrets: Collection[str]) -> Change:
+def masked(change: Change, secrets: Collection[str]) -> Change:
+    """Return a change without secrets."""
     before = None if change.before is None else mask_text(change.before, secrets)
     return Change(**{**vars(change), "before": before})
 
@@ -180,19 +302,13 @@ def _line(words: Sequence[str], secrets: Collection[str]) -> str | None:
     return " ".join(map(shell_word, mask_words(words, secrets))) or None
 
 
-def _then(
-    line: CommandLine,
-    process: Served,
-    values: Mapping[str, str | None],
-    variables: Mapping[str, str],
-    secrets: Collection[str],
-) -> str | None:
-    if not process.words or not values:
+def _then(seen: Examined, found: Plan) -> str | None:
+    if not seen.process.words or not found.changes:
         return None
-    words = line.changed(values)
-    if variables:
+    words = seen.line.changed(values_of(found))
+    if variables := _variables(seen.recipe, seen.known, found):
         words = ["env", *(f"{name}={value}" for name, value in variables.items()), *words]
-    return _line(words, secrets)
+    return _line(words, seen.secrets)
 
 
 def _told_mask(line: CommandLine, recipe: Recipe) -> list[str]:
@@ -200,7 +316,3 @@ def _told_mask(line: CommandLine, recipe: Recipe) -> list[str]:
     if mask_words(words, recipe.server.secrets) == words:
         return []
     return [f"{MASK} stands for what may be a secret; put it back before you run the line"]
-
-
-def _diff(edit: Edit, secrets: Collection[str]) -> tuple[str, str]:
-    return str(edit.file), edit.diff(secrets)

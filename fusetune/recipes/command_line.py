@@ -13,7 +13,6 @@ from fusetune.recipes.spelling import Spelling, Spellings, truth
 _COMMA = re.compile(r"(?<!\\),")
 #: Options to set, by name; None: to leave out.
 Changes = Mapping[str, str | None]
-_QUOTED_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
 
 
 @dataclass(frozen=True)
@@ -186,11 +185,6 @@ def _same_item(one: Spelling, name: str) -> bool:
         return one.name == name
     # Mount helpers of servers with long options take these with either character.
     return one.name.lstrip("-").replace("_", "-") == name.replace("_", "-")
-
-
-def split_items(text: str) -> list[str]:
-    """Split a list of mount options as mount(8) does, which lets values stand in quotes."""
-    return _QUOTED_COMMA.split(text)
 
 
 def changed_items(

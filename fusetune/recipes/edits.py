@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What to change in the files that say how a mount is made: fstab, a mount unit, a service."""
 
-import difflib
 import os
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fusetune.host import Host
-from fusetune.masking import mask_fstab_line, mask_items, mask_line, mask_words
+from fusetune.masking import mask_items, mask_words
 from fusetune.mounts.mount import Mount
 from fusetune.mounts.mountinfo import mountinfo
 from fusetune.recipes.command_line import (
@@ -18,57 +16,51 @@ from fusetune.recipes.command_line import (
     Part,
     changed_items,
     item_part,
-    split_items,
 )
+from fusetune.recipes.edit import Edit, text_of
+from fusetune.recipes.fstab import fstab_line, split_items
 from fusetune.recipes.recipe import ServerFacts
 from fusetune.recipes.served import Served
 from fusetune.recipes.spelling import Spellings
 from fusetune.recipes.units import (
     GENERATED,
+    TRANSIENT,
     command_text,
     command_words,
     drop_in,
+    merged,
     mount_unit,
     unit_files,
     value_of,
 )
-from fusetune.text import printable, unescape
+from fusetune.text import printable
 
 
 @dataclass(frozen=True)
-class Edit:
-    """A file's text before and after; before is None if the file is to be made."""
+class Way:
+    """Who makes a mount: systemd by ``unit``, or mount(8) at ``point`` by its line in fstab.
 
-    file: Path
-    before: str | None
-    after: str
+    ``options``: those of that line.
+    """
 
-    def diff(self, secrets: Collection[str]) -> str:
-        """Return the change as a unified diff for ``patch -p1 -d /``, without secrets."""
-        name = str(self.file).lstrip("/")
-        lines = difflib.unified_diff(
-            self._masked(self.before or "", secrets),
-            self._masked(self.after, secrets),
-            "/dev/null" if self.before is None else f"a/{name}",
-            f"b/{name}",
-        )
-        return "".join(lines)
-
-    def _masked(self, text: str, secrets: Collection[str]) -> list[str]:
-        mask = mask_fstab_line if self.file.name == "fstab" else mask_line
-        return [f"{mask(line, secrets)}\n" for line in text.splitlines()]
+    unit: str | None = None
+    point: str = ""
+    options: str = ""
 
 
 @dataclass(frozen=True)
 class Making:
     """How a mount is made, by its files: what they set, how to change them, what to say.
 
-    ``settings``: options that its line in fstab or its mount unit sets.
+    ``settings``: options that they set. ``way``: None if no file says how it is made, or none that
+    can be changed. ``unsaid``: options to set that the files cannot say.
     """
 
     settings: Mapping[str, str]
     edits: Sequence[Edit]
     notes: Sequence[str]
+    way: Way | None = None
+    unsaid: Sequence[str] = ()
 
 
 class Files:
@@ -90,37 +82,24 @@ class Files:
 
         A change to None leaves the option out.
         """
-        found = self._fstab(changes) or self._mount_unit(changes)
-        if found is None:
-            found = self._service(changes, variables) or self._automount()
-        return found or Making({}, (), ())
+        found = self._service(changes, variables) or self._fstab(changes)
+        found = found or self._mount_unit(changes)
+        return found or self._script() or self._automount() or Making({}, (), ())
 
     def _fstab(self, changes: Changes) -> Making | None:
         path = Path(self._host.path("etc/fstab"))
-        try:
-            text = path.read_text(encoding="utf-8", errors="surrogateescape")
-        except OSError:
+        text = text_of(path)
+        line = fstab_line(text or "", (self._mount.path, *self._mount.also_at))
+        if text is None or line is None:
             return None
-        lines = text.split("\n")
-        numbers = [n for n, line in enumerate(lines) if self._is_about(line)]
-        if not numbers:
-            return None
-        pieces = re.split(r"(\s+)", lines[numbers[-1]].strip())
-        pieces[6], settings, notes = self._options(pieces[6], changes)
-        lines[numbers[-1]] = "".join(pieces)
-        after = "\n".join(lines)
-        return Making(settings, [Edit(path, text, after)] if after != text else (), notes)
-
-    def _is_about(self, line: str) -> bool:
-        fields = line.split()
-        if len(fields) < 4 or fields[0].startswith("#"):
-            return False
-        point = os.path.normpath(unescape(os.fsencode(fields[1])))
-        bound = {"bind", "rbind"}.intersection(fields[3].split(","))
-        return point in (self._mount.path, *self._mount.also_at) and not bound
+        options, settings, unsaid = self._options(line.options, changes)
+        after = line.put_into(text, options)
+        edits = [Edit(path, text, after)] if options != line.options else []
+        way = Way(point=line.point, options=line.options)
+        return Making(settings, edits, _unsaid(unsaid), way, unsaid)
 
     def _options(self, text: str, changes: Changes) -> tuple[str, dict[str, str], list[str]]:
-        """Return a list of mount options with changes, what it set before, and what to say."""
+        """Return a list of mount options with changes, what it set before, and what it lacks."""
         items = [item_part(item, self._known) for item in split_items(text)]
         settings = {item.option: item.value for item in items if item.option}
         todo = dict(changes)
@@ -129,7 +108,7 @@ class Files:
         for option in self._known:
             value = todo.get(option.name)
             if value is not None and option.fstab is None:
-                unsaid.append(f"{option.name} cannot be set in fstab")
+                unsaid.append(option.name)
             elif value is not None and option.fstab:
                 new.append(Part(option.fstab.words(value)))
         return ",".join(word for item in new for word in item.words), settings, unsaid
@@ -140,37 +119,46 @@ class Files:
         if not files or str(files[0]).startswith(self._host.path(GENERATED)):
             return None
         values = value_of(files, "Mount", "Options")
-        options, settings, notes = self._options(values[-1] if values else "", changes)
+        options, settings, unsaid = self._options(values[-1] if values else "", changes)
         options = options.lstrip(",")
+        notes, way = _unsaid(unsaid), Way(unit)
         if not changes or (values and options == values[-1]):
-            return Making(settings, (), notes)
+            return Making(settings, (), notes, way, unsaid)
         if mask_items(options, self._facts.secrets) != options:
             return Making(settings, (), [*notes, _secret(unit)])
-        text = f"[Mount]\nOptions={options}\n"
-        return Making(settings, [self._drop_in(unit, text)], notes)
+        edit = self._drop_in(unit, "Mount", [f"Options={options}"])
+        return Making(settings, [edit], notes, way, unsaid)
 
     def _service(self, changes: Changes, variables: Mapping[str, str]) -> Making | None:
+        """Return the edits of the service whose command is the server's."""
         unit = self._process.unit
         files = unit_files(self._host, unit) if unit else []
-        if unit is None or not files:
+        if unit is None or not files or str(files[0]).startswith(self._host.path(TRANSIENT)):
             return None
         values = value_of(files, "Service", "ExecStart")
         written = command_words(values[0]) if len(values) == 1 else []
         words = [word for word, _ in written]
         if not words or not self._runs_server(words[0]):
-            return Making(
-                {}, (), [f"{unit} starts the server by another program; see 'systemctl cat {unit}'"]
-            )
+            return None
         line = CommandLine(words, self._known, self._facts.options, self._facts.subcommands)
-        after = line.changed(changes)
-        lines = [f"Environment={name}={value}\n" for name, value in variables.items()]
+        settings, after = line.settings(), line.changed(changes)
+        unsaid = [o.name for o in self._known if changes.get(o.name) is not None and not o.main]
+        lines = [f"Environment={name}={value}" for name, value in variables.items()]
         if after != words:
-            lines += ["ExecStart=\n", f"ExecStart={command_text(after, dict(written))}\n"]
+            lines += ["ExecStart=", f"ExecStart={command_text(after, dict(written))}"]
         if not lines:
-            return Making({}, (), ())
+            return Making(settings, (), (), Way(unit), unsaid)
         if mask_words(after, self._facts.secrets) != after:
-            return Making({}, (), [_secret(unit)])
-        return Making({}, [self._drop_in(unit, "".join(["[Service]\n", *lines]))], ())
+            return Making(settings, (), [_secret(unit)])
+        return Making(settings, [self._drop_in(unit, "Service", lines)], (), Way(unit), unsaid)
+
+    def _script(self) -> Making | None:
+        """Return what to say of a service that starts the server by another program."""
+        unit = self._process.unit
+        if unit is None or not unit_files(self._host, unit):
+            return None
+        why = f"{unit} starts the server by another program; see 'systemctl cat {unit}'"
+        return Making({}, (), [why])
 
     def _runs_server(self, word: str) -> bool:
         """Whether the first word of ExecStart= is the program that serves the mount."""
@@ -183,13 +171,10 @@ class Files:
     def _program(self) -> str:
         return self._process.program or ""
 
-    def _drop_in(self, unit: str, text: str) -> Edit:
+    def _drop_in(self, unit: str, section: str, lines: Sequence[str]) -> Edit:
         path = drop_in(self._host, unit)
-        try:
-            before: str | None = path.read_text(encoding="utf-8", errors="surrogateescape")
-        except OSError:
-            before = None
-        return Edit(path, before, text)
+        before = text_of(path)
+        return Edit(path, before, merged(before or "", section, lines))
 
     def _automount(self) -> Making | None:
         """Return what to say of a mount that automount(8) makes."""
@@ -206,3 +191,7 @@ def _secret(unit: str) -> str:
         f"{unit} has secrets in its options, so no drop-in is shown; change the options by "
         f"'systemctl edit {unit}'"
     )
+
+
+def _unsaid(names: Sequence[str]) -> list[str]:
+    return [f"{name} cannot be set in fstab" for name in names]

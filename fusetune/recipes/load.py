@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The recipes of this host: the shipped ones, and the administrator's above them."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.knobs.base import parse_number
-from fusetune.recipes.recipe import Option, Recipe
+from fusetune.recipes.recipe import Option, Recipe, ServerFacts
+from fusetune.recipes.second import option_of
 from fusetune.recipes.spelling import Spelling
 from fusetune.toml.file import TomlFile
 from fusetune.toml.lines import Where
@@ -54,8 +56,8 @@ def _problems(recipe: Recipe, path: Path) -> Iterator[tuple[Where, str]]:
     """Yield what the annotations cannot say, with its place."""
     if recipe.name != path.stem:
         yield ("name",), f"name must be {path.stem!r}, as the file is called"
-    if recipe.server.fuse is not (recipe.server.fuse_because is None):
-        yield ("server",), "fuse = false and fuse_because belong together"
+    for place, what in _server_problems(recipe.server):
+        yield ("server", *place), what
     seen: set[str] = set()
     for number, option in enumerate(recipe.option):
         where = ("option", number)
@@ -68,8 +70,33 @@ def _problems(recipe: Recipe, path: Path) -> Iterator[tuple[Where, str]]:
         where = ("bad", number)
         for key, what in _class_problems(bad.class_, bad.condition, bad.otherwise):
             yield (*where, key), what
+        if bad.command == "" and not bad.file:
+            yield (*where, "command"), "an option without a spelling needs a file"
         if bad.command and Spelling.parse(bad.command) is None:
             yield (*where, "command"), _SPELLING
+
+
+def _server_problems(server: ServerFacts) -> Iterator[tuple[Where, str]]:
+    if server.fuse is not (server.fuse_because is None):
+        yield (), "fuse = false and fuse_because belong together"
+    if (what := _file_problem(server)) is not None:
+        yield ("file_format",), what
+    for key in ("second_with", "second_own", "second_not_with"):
+        for text in getattr(server, key):
+            if option_of(text) is None:
+                yield (key,), f"{text!r} is no option; write '-o a=b', '-o a', '--a=b' or '-a'"
+
+
+def _file_problem(server: ServerFacts) -> str | None:
+    file = server.file or ""
+    if server.file_format and os.path.normpath(file) != f"/etc/{file.removeprefix('/etc/')}":
+        return "file_format is for a file in /etc, which 'file' names by its full path"
+    about = (server.file_sections, server.file_above, server.file_other, server.file_check)
+    if any(about) and not server.file_format:
+        return "file_sections, file_above, file_other and file_check need file_format"
+    if server.file_sections and server.file_format == "shell":
+        return "a file of the format shell has no sections"
+    return None
 
 
 _SPELLING = "a spelling is '-o a={value}', '--a={value}s', '-n {value}' or '-s', with one option"

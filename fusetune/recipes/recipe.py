@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fusetune.bench.workloads import WORKLOADS
+from fusetune.recipes.config_text import FORMATS
 from fusetune.schema import Rule, Schema, object_schema
 
 SCHEMA = "fusetune.recipe/1"
@@ -57,8 +58,46 @@ class ServerFacts:
         Sequence[Name], "Words of the command line that its options come after, such as mount."
     ] = ()
     file: Annotated[Sentence | None, "Its configuration file."] = None
+    file_format: Annotated[
+        str | None,
+        "How that file is written, if it is one in /etc that can be edited: space: KEY VALUE, as "
+        "davfs2.conf(5); shell: KEY=VALUE; ini: KEY = VALUE in sections.",
+        Rule(enum=list(FORMATS)),
+    ] = None
+    file_sections: Annotated[
+        Sequence[Sentence],
+        "The sections of that file that the server reads besides its general part. The last one "
+        "ranks highest and gets the changes; {point} stands for the mount point.",
+    ] = ()
+    file_above: Annotated[
+        Sequence[Sentence],
+        "Further files in the same format that rank above it, as file name patterns; what they set "
+        "is not changed.",
+    ] = ()
+    file_other: Annotated[
+        Sequence[Name],
+        "Words of the command line, mount options and variables that name another file in its "
+        "place.",
+    ] = ()
+    file_check: Annotated[
+        Sequence[Sentence],
+        "Words of a command that prints the value of {key} as the server reads it from {file}, "
+        "without a mount.",
+    ] = ()
     secrets: Annotated[
         Sequence[Name], "Options whose value is a secret, besides those of the usual names."
+    ] = ()
+    second_with: Annotated[
+        Sequence[Sentence],
+        "Options that a second instance gets, as on the command line, such as -o ro or --a=b; "
+        '{private} stands for a directory of its own. With second = "read-only" they mount it so.',
+    ] = ()
+    second_own: Annotated[
+        Sequence[Sentence],
+        "The same, only where the live instance has the option: what it names is its own.",
+    ] = ()
+    second_not_with: Annotated[
+        Sequence[Sentence], "Options of the live instance with which a second one is not safe."
     ] = ()
     fuse: Annotated[bool, "false: the kernel serves this mount, not FUSE."] = True
     fuse_because: Annotated[Sentence | None, "What that means, with fuse = false."] = None
@@ -100,6 +139,7 @@ class Option:
     workloads: Annotated[
         Sequence[Workload], "The workloads of fusetune that gain; left out: all."
     ] = ()
+    slows: Annotated[Sequence[Workload], "The workloads of fusetune that it slows down."] = ()
     command: Annotated[
         str | None,
         "Its spelling on the command line where it is another, with {value} for the value, such "
@@ -148,11 +188,16 @@ class Bad:
     because: Annotated[Sentence, "Why."]
     instead: Annotated[Sentence, "What to do."]
     source: Annotated[Sentence, "Where these facts come from."]
-    command: Annotated[str | None, "Its spelling on the command line, as of an option."] = None
+    command: Annotated[
+        str | None,
+        "Its spelling on the command line, as of an option; empty: only the configuration file can "
+        "say it.",
+    ] = None
     value: Annotated[Sentence | None, "Only this value is meant."] = None
     below: Annotated[int | None, "Only smaller numbers are meant."] = None
     above: Annotated[int | None, "Only greater numbers are meant."] = None
     to: Annotated[Sentence | None, "The value to propose; left out: the option is left out."] = None
+    file: Annotated[Sentence | None, "Its key in the configuration file."] = None
     workloads: Annotated[Sequence[Workload], "The workloads that suffer; left out: all."] = ()
     class_: Annotated[
         str, "Whether the change is always right.", Rule(enum=["safe", "conditional"])

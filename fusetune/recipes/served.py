@@ -11,11 +11,10 @@ from functools import partial
 from fusetune.deadline import each_in_time
 from fusetune.host import Host
 from fusetune.libfuse.users import libfuse_of
-from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.daemons import Daemons, words_of
 from fusetune.mounts.mount import Mount
 
 _LIBRARIES = {"tuned": "libfuse3", "stock": "libfuse3", "libfuse2": "libfuse2", "none": "none"}
-_LARGEST = 1 << 21  # bytes of all arguments: as the kernel, MAX_ARG_STRLEN times 16
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Served:
 
     ``library``: "libfuse2", "libfuse3", or "none" for a server without them. ``root``: whether it
     runs as root. ``unit``: the systemd service that it belongs to. ``notes``: what could not be
-    read, a sentence each.
+    read, a sentence each. ``pid``: the process.
     """
 
     program: str | None = None
@@ -34,19 +33,23 @@ class Served:
     root: bool = False
     unit: str | None = None
     notes: tuple[str, ...] = ()
+    pid: int | None = None
 
 
-def served(host: Host, mount: Mount) -> Served:
-    """Return what is known about the process that serves ``mount``, without touching its path."""
+def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
+    """Return what is known about the process that serves ``mount``, without touching its path.
+
+    ``daemons``: what was found of all processes, for more mounts than one.
+    """
     if mount.fstype == "virtiofs":
         return Served(root=True)  # the hypervisor's host serves it
-    processes = Daemons(host).processes(mount)
+    processes = (daemons or Daemons(host)).processes(mount)
     if not processes:
         run = "; run it as root" if os.geteuid() else ""
         return Served(notes=(f"the process that serves the mount cannot be seen{run}",))
     pid = min(processes, key=int)
-    words = each_in_time(partial(_words, host, "cmdline"), [pid]).get(pid)
-    variables = each_in_time(partial(_words, host, "environ"), [pid]).get(pid)
+    words = each_in_time(partial(words_of, host, "cmdline"), [pid]).get(pid)
+    variables = each_in_time(partial(words_of, host, "environ"), [pid]).get(pid)
     notes = []
     if not words:
         why = "cannot be read" if words is None else "is empty: the process is ending"
@@ -66,14 +69,8 @@ def served(host: Host, mount: Mount) -> Served:
         _is_root(host, pid),
         _unit(host, pid),
         tuple(notes),
+        int(pid),
     )
-
-
-def _words(host: Host, name: str, pid: str) -> list[str]:
-    """Return the strings of a process's ``cmdline`` or ``environ``. Raises OSError."""
-    with open(host.path(f"proc/{pid}/{name}"), "rb") as stream:
-        content = stream.read(_LARGEST)
-    return [os.fsdecode(word) for word in content.removesuffix(b"\0").split(b"\0") if content]
 
 
 def _elsewhere(host: Host, pid: str) -> bool:

@@ -86,8 +86,8 @@ def spellings_of_bad(server: ServerFacts, bad: Bad) -> Spellings:
     """Return the spellings of an option that a recipe only names as bad."""
     valued = (bad.value, bad.below, bad.above) != (None, None, None)
     main = _main(server, bad.option, valued, bad.command)
-    fstab = _fstab_of(main, bad.option, valued)
-    return Spellings(bad.option, main, (), Spelling.parse(f"-o {fstab}"), not valued)
+    fstab = Spelling.parse(f"-o {_fstab_of(main, bad.option, valued)}") if main else None
+    return Spellings(bad.option, main, (), fstab, not valued)
 
 
 def _main(server: ServerFacts, name: str, valued: bool, command: str | None) -> Spelling | None:

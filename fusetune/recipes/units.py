@@ -3,21 +3,23 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fusetune.host import Host
 
+#: Made from fstab by systemd-fstab-generator(8).
+GENERATED = "run/systemd/generator"
+#: Made by systemd-run(1), and gone when the unit stops.
+TRANSIENT = "run/systemd/transient"
 #: systemd.unit(5), the highest first.
 _DIRECTORIES = (
-    *("etc/systemd/system.control", "run/systemd/system.control", "run/systemd/transient"),
+    *("etc/systemd/system.control", "run/systemd/system.control", TRANSIENT),
     *("run/systemd/generator.early", "etc/systemd/system", "etc/systemd/system.attached"),
     *("run/systemd/system", "run/systemd/system.attached", "run/systemd/generator"),
     *("usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"),
     "run/systemd/generator.late",
 )
-#: Made from fstab by systemd-fstab-generator(8).
-GENERATED = "run/systemd/generator"
 _DROP_IN = "60-fusetune-options.conf"
 _PLAIN = re.compile(r"[^\s\"'\\;#]+")
 _TOKEN = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')+""", re.DOTALL)
@@ -35,6 +37,11 @@ def _escaped(numbered: tuple[int, str]) -> str:
     if re.fullmatch(r"[A-Za-z0-9:_]", char) or (char == "." and number):
         return char
     return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+
+
+def unit_directories(host: Host) -> list[str]:
+    """Return the directories of units, the highest first."""
+    return [host.path(where) for where in _DIRECTORIES]
 
 
 def unit_files(host: Host, unit: str) -> list[Path]:
@@ -107,3 +114,19 @@ def _quoted(word: str) -> str:
     if _PLAIN.fullmatch(word):
         return word
     return '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
+
+
+def merged(before: str, section: str, lines: Sequence[str]) -> str:
+    """Return the text of a drop-in of one section with assignments in place of those before.
+
+    The variable that Environment= sets counts as part of its key.
+    """
+    set_now = {_key(line) for line in lines}
+    kept = [one for one in before.splitlines() if not one or _key(one) not in set_now]
+    head = [] if f"[{section}]" in kept else [f"[{section}]"]
+    return "".join(f"{line}\n" for line in (*kept, *head, *lines))
+
+
+def _key(line: str) -> str:
+    parts = line.split("=", 2)
+    return "=".join(parts[:2]) if parts[0] == "Environment" else parts[0]

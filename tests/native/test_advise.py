@@ -19,7 +19,7 @@ from tests.native.servers import SECRET, SERVERS, command_of, missing, run_serve
 
 pytestmark = requires("setpriv")
 
-_KNOWN = [server for server in SERVERS if server != "passthrough_ll"]
+KNOWN = [server for server in SERVERS if server != "passthrough_ll"]
 #: What each is built on, on Debian 12, and whether a package says its version.
 _BUILT = {"mirrorfs": "libfuse3", "sshfs": "libfuse3", "bindfs": "libfuse2", "mergerfs": "own"}
 _BUILT |= {"rclone": "go", "gocryptfs": "go", "ntfs-3g": "own", "fuse-overlayfs": "libfuse3"}
@@ -31,7 +31,7 @@ def needed(server: str) -> None:
         pytest.skip(f"missing: {', '.join(lacking)}")
 
 
-@pytest.mark.parametrize("server", _KNOWN)
+@pytest.mark.parametrize("server", KNOWN)
 def test_the_printed_line_mounts_with_all_that_was_proposed(
     fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path, server: str
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fusetune.recipes.config_text import ConfigText
 from tests.kernel.suites import inside
 from tests.libfuse.suites import SUITES
 from tests.native.mirror import CHECKOUT
@@ -33,7 +34,7 @@ _OWN_LIBRARIES = {"ceph-fuse": "usr/lib/*/ceph/libceph-common.so.*"}
 _UNFOUND = {"mergerfs: async-read", "ntfs-3g: sync"}
 #: What a program is started with, if not with --help.
 _HELP = {"rclone": "mount --help", "securefs": "mount --help", "gocryptfs": "-hh"}
-_FOLDERS = ("usr/bin", "usr/sbin", "usr/libexec", "bin", "sbin")
+_PLACES = ("usr/bin", "usr/sbin", "usr/libexec", "bin", "sbin")
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def _tree(suite: str) -> Path:
 
 def _found(directory: Path, names: list[str]) -> dict[str, Path]:
     """Return the programs of these names that a tree has."""
-    paths = [directory / folder / name for name in names for folder in _FOLDERS]
+    paths = [directory / place / name for name in names for place in _PLACES]
     return {path.name: path for path in reversed(paths) if path.is_file()}
 
 
@@ -213,10 +214,45 @@ def test_each_bad_option_is_known_to_the_server_of_a_suite() -> None:
     known: set[str] = set()
     for server in (server for suite in _SUITES for server in _servers(suite)):
         bad = [
-            each.get("command", each["option"]).partition("{")[0].strip()
+            (each.get("command") or each["option"]).partition("{")[0].strip()
             for each in server.recipe.content.get("bad", [])
         ]
         here = {f"{server.recipe.name}: {each}" for each in bad}
         named |= here
         known |= here - set(server.lacks(*bad))
     assert named - known == _UNFOUND
+
+
+def _values(recipe: Recipe) -> dict[str, str]:
+    """Return a value for each key of a server's configuration file that is not its default."""
+    values = {}
+    for each in (*recipe.content["option"], *recipe.content["bad"]):
+        known = each.get("values") or map(str, each.get("range", [each.get("value")]))
+        values[each["file"]] = next(one for one in known if one != each.get("default"))
+    return values
+
+
+@pytest.mark.parametrize("suite", _SUITES)
+def test_a_server_reads_what_is_written_into_its_file(suite: str, tmp_path: Path) -> None:
+    """By its own check; a key that it does not have is planted, which that must refuse."""
+    checked = []
+    for recipe in (one for one in _recipes() if "file_check" in one.content["server"]):
+        facts, values = recipe.content["server"], _values(recipe) | {"no_such": "1"}
+        text = ConfigText("# nobody's\n[global]\nno key = 1 ; x\n", facts["file_format"])
+        for key, value in values.items():
+            for change in text.changes(key, value, facts["file_sections"]) or ():
+                text = text.changed(change)
+        (tmp_path / recipe.name).write_text(str(text))
+        command = " ".join(facts["file_check"])
+        lines = [
+            f"{{ {command.format(file=f'/out/{recipe.name}', key=key)} && echo 0 || echo 1; }} "
+            f">/out/{key} 2>&1 </dev/null"
+            for key in values
+        ]
+        done = inside(_tree(suite), tmp_path, {}, "\n".join(lines), 600)
+        assert done.returncode == 0, done.stdout
+        said = {key: (tmp_path / key).read_text().split() for key in values}
+        assert said.pop("no_such")[-1] == "1"
+        assert said == {key: [values[key], "0"] for key in said}
+        checked.append(recipe.name)
+    assert checked == ["ceph-fuse"]

@@ -20,7 +20,8 @@ class Circumstances:
     """What decides whether an option can be used; None: not known.
 
     ``version``: of the server; ``kernel``: as in osrelease; ``library``: as in `Served`; ``root``:
-    whether the server runs as root. ``workloads``: those asked for, none for all.
+    whether the server runs as root. ``workloads``: those asked for, none for all. ``unsafe``:
+    unsafe options to propose all the same, with a value or None for the recipe's.
     """
 
     kernel: str
@@ -28,6 +29,7 @@ class Circumstances:
     library: str | None = None
     root: bool = False
     workloads: Collection[str] = ()
+    unsafe: Mapping[str, str | None] = field(default_factory=dict)
 
     def concern(self, workloads: Sequence[str]) -> bool:
         """Whether one of ``workloads`` (none: all) was asked for."""
@@ -58,7 +60,8 @@ class Change:
     """An option to set or, where ``after`` is None, to leave out.
 
     ``before``: its value now; None: not set, and its default is not known. ``risk``: what happens
-    where the condition does not hold. ``needs``: what it needs besides.
+    where the condition does not hold. ``needs``: what it needs besides. ``slows``: workloads that
+    it slows down.
     """
 
     option: str
@@ -69,6 +72,7 @@ class Change:
     condition: str | None
     risk: str
     needs: tuple[str, ...]
+    slows: tuple[str, ...]
     source: str
 
 
@@ -80,13 +84,19 @@ class Plan:
     named: Sequence[str] = field(default_factory=tuple)
 
 
-def plan(recipe: Recipe, settings: Mapping[str, str], here: Circumstances) -> Plan:
+def plan(
+    recipe: Recipe,
+    settings: Mapping[str, str],
+    here: Circumstances,
+    without: Collection[str] = (),
+) -> Plan:
     """Return what to change in ``settings``, the options that are set, by name.
 
     An option that is set to another value than its default stays, unless the recipe says that the
-    value hurts, or an option that is proposed needs another.
+    value hurts, or an option that is proposed needs another. ``without``: options that are not to
+    be changed; those that need one of them are not proposed either.
     """
-    chooser = _Chooser(recipe, settings, here)
+    chooser = _Chooser(recipe, settings, here, without)
     chooser.bad()
     chooser.propose()
     return Plan(chooser.changes(), chooser.named)
@@ -95,8 +105,15 @@ def plan(recipe: Recipe, settings: Mapping[str, str], here: Circumstances) -> Pl
 class _Chooser:
     """Chooses values one option after another; the recipe's order decides between two."""
 
-    def __init__(self, recipe: Recipe, settings: Mapping[str, str], here: Circumstances) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        settings: Mapping[str, str],
+        here: Circumstances,
+        without: Collection[str],
+    ) -> None:
         self._recipe, self._settings, self._here = recipe, settings, here
+        self._without = without
         self._kept = dict(settings)  # less what is to be left out
         self._chosen: dict[str, str] = {}
         self._bad: list[Bad] = []
@@ -110,7 +127,8 @@ class _Chooser:
                 continue
             if one.kind == "useless":
                 self.named.append(f"{one.option} does nothing here: {one.because}; {one.instead}")
-            elif one.option in self._kept:  # of two entries the first counts
+            elif one.option in self._kept and one.option not in self._without:
+                # Of two entries the first counts.
                 self._bad.append(one)
                 self._kept.pop(one.option)
                 self._kept |= {one.option: one.to} if one.to else {}
@@ -127,10 +145,10 @@ class _Chooser:
         for option in self._recipe.option:
             now = self._settings.get(option.name, option.usual)
             default = option.name not in self._settings or now == option.usual
-            wanted = option.propose
+            wanted = self._wanted(option)
             if wanted is None or not default or now == wanted or option.name in hurting:
                 continue
-            if not self._here.concern(option.workloads):
+            if not self._here.concern(option.workloads) and option.name not in self._here.unsafe:
                 continue
             bundle = self._bundle(option, wanted, {})
             if bundle is None:
@@ -141,9 +159,18 @@ class _Chooser:
             else:
                 self._chosen |= bundle
 
+    def _wanted(self, option: Option) -> str | None:
+        """Return the value to propose, None for none."""
+        asked = self._here.unsafe.get(option.name)
+        return asked or option.propose or ("true" if self._is_asked_flag(option) else None)
+
+    def _is_asked_flag(self, option: Option) -> bool:
+        return option.flag and option.name in self._here.unsafe
+
     def _bundle(self, option: Option, value: str, found: dict[str, str]) -> dict[str, str] | None:
         """Return the option and all that it needs and lacks; None if one of them cannot be had."""
-        if option.class_ == "unsafe" or not self._here.allow(option):
+        unsafe = option.class_ == "unsafe" and option.name not in self._here.unsafe
+        if unsafe or option.name in self._without or not self._here.allow(option):
             return None
         found[option.name] = value
         for need in option.needs:
@@ -195,6 +222,7 @@ class _Chooser:
             option.condition,
             option.otherwise or _NOTHING,
             tuple(self._needs(option)),
+            tuple(option.slows),
             _proven(option),
         )
 
@@ -218,6 +246,7 @@ class _Chooser:
             bad.class_,
             bad.condition,
             bad.otherwise or _NOTHING,
+            (),
             (),
             bad.source,
         )

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Write the options that advise shows into a mount's files."""
+
+import click
+
+from fusetune.cli.common import (
+    dry_run_option,
+    json_option,
+    pass_host_of_mounts,
+    present,
+    refuse_host,
+    workload_option,
+)
+from fusetune.errors import ExitCode
+from fusetune.host import Host
+from fusetune.mounts.discover import find
+from fusetune.report.documents.remount import remounted
+
+
+@click.command("remount", help=__doc__)
+@click.argument("name", metavar="M")
+@workload_option("What the mount is used for", "all of them")
+@click.option(
+    "--accept",
+    multiple=True,
+    metavar="NAME",
+    help="Apply this conditional option, whose condition holds; may be repeated.",
+)
+@click.option("--now", is_flag=True, help="Mount anew, if nothing uses the mount.")
+@dry_run_option
+@json_option
+@pass_host_of_mounts
+def command(
+    host: Host,
+    name: str,
+    names: tuple[str, ...],
+    accept: tuple[str, ...],
+    now: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    from fusetune.bench.workloads import members
+    from fusetune.desired.remount import Request, remount
+
+    refuse_host(name)
+    request = Request(members(names), accept, now)
+    found = remount(host, find(host, name), request, dry_run=dry_run)
+    present(remounted(found, dry_run), as_json)
+    some = found.changes or found.pending or found.remounted
+    return ExitCode.DONE if some else ExitCode.NOTHING_BETTER

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The line of fstab(5) that makes a mount, and its list of options."""
+
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fusetune.text import unescape
+
+_QUOTED_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
+_LINE = re.compile(r"(\s*[^\s#]\S*\s+(\S+)\s+\S+\s+)(\S+)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class FstabLine:
+    """Line ``number``, counted from 0: its ``options``, and what stands around them."""
+
+    number: int
+    head: str
+    options: str
+    tail: str
+    point: str
+
+    def put_into(self, text: str, options: str) -> str:
+        """Return the text of fstab with other options in this line."""
+        lines = text.split("\n")
+        lines[self.number] = f"{self.head}{options or 'defaults'}{self.tail}"
+        return "\n".join(lines)
+
+
+def fstab_line(text: str, points: Collection[str]) -> FstabLine | None:
+    """Return the last line that mounts a file system at one of ``points``; None without one."""
+    found = None
+    for number, line in enumerate(text.split("\n")):
+        match = _LINE.fullmatch(line)
+        if match is None or {"bind", "rbind"}.intersection(match[3].split(",")):
+            continue
+        point = os.path.normpath(unescape(os.fsencode(match[2])))
+        if point in points:
+            found = FstabLine(number, match[1], match[3], match[4], point)
+    return found
+
+
+def split_items(text: str) -> list[str]:
+    """Split a list of mount options as mount(8) does, which lets values stand in quotes."""
+    return _QUOTED_COMMA.split(text)

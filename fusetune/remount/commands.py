@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Programs of the system, run with a time limit, without a terminal."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from fusetune.errors import FusetuneError, reason
+
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+_MOST_TEXT = 1 << 16
+_REAPED = 1.0
+
+
+class Running:
+    """A program that runs. If an error ends its use, it is killed, and left if even that fails.
+
+    Its output goes to a file, since a server that it starts keeps standard error open.
+    """
+
+    def __init__(self, words: Sequence[str], **variables: str) -> None:
+        """Start it in a process group of its own. Raises FusetuneError if it is not installed."""
+        path = shutil.which(words[0], path=_PATH)
+        if path is None:
+            raise FusetuneError(f"{words[0]} is not installed")
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - __exit__ closes it
+        try:
+            self._process = subprocess.Popen(
+                [path, *words[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                env={**os.environ, "PATH": _PATH, "LC_ALL": "C.UTF-8", **variables},
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._output.close()
+            raise FusetuneError(f"cannot run {path}: {reason(error)}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_REAPED)
+        self._output.close()
+
+    def status(self, seconds: float = 0.0) -> int | None:
+        """Return the exit status, waiting so long for it; None if it still runs."""
+        end = time.monotonic() + seconds
+        while (status := self._process.poll()) is None and time.monotonic() < end:
+            time.sleep(0.01)
+        return status
+
+    def output(self) -> str:
+        """Return what it has printed so far, at most 64 KiB."""
+        return os.pread(self._output.fileno(), _MOST_TEXT, 0).decode("utf-8", "replace").strip()
+
+
+def run(words: Sequence[str], seconds: float, **variables: str) -> tuple[int, str]:
+    """Run a program to its end; return its exit status and what it printed.
+
+    Raises FusetuneError if it is not installed or does not end in time.
+    """
+    with Running(words, **variables) as program:
+        status = program.status(seconds)
+        if status is None:
+            raise FusetuneError(f"{words[0]} did not end within {seconds:.0f} s; is a mount hung?")
+        return status, program.output()

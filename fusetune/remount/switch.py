@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Unmounts a file system and mounts it again, by fstab or by systemd, and waits until it replies.
+
+Only a mount that a file describes can be switched: a server that somebody started by hand had an
+environment, a terminal or a password that nobody else can give to a new one.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.masking import mask_line
+from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.discover import discover
+from fusetune.mounts.mount import Mount
+from fusetune.recipes.edits import Way
+from fusetune.remount.checks import replies
+from fusetune.remount.commands import Running, run
+from fusetune.text import printable, shell_word
+
+#: Seconds to stop the old server; for the new mount to be there, and to reply.
+_STOPPING, COMING, REPLYING = 90.0, 10.0, 10.0
+_POLL = 0.05
+_LINES = 3
+
+
+@dataclass(frozen=True)
+class Switch:
+    """How to end a mount and make it again. ``secrets``: as for `mask_line`."""
+
+    host: Host
+    mount: Mount
+    way: Way
+    secrets: Collection[str] = ()
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The commands, in order."""
+        if self.way.unit:
+            return [["systemctl", "restart", self.way.unit]]
+        return [["umount", "--no-canonicalize", self.way.point], ["mount", self.way.point]]
+
+    def words(self) -> list[str]:
+        """Return the commands as lines for a shell."""
+        return [" ".join(map(shell_word, command)) for command in self.commands]
+
+    def is_there(self) -> bool:
+        """Whether the old mount is still there."""
+        return _identity(self.mount) in map(_identity, discover(self.host))
+
+    def forward(self) -> Mount:
+        """End the old mount, make the new one, and return it once it replies.
+
+        Raises FusetuneError that says why it does not.
+        """
+        if not self.host.real:
+            raise FusetuneError("only file systems of the running system can be mounted")
+        servers = Daemons(self.host).processes(self.mount)
+        with ExitStack() as opened:
+            ends = []
+            for pid in servers:
+                with suppress(ProcessLookupError):
+                    ends.append(os.pidfd_open(int(pid)))
+                    opened.callback(os.close, ends[-1])
+            if not self.way.unit:
+                self._unmount()
+                # Its cache or lock is free only then.
+                _wait_for(lambda: all(map(_has_ended, ends)), COMING)
+        return self.make()
+
+    def _unmount(self) -> None:
+        status, output = run(self.commands[0], _STOPPING)
+        if status:
+            raise FusetuneError(f"cannot unmount it: {self._last(output)}")
+
+    def make(self) -> Mount:
+        """Make the mount, or restart its unit, and return it once it replies.
+
+        Raises FusetuneError.
+        """
+        if self.way.unit:
+            return self._restart(self.way.unit)
+        with Running(self.commands[-1]) as program:
+            found = self._wait(lambda: self._failure(program))
+            program.status(COMING)  # mount(8) still notes the options in /run/mount
+            return found
+
+    def _failure(self, program: Running) -> str | None:
+        if program.status():
+            return self._last(program.output())
+        return None
+
+    def _restart(self, unit: str) -> Mount:
+        run(["systemctl", "reset-failed", unit], _STOPPING)
+        status, output = run(["systemctl", "--no-block", "restart", unit], _STOPPING)
+        if status:
+            raise FusetuneError(self._last(output))
+        _wait_for(lambda: not self.is_there() or self._unit_failed(unit), _STOPPING)
+        if self.is_there():
+            raise FusetuneError(f"systemd cannot unmount it; see 'systemctl status {unit}'")
+        return self._wait(lambda: self._said(unit) if self._unit_failed(unit) else None)
+
+    def _unit_failed(self, unit: str) -> bool:
+        return run(["systemctl", "is-failed", "--quiet", unit], _STOPPING)[0] == 0
+
+    def _said(self, unit: str) -> str:
+        """Return what the processes of a unit's latest start wrote to the journal."""
+        show = ["systemctl", "show", "--property", "InvocationID", "--value", unit]
+        _, start = run(show, _STOPPING)
+        run(["journalctl", "--sync"], _STOPPING)
+        how = ["--lines", str(_LINES), "--output", "cat", "--no-pager", "--quiet"]
+        return self._last(
+            run(["journalctl", f"_SYSTEMD_INVOCATION_ID={start}", *how], _STOPPING)[1]
+        )
+
+    def _wait(self, failure: Callable[[], str | None]) -> Mount:
+        """Return the new mount once it is there and replies. Raises FusetuneError."""
+        found: list[Mount] = []
+        said: list[str] = []
+
+        def has_come() -> bool:
+            found[:] = filter(self._is_new, discover(self.host))
+            if not found and (why := failure()):
+                said.append(why)
+            return bool(found or said)
+
+        _wait_for(has_come, COMING)
+        if not found:
+            raise FusetuneError(said[0] if said else f"it was not there within {COMING:.0f} s")
+        if not replies(self.mount.path, REPLYING):
+            raise FusetuneError(f"it did not reply within {REPLYING:.0f} s")
+        return found[-1]
+
+    def _is_new(self, other: Mount) -> bool:
+        points = (other.path, *other.also_at)
+        return self.mount.path in points and _identity(other) != _identity(self.mount)
+
+    def clear(self) -> None:
+        """Take the new mount away, also one that does not reply. Raises FusetuneError."""
+        for _ in filter(self._is_new, discover(self.host)):
+            run(["umount", "--no-canonicalize", "--lazy", self.mount.path], _STOPPING)
+
+    def back(self) -> None:
+        """Have the old mount again, made by the old files. Raises FusetuneError."""
+        if not self.is_there():
+            self.make()
+
+    def _last(self, output: str) -> str:
+        """Return the last lines that a program printed, without secrets."""
+        lines = [mask_line(line.strip(), self.secrets) for line in output.splitlines()[-_LINES:]]
+        return printable("; ".join(filter(None, lines))) or "it did not say why"
+
+
+def also_served(host: Host, mount: Mount) -> list[str]:
+    """Return the paths of other mounts that the same processes serve."""
+    daemons = Daemons(host)
+    ours = daemons.processes(mount).keys()
+    others = [one for one in discover(host) if _identity(one) != _identity(mount)]
+    return [one.path for one in others if ours & daemons.processes(one).keys()]
+
+
+def _identity(mount: Mount) -> tuple[str, int | None]:
+    return mount.device, mount.instance
+
+
+def _has_ended(process: int) -> bool:
+    return bool(select.select([process], [], [], 0)[0])
+
+
+def _wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition holds, at most so long."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(_POLL)

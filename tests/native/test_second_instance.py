@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""auto --try-options on servers whose second instance may only read: nothing that is there changes.
+
+A recipe's ``second_with`` mounts a second instance so that the kernel refuses writes.
+"""
+
+import hashlib
+import json
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.native.conftest import sysfs_values
+from tests.native.mirror import PATIENCE
+from tests.native.program import Fusetune
+from tests.native.requirements import requires
+from tests.native.servers import Command, command_of, run_server
+
+pytestmark = [
+    requires("fio", "gocryptfs", "encfs", "unionfs", "archivemount", "mksquashfs", "squashfuse"),
+    pytest.mark.xdist_group("private"),
+]
+
+TRY = ("--try-options", "--budget", "20", "--budget-bytes", "500M")
+DATA = random.Random(1).randbytes(40 << 20)
+
+
+def contents(directory: Path) -> dict[str, tuple[object, ...]]:
+    """Return what any write would change in a directory: data and times, by path."""
+    return {
+        str(path): (
+            path.stat().st_mtime_ns,
+            path.stat().st_ctime_ns,
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+        )
+        for path in (directory, *directory.rglob("*"))
+    }
+
+
+def _gocryptfs(source: Path, point: Path, scratch: Path) -> Command:
+    return command_of("gocryptfs", source, point, scratch)
+
+
+def _encfs(source: Path, point: Path, scratch: Path) -> Command:
+    return ["encfs", "--extpass=echo password", "--standard", "-f", source, point]
+
+
+def _unionfs(source: Path, point: Path, scratch: Path) -> Command:
+    for name in ("upper", "lower"):
+        (source / name).mkdir()
+    return ["unionfs", "-f", "-o", "cow", f"{source}/upper=RW:{source}/lower=RO", point]
+
+
+def _archivemount(source: Path, point: Path, scratch: Path) -> Command:
+    """An archive that its server rewrites when it ends, if anything was written."""
+    (scratch / "file").write_bytes(DATA)
+    subprocess.run(["tar", "-C", scratch, "-cf", source / "a.tar", "file"], check=True)
+    return ["archivemount", "-f", source / "a.tar", point]
+
+
+@pytest.mark.parametrize("command", [_gocryptfs, _encfs, _unionfs, _archivemount])
+def test_a_second_instance_only_reads(
+    fusetune: Fusetune,
+    tmp_path: Path,
+    tmpfs_dir: Path,
+    command: Callable[[Path, Path, Path], Command],
+) -> None:
+    source, point = tmpfs_dir / "source", tmp_path / "mnt"
+    words = command(source, point, tmp_path)
+    with run_server(words, point, tmp_path / "log") as (_, bdi):
+        if not (point / "file").exists():
+            (point / "file").write_bytes(DATA)
+            subprocess.run(["sync", "-f", point], check=True, timeout=PATIENCE)
+        before, values = contents(source), sysfs_values(bdi)
+        done = fusetune("auto", point, "-w", "seq-read", *TRY, "--json", timeout=60)
+        assert done.returncode in (0, 4), done.stderr
+        assert contents(source) == before
+        assert sysfs_values(bdi) == values
+        refused = fusetune.fails("auto", point, "-w", "seq-write", *TRY, code=2)
+    found = json.loads(done.stdout)
+    assert [file["path"] for file in found["read"]["files"]] == ["file"]
+    assert found["cost"]["bytes_written"] == 0 < found["cost"]["bytes_read"]
+    assert any(one["options"] for one in found["trials"])
+    assert "may only read: " in done.stderr.splitlines()[0]
+    assert "seq-write needs files of its own" in refused
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('second_with = ["-ro"]', ""), " may only read, and its recipe has no second_with"),
+        (('second = "read-only"', 'second = "no"'), " is not safe: "),
+        (("second_with", 'second_not_with = ["-passfile"]\nsecond_with'), "safe with -passfile: "),
+        (('["-ro"]', '["-rw"]'), "second_with does not mount it read-only"),
+    ],
+    ids=["no-words", "not-safe", "not-safe-with", "writable"],
+)
+def test_second_instances_that_are_not_safe_are_refused(
+    fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path, change: tuple[str, str], said: str
+) -> None:
+    source, point = tmpfs_dir / "source", tmp_path / "mnt"
+    shipped = Path("fusetune/recipes/gocryptfs.toml").read_text()
+    fusetune.configure(shipped.replace(*change, 1), "recipes/gocryptfs.toml")
+    with run_server(_gocryptfs(source, point, tmp_path), point, tmp_path / "log"):
+        before = contents(source)
+        line = fusetune("auto", point, *TRY, timeout=60).stderr.splitlines()[-1]
+        assert said in line
+        assert contents(source) == before
+
+
+def test_options_of_squashfuse_are_tried_by_reading(
+    fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
+) -> None:
+    source, image, point = tmpfs_dir / "source", tmpfs_dir / "image", tmp_path / "mnt"
+    (source / "file").write_bytes(DATA)
+    subprocess.run(["mksquashfs", source, image, "-quiet", "-no-progress"], check=True)
+    before = contents(tmpfs_dir)
+    # All of its options are about metadata, which no workload can measure without files of its own.
+    shipped = Path("fusetune/recipes/squashfuse.toml").read_text()
+    fusetune.configure(shipped.replace('"metadata"', '"seq-read"'), "recipes/squashfuse.toml")
+    with run_server(["squashfuse", "-f", image, point], point, tmp_path / "log"):
+        files = ("--files", point / "file")
+        done = fusetune("auto", point, "-w", "seq-read", *files, *TRY, "--json", timeout=60)
+    assert done.returncode in (0, 4), done.stderr
+    found = json.loads(done.stdout)
+    assert contents(tmpfs_dir) == before
+    assert found["read"]["named"]
+    assert found["cost"]["bytes_written"] == 0 < found["cost"]["bytes_read"]
+    assert any(one["options"] for one in found["trials"])
