@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from fusetune.bench.measure import Measurement, measure
 from fusetune.bench.mirror import mirror, mirrorfs_binary, native, tmpfs
-from fusetune.bench.runner import Budget
+from fusetune.bench.spending import Budget
 from fusetune.bench.workloads import Workload
 from fusetune.changes.apply import enforce
 from fusetune.errors import FusetuneError

@@ -8,6 +8,7 @@ meanwhile.
 
 import errno
 import json
+import mmap
 import os
 import re
 import socket
@@ -35,7 +36,9 @@ _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RE
 #: The file that reads use, written before the first sample.
 LAID_OUT = "read-data"
 # The names that jobs in workloads/ and papers/ give by ``filename=`` and ``filename_format=``.
-_SCRATCH_FILE = re.compile(r"(read|write)-data|shared|(small|w|own-\d+)\.\d+")
+_SCRATCH_FILE = re.compile(
+    r"(read|write|checkpoint)-data|shared|(small|stream|storm|source|copy|w|own-\d+)\.\d+"
+)
 
 
 def is_scratch_file(name: str) -> bool:
@@ -48,11 +51,11 @@ def remove_by_name(host: Host, mount: Mount, name: str) -> list[str]:
 
     Raises FusetuneError if the path leads elsewhere, OSError.
     """
-    top = _open_top(host, mount)
+    top = open_top(host, mount)
     return Directory(top, name, syscalls.openat2(top, name, _DIRECTORY, _BENEATH)).remove()
 
 
-def _open_top(host: Host, mount: Mount) -> int:
+def open_top(host: Host, mount: Mount) -> int:
     """Return a descriptor (O_PATH) of the root of this mount and no other.
 
     Raises FusetuneError if the path leads elsewhere, OSError.
@@ -79,6 +82,7 @@ class Directory:
         self.identity = _identity(status)
         self._maker = status.st_uid, status.st_gid
         self._laid_out: tuple[int, ...] | None = None
+        self._read: int | None = None
 
     def is_there(self) -> bool:
         """Whether its name still leads to it. Raises OSError if it or the mount's root fails."""
@@ -119,11 +123,48 @@ class Directory:
         os.fchown(self.fd, *(owner or self._maker))
         self.identity = _identity(os.fstat(self.fd))
 
+    def cached_bytes(self) -> int | None:
+        """Return how much of the file laid out the last reader has brought into the page cache.
+
+        The first call opens the file for that, which may empty the cache, so it returns None. From
+        then on it stays open, until the directory is removed. Raises OSError.
+        """
+        if self._read is None:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            self._read = syscalls.openat2(self.fd, LAID_OUT, flags, _BENEATH)
+            return None
+        return syscalls.pages_brought(self._read) * mmap.PAGESIZE
+
+    def rename(self, count: int, old: str, new: str) -> float:
+        """Rename a file over another one; return the seconds that this took. Raises OSError."""
+        began = time.monotonic()
+        os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        return time.monotonic() - began
+
+    def copy_times(self, count: int, sources: str, copies: str) -> float:
+        """Give ``count`` copies the times of their sources; return the seconds that this took.
+
+        The files are called ``sources`` and ``copies`` with a number from 0 on. The copies are
+        removed afterwards, which takes no part of that time. Raises OSError.
+        """
+        began = time.monotonic()
+        for number in range(count):
+            status = os.stat(f"{sources}.{number}", dir_fd=self.fd, follow_symlinks=False)
+            times = (status.st_atime_ns, status.st_mtime_ns)
+            os.utime(f"{copies}.{number}", ns=times, dir_fd=self.fd, follow_symlinks=False)
+        seconds = time.monotonic() - began
+        for number in range(count):
+            os.unlink(f"{copies}.{number}", dir_fd=self.fd)
+        return seconds
+
     def remove(self) -> list[str]:
         """Remove it and the files that workloads make; return the names of what remains.
 
         Links are not followed, and only files of the kind that fusetune makes are removed.
         """
+        if self._read is not None:
+            os.close(self._read)
+            self._read = None
         deadline = time.monotonic() + _RETRY_SECONDS
         while True:
             others, disguised = self._empty()
@@ -220,7 +261,7 @@ class Holder:
         return top, fd
 
     def _make(self) -> tuple[int, int]:
-        top = _open_top(self._host, self._mount)
+        top = open_top(self._host, self._mount)
         os.mkdir(self._name, 0o700, dir_fd=top)
         try:
             return top, syscalls.openat2(top, self._name, _DIRECTORY, _BENEATH)
@@ -232,7 +273,10 @@ class Holder:
     def _do(self, verb: str, arguments: Sequence[Any]) -> Any:
         actions: dict[str, Callable[..., Any]] = {"remove": self._remove}
         if self._directory:
-            actions |= {"give": self._directory.give, "examine": self._directory.examine}
+            here = self._directory
+            actions |= {"give": here.give, "examine": here.examine}
+            actions |= {"rename": here.rename, "copy_times": here.copy_times}
+            actions["cached_bytes"] = here.cached_bytes
         return actions[verb](*arguments)
 
     def _remove(self) -> list[str]:

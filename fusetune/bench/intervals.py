@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist, fmean, median, stdev
 
 NORMAL = NormalDist()
@@ -37,6 +38,7 @@ def t_probability(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + total) if odd else total
 
 
+@lru_cache(maxsize=1024)  # a search asks for some 200, thousands of times
 def t_quantile(error: float, freedom: int) -> float:
     """Return t with P(|T| > t) = error: 0 < error < 1, freedom >= 1; else ValueError."""
     if not 0 < error < 1 or freedom < 1:

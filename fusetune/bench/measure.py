@@ -4,12 +4,17 @@
 import math
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from fusetune.bench.intervals import t_quantile
-from fusetune.bench.runner import Bench, Budget, BudgetSpent
+from fusetune.bench.latency import Bins, Latency
+from fusetune.bench.reading import Reading, bench_of
+from fusetune.bench.runner import Bench, BudgetSpent
+from fusetune.bench.spending import Budget
+from fusetune.bench.usage import Usage
 from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import Workload
 from fusetune.changes.lock import Lock
@@ -24,13 +29,19 @@ FEWEST_AT_ALL, FEWEST, MOST = 2, 5, 40  # samples
 
 @dataclass(frozen=True)
 class Figure:
-    """A workload's samples and their geometric mean with its 95 % interval, in its unit."""
+    """A workload's samples and their geometric mean with its 95 % interval, in its unit.
+
+    ``latency``: of the operations of all samples, ``usage``: what these took; None where it is not
+    known.
+    """
 
     workload: Workload
     samples: tuple[float, ...]
     mean: float
     low: float
     high: float
+    latency: Latency | None = None
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,8 @@ class Measurement:
     """The figures of the series ``label``, and the cost of measuring them.
 
     ``mount`` is None for tmpfs itself, and where ``absent`` says why this host lacks the series.
+    ``reading``: what was read if it was files that were there; ``bytes_read`` and ``requests`` are
+    of these.
     """
 
     label: str
@@ -47,6 +60,9 @@ class Measurement:
     bytes_written: int = 0
     evaluations: int = 0
     absent: str | None = None
+    reading: Reading | None = None
+    bytes_read: int = 0
+    requests: int = 0
 
 
 def summarise(workload: Workload, samples: Sequence[float]) -> Figure:
@@ -66,47 +82,86 @@ def measure(
     budget: Budget,
     *,
     size: int | None = None,
+    reading: Reading | None = None,
     progress: Callable[[float, str], None] = lambda share, words: None,
 ) -> list[Measurement]:
     """Measure ``mounts`` (by label) in turn, so that the host's drift affects all alike.
 
-    Ends when every interval is narrow enough or the common budget is spent. Raises FusetuneError
-    if a mount cannot be measured.
+    Ends when every interval is narrow enough or the common budget is spent. ``reading``: which
+    files of one mount are read, None for scratch files. Raises FusetuneError if a mount cannot be
+    measured.
     """
-    share = Budget(budget.seconds, budget.bytes_written // len(mounts))
+    share = replace(budget, bytes_written=budget.bytes_written // len(mounts))
     with ExitStack() as contexts:
         for mount in mounts.values():
             contexts.enter_context(Lock(host, mount))
         interruption = contexts.enter_context(Interruption())
         benches = {
-            label: contexts.enter_context(Bench(host, m, workloads, share, interruption, size))
+            label: contexts.enter_context(
+                bench_of(host, m, workloads, share, interruption, size=size, reading=reading)
+            )
             for label, m in mounts.items()
         }
-        rows = _rounds(list(benches.values()), workloads, progress)
+        samples = _rounds(list(benches.values()), workloads, progress)
         return [
             Measurement(
                 label,
                 bench.mount if bench.mount.bdi else None,
-                [summarise(w, [row[w.name] for row in bench_rows]) for w in workloads],
+                gathered.figures(workloads),
                 bench.seconds,
                 bench.bytes_written,
                 bench.evaluations,
+                reading=reading,
+                bytes_read=bench.bytes_read,
+                requests=bench.requests,
             )
-            for (label, bench), bench_rows in zip(benches.items(), rows, strict=True)
+            for (label, bench), gathered in zip(benches.items(), samples, strict=True)
         ]
+
+
+@dataclass
+class _Samples:
+    """What one bench has measured, by workload."""
+
+    rows: list[dict[str, float]] = field(default_factory=list)
+    bins: dict[str, Bins] = field(default_factory=dict)
+    usage: dict[str, Usage] = field(default_factory=dict)
+
+    def add(self, figures: dict[str, float], bench: Bench) -> None:
+        self.rows.append(figures)
+        for name, one in bench.bins.items():
+            self.bins.setdefault(name, Counter()).update(one)
+        for name, used in bench.usage.items():
+            self.usage[name] = self.usage[name] + used if name in self.usage else used
+
+    def figures(self, workloads: Sequence[Workload]) -> list[Figure]:
+        return [
+            replace(
+                summarise(w, [row[w.name] for row in self.rows]),
+                latency=Latency.of(self.bins[w.name]),
+                usage=self.usage[w.name],
+            )
+            for w in workloads
+        ]
+
+    def narrow(self, workloads: Sequence[Workload]) -> bool:
+        return all(
+            figure.high / figure.mean <= 1 + ENOUGH
+            for figure in (summarise(w, [row[w.name] for row in self.rows]) for w in workloads)
+        )
 
 
 def _rounds(
     benches: Sequence[Bench],
     workloads: Sequence[Workload],
     progress: Callable[[float, str], None],
-) -> list[list[dict[str, float]]]:
+) -> list[_Samples]:
     """Return the samples of each bench, taken in turn."""
-    rows: list[list[dict[str, float]]] = [[] for _ in benches]
-    cost = 0.0
-    while len(rows[0]) < FEWEST_AT_ALL or (
-        len(rows[0]) < MOST
-        and not _narrow(rows, workloads)
+    samples = [_Samples() for _ in benches]
+    cost, count = 0.0, 0
+    while count < FEWEST_AT_ALL or (
+        count < MOST
+        and not (count >= FEWEST and all(one.narrow(workloads) for one in samples))
         and all(bench.seconds_left > 1.1 * cost and bench.affordable() for bench in benches)
     ):
         began = time.monotonic()
@@ -116,18 +171,10 @@ def _rounds(
                 progress(1 - bench.seconds_left / bench.budget.seconds, bench.mount.path)
                 figures.append(bench.measure())
         except BudgetSpent:
-            if len(rows[0]) < FEWEST_AT_ALL:
+            if count < FEWEST_AT_ALL:
                 raise
             break
-        for samples, figure in zip(rows, figures, strict=True):
-            samples.append(figure)
-        cost = time.monotonic() - began
-    return rows
-
-
-def _narrow(rows: Sequence[Sequence[dict[str, float]]], workloads: Sequence[Workload]) -> bool:
-    return len(rows[0]) >= FEWEST and all(
-        figure.high / figure.mean <= 1 + ENOUGH
-        for samples in rows
-        for figure in (summarise(w, [row[w.name] for row in samples]) for w in workloads)
-    )
+        for gathered, figure, bench in zip(samples, figures, benches, strict=True):
+            gathered.add(figure, bench)
+        cost, count = time.monotonic() - began, count + 1
+    return samples

@@ -1,57 +1,54 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs fio on a mount and returns samples; owns the scratch directory and the budgets."""
 
-import os
+import mmap
 import re
-import shutil
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from fusetune.bench import worker
+from fusetune.bench.figures import AFTERWARDS, number
+from fusetune.bench.fio import files_of, installed, jobs_of, laying_out
 from fusetune.bench.holder import LAID_OUT
-from fusetune.bench.scratch import Scratch, failure, scratch
+from fusetune.bench.latency import Bins, bins_of
+from fusetune.bench.place import BenchPlace
+from fusetune.bench.scratch import Scratch, scratch
+from fusetune.bench.spending import MIB, Account, Budget, Left
+from fusetune.bench.usage import Server, Usage, usage_of
 from fusetune.bench.worker import Interruption, Owner, Unanswered
-from fusetune.bench.workloads import Workload, number
-from fusetune.errors import FusetuneError, UsageError
+from fusetune.bench.workloads import Access, Workload, one_after_the_other
+from fusetune.changes.state import values_now
+from fusetune.errors import FusetuneError
 from fusetune.host import Host
+from fusetune.knobs.remount import dirtied_bytes
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
-from fusetune.untrusted import parse
 
-MIB = 1 << 20
 _LARGEST_FILE = 256 * MIB
 _SMALLEST_FILE = 4 * MIB
-_LEAST_SECONDS = 5.0
-_LEAST_BYTES = 64 * MIB
 _LEAST_FREE = 16 * MIB
-_SAMPLES_WANTED = 24  # that the budget of bytes must pay for
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a whole run may cost: ``seconds`` by the clock, ``bytes_written`` to the mount."""
-
-    seconds: float = 60.0
-    bytes_written: int = 2 << 30
-
-    def __post_init__(self) -> None:
-        """Raise UsageError for a budget that could not be kept."""
-        if self.seconds < _LEAST_SECONDS or self.bytes_written < _LEAST_BYTES:
-            raise UsageError(
-                f"a run needs a --budget of at least {_LEAST_SECONDS:.0f}s and --budget-bytes of "
-                f"at least {_LEAST_BYTES // MIB}M"
-            )
+_PAGE = mmap.PAGESIZE
+_FEWEST_FILES, _MOST_FILES = 10, 500  # small ones, of one workload
+#: Samples of each workload that the budget of bytes must pay for, and those it should pay for.
+SAMPLES_WANTED, FAIR_SAMPLES = 24, 96
+#: A burst of so many times what may be dirty is throttled. The kernel begins at half to all of it
+#: (mm/page-writeback.c, dirty_freerun_ceiling).
+_TELLING = 1.5
+_LONGER = 3  # times as long as a sample should be, where a shorter one would tell nothing
 
 
 class BudgetSpent(Unanswered):
-    """The last sample took longer than the rest of the budget; those before it stand."""
+    """The last sample took longer than the rest of the budget; those before it stand.
+
+    ``part``: what was spent, as `spending` names it.
+    """
+
+    part = "seconds"
 
 
-class Bench:
+class Bench(Account):
     """A scratch directory on a mount and fio runs in it, within a budget.
 
     A context manager: on exit the directory is removed; if the server does not reply, a child
@@ -67,75 +64,59 @@ class Bench:
         interruption: Interruption,
         size: int | None = None,
         sample_seconds: float | None = None,
+        inherited: Collection[int] = (),
     ) -> None:
         """Prepare nothing yet. ``size``: bytes of a scratch file, None: as fits.
 
         ``sample_seconds``: how long one fio run may take, None: as the budget allows.
+        ``inherited``: as `Scratch` has it.
 
         Raises FusetuneError if fio is missing or this user may not act as the mount's owner.
         """
+        super().__init__(budget)
         self.mount = mount
         self.workloads = list(workloads)
-        self.budget = budget
-        self.bytes_written = 0
-        self.evaluations = 0
+        #: Latencies of each workload at the last `measure`, by name.
+        self.bins: dict[str, Bins] = {}
+        #: What each workload took at the last `measure`, by name.
+        self.usage: dict[str, Usage] = {}
         self._host = host
         self._interruption = interruption
         self._asked_size = size
+        self._inherited = inherited
         Owner.of(mount).check()
-        fio = shutil.which("fio")
-        if not fio:
-            raise FusetuneError("fio is not installed: apt install fio, or dnf install fio")
-        self._fio = os.path.realpath(fio)
+        self._fio = installed()
         self._scratch: Scratch
+        self._server: Server
         self._sizes: dict[str, int] = {}
         self._read_size = 0
-        self._files = 0
-        self._cost: list[float] = []
+        self._files: dict[str, int] = {}
         self._contexts = ExitStack()
         # Short samples, many of them: a host's drift is slower than a pair.
         self.sample_seconds = sample_seconds or min(2.0, max(0.2, budget.seconds / 200))
-        self._start = time.monotonic()
 
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self._start
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds of the budget that are left for measuring; some are kept for cleaning up."""
-        return self.budget.seconds - min(2.0, self.budget.seconds / 10) - self.seconds
-
-    @property
-    def bytes_left(self) -> int:
-        """Bytes of the budget that may still be written."""
-        return self.budget.bytes_written - self.bytes_written
-
-    def affordable(self) -> int:
-        """Return how many more evaluations the budget pays for, by the cost of the last ones.
-
-        It is one less than that, because the last may take longer.
-        """
-        if not self._cost:
-            return 0
-        recent = self._cost[-8:]
-        count = self.seconds_left / (sum(recent) / len(recent)) - 1
+    def _rest(self) -> Left:
+        """Return how many evaluations are left by everything but time."""
         writes = sum(self._sizes[w.name] for w in self.workloads if w.writes)
-        if writes:
-            count = min(count, self.bytes_left / writes)
-        return max(0, int(count))
+        return {"bytes_written": self.bytes_left / writes} if writes else {}
 
     def __enter__(self) -> Self:
         with ExitStack() as contexts:
-            seconds = max(1.0, min(5.0, self.seconds_left))
-            self._scratch = contexts.enter_context(
-                scratch(self._host, self.mount, self._fio, seconds, self._interruption)
-            )
-            self._fit(self._scratch.free)
-            self._lay_out()
+            self._prepare(contexts, max(1.0, min(5.0, self.seconds_left)))
+            self._server = Server.of(self._host, self.mount)
+            self.measure()
+            self.evaluations -= 1  # a warm-up, not a sample; it tells what an evaluation costs
             self._contexts = contexts.pop_all()
         return self
+
+    def _prepare(self, contexts: ExitStack, seconds: float) -> None:
+        """Make in ``contexts`` what is read and written, waiting ``seconds`` for the directory."""
+        made = scratch(
+            self._host, self.mount, self._fio, seconds, self._interruption, self._inherited
+        )
+        self._scratch = contexts.enter_context(made)
+        self._fit(self._scratch.free)
+        self._lay_out()
 
     def __exit__(
         self,
@@ -151,17 +132,35 @@ class Bench:
         Raises FusetuneError where fio or the mount fails, `Unanswered`, `Interrupted`.
         """
         began = self.seconds
-        figures = {
-            workload.name: workload.figure(self._run_workload(workload))
-            for workload in self.workloads
-        }
+        figures = {}
+        for workload in self.workloads:
+            self._server.begin()
+            jobs = self._run_workload(workload)
+            taken = usage_of(workload, jobs, self._server.end(), self._place.cached_bytes)
+            self.usage[workload.name] = taken
+            figures[workload.name] = workload.figure(jobs)
+            self.bins[workload.name] = bins_of(workload, jobs)
         self._cost.append(self.seconds - began)
         self.evaluations += 1
         return figures
 
+    def measure_readers(self, workloads: Sequence[Workload]) -> dict[str, float]:
+        """Measure other workloads that read what is laid out, in half the time of a sample.
+
+        Returns the figure of each job, because one may lose what another gains, by the workload's
+        name and, where it has several, the job's. Raises as `measure` does.
+        """
+        seconds = self.sample_seconds / 2
+        named = {workload.name: workload for workload in workloads}
+        parameters = self._parameters(workloads[0], seconds)
+        jobs = self._run_fio(one_after_the_other(workloads), seconds * len(workloads), parameters)
+        owners = {job["jobname"]: named[job["jobname"].partition(" ")[0]] for job in jobs}
+        return {job["jobname"]: owners[job["jobname"]].figure([job]) for job in jobs}
+
     def _fit(self, free: int | None) -> None:
         """Choose file sizes (bytes) that fit the free space and the budget."""
-        files = 1 + any(w.reads for w in self.workloads)
+        kinds = ("reads", "streams", "afterwards")  # each may need as much again
+        files = 1 + sum(any(getattr(w, kind) for w in self.workloads) for kind in kinds)
         room = _LARGEST_FILE if free is None else free // (2 * files)
         if free is not None and (self._asked_size or _LEAST_FREE) * files > free:
             raise FusetuneError(
@@ -174,70 +173,87 @@ class Bench:
         self._sizes = {w.name: min(self._largest, 8 * MIB) for w in self.workloads}
 
     def _lay_out(self) -> None:
-        """Write the file that reads use, and learn the cost of an evaluation."""
+        """Write the file that reads use, and size what the workloads write."""
         if any(workload.reads for workload in self.workloads):
             self._read_size = self._write_read_data()
         for workload in self.workloads:
+            if workload.streams:
+                self._lay_out_streams(workload)
             if workload.writes:
                 self._size_writes(workload)
             if workload.makes_files:
                 self._size_files(workload)
-        self.measure()
-        self.evaluations -= 1  # a warm-up, not a sample
 
     def _write_read_data(self) -> int:
         """Write the file that reads use in at most a tenth of the budget; return its bytes."""
         seconds = max(1.0, self.budget.seconds / 10)
-        job = (
-            "[global]\nthread\nclocksource=clock_gettime\nioengine=psync\nfallocate=none\n"
-            f"[{LAID_OUT}]\nfilename={LAID_OUT}\nrw=write\nbs=1m\nsize={self._largest}\n"
-            f"runtime={int(seconds * 1000)}ms\nend_fsync=1\n"
-        )
+        job = laying_out(LAID_OUT, self._largest, seconds)
         written = int(number(self._run_fio(job, seconds)[0], "write", "io_bytes"))
         self.bytes_written += written
-        if written < MIB:
+        least = max(workload.least_bytes for workload in self.workloads if workload.reads)
+        if written < least:
             raise FusetuneError(
-                f"{printable(self.mount.path)} takes less than 1 MiB in {seconds:.0f} s; "
-                "give it a larger --budget"
+                f"{printable(self.mount.path)} takes less than {least // MIB} MiB in "
+                f"{seconds:.0f} s; give it a larger --budget"
             )
         return written // MIB * MIB
+
+    def _lay_out_streams(self, workload: Workload) -> None:
+        """Let fio write the files that a workload has of its own, without reading them."""
+        job = workload.job.replace("[global]\n", "[global]\ncreate_only=1\n", 1)
+        seconds = self.budget.seconds / 10
+        self._run_fio(job, seconds, self._parameters(workload, seconds))
+        self.bytes_written += self._stream_size(workload) * workload.streams
+
+    def _stream_size(self, workload: Workload) -> int:
+        return self._read_size // max(1, workload.streams) // 4096 * 4096
 
     def _size_writes(self, workload: Workload) -> None:
         """Let a sample write for about ``sample_seconds``, but leave bytes for enough samples.
 
-        The size is found in a few steps, because the first megabytes may be written much faster or
+        A burst of buffered writes is to fill what may be dirty, for a smaller one never waits. The
+        size is found in a few steps, because the first megabytes may be written much faster or
         slower than the rest.
         """
         writers = sum(w.writes for w in self.workloads)
+        buffered = Access.BUFFERED_WRITE in workload.accesses
         for _ in range(4):
             jobs = self._run_workload(workload)
+            telling = int(_TELLING * dirty_limit(self._host, self.mount)) if buffered else 0
             written = sum(number(job, "write", "io_bytes") for job in jobs)
             seconds = max(number(job, "write", "runtime") for job in jobs) / 1000
             size = self._sizes[workload.name]
             wanted = int(written * self.sample_seconds / max(seconds, 0.001))
-            most = min(self._largest, self.bytes_left // (_SAMPLES_WANTED * writers), 8 * size)
+            fair, most = (self.bytes_left // (n * writers) for n in (FAIR_SAMPLES, SAMPLES_WANTED))
+            wanted = max(min(wanted, fair), min(_LONGER * wanted, telling, most))
             least = workload.least_bytes
-            self._sizes[workload.name] = max(least, min(wanted, most) // MIB * MIB)
+            wanted = min(wanted, self._largest, 8 * size) // MIB * MIB
+            self._sizes[workload.name] = max(least, wanted)
             if self._sizes[workload.name] <= size:
                 return
 
     def _size_files(self, workload: Workload) -> None:
         """Let a sample make as many small files as it can in about ``sample_seconds``."""
-        self._files = 10
         rate = workload.figure(self._run_workload(workload))
-        self._files = max(10, min(500, int(rate * self.sample_seconds / 4)))
+        wanted = int(rate * self.sample_seconds / 4)
+        self._files[workload.name] = max(_FEWEST_FILES, min(_MOST_FILES, wanted))
 
     def _run_workload(self, workload: Workload) -> list[dict[str, Any]]:
-        jobs = self._run_fio(workload.job, self.sample_seconds, self._parameters(workload))
+        parameters = self._parameters(workload, self.sample_seconds)
+        jobs = self._run_fio(workload.job, self.sample_seconds, parameters)
         self.bytes_written += sum(int(number(job, "write", "io_bytes")) for job in jobs)
+        if workload.afterwards:
+            count, patience = int(parameters["FUSETUNE_FILES"]), max(2.0, self.seconds_left)
+            jobs[-1][AFTERWARDS] = self._scratch.finish(count, workload.afterwards, patience)
         return jobs
 
-    def _parameters(self, workload: Workload) -> dict[str, str]:
+    def _parameters(self, workload: Workload, seconds: float) -> dict[str, str]:
         return {
-            "FUSETUNE_RUNTIME": str(int(self.sample_seconds * 1000)),
+            "FUSETUNE_RUNTIME": str(int(seconds * 1000)),
             "FUSETUNE_READ_SIZE": str(self._read_size),
-            "FUSETUNE_WRITE_SIZE": str(self._sizes[workload.name]),
-            "FUSETUNE_FILES": str(self._files),
+            "FUSETUNE_STREAM_SIZE": str(self._stream_size(workload)),
+            "FUSETUNE_WRITE_SIZE": str(self._sizes.get(workload.name, 0)),
+            "FUSETUNE_FILES": str(self._files.get(workload.name, _FEWEST_FILES)),
         }
 
     def _run_fio(
@@ -257,43 +273,38 @@ class Bench:
         self, job: str, seconds: float, parameters: Mapping[str, str] | None
     ) -> list[dict[str, Any]]:
         """Run a job; check afterwards, even if it did not end, that the files are still ours."""
-        command = self._scratch.command([self._fio, "--output-format=json", "-"])
-        sizes = self._sizes_of(job)
+        command = self._place.command([self._fio, "--output-format=json+", "-"])
         try:
             ended = worker.run(command, seconds, self._interruption, job.encode(), parameters)
         except Unanswered:
             with suppress(Unanswered):
-                self._scratch.check(sizes, 1.0)
+                self._check(job, 1.0)
             raise
-        same = self._scratch.check(sizes, max(1.0, min(5.0, self.seconds_left)))
-        jobs = self._jobs(*ended)
+        same = self._check(job, max(1.0, min(5.0, self.seconds_left)))
+        jobs = jobs_of(self.mount, self._fio, *ended)
         if not same:
             raise self._scratch.strange(f"{LAID_OUT} is another file now")
         return jobs
 
-    def _sizes_of(self, job: str) -> dict[str, range]:
-        """Return the files that a job names, and which sizes (bytes) they may have after it."""
-        sizes = dict.fromkeys(re.findall(r"^filename=(\S+)$", job, re.MULTILINE), range(1 << 63))
-        if LAID_OUT in sizes:
-            sizes[LAID_OUT] = range(self._read_size, self._largest + 1)
-        return sizes
+    @property
+    def _place(self) -> BenchPlace:
+        """Where fio runs."""
+        return self._scratch
 
-    def _jobs(self, status: int, stdout: bytes, stderr: bytes) -> list[dict[str, Any]]:
-        try:
-            # fio may print warnings before the JSON document.
-            jobs = parse(stdout[max(0, stdout.find(b"{")) :])["jobs"]
-            if not jobs:
-                raise ValueError("no jobs")
-            errors = [int(job["error"]) for job in jobs]
-        except (ValueError, KeyError, TypeError) as problem:
-            lines = (stderr + stdout).decode("utf-8", "replace").strip().splitlines()
-            said = f": {printable(lines[-1][:200])}" if lines else ""
-            raise FusetuneError(
-                f"{self._fio} ended with status {status} and no result that can be read{said}"
-            ) from problem
-        if any(errors):
-            raise failure(self.mount, next(filter(None, errors)), "measure")
-        if status:
-            raise FusetuneError(f"{self._fio} ended with status {status} on its own jobs")
-        result: list[dict[str, Any]] = jobs
-        return result
+    def _check(self, job: str, seconds: float) -> bool:
+        """Check the files that ``job`` names; return whether the one laid out is the same."""
+        laid_out = range(self._read_size, self._largest + 1)
+        return self._scratch.check(files_of(job, {LAID_OUT: laid_out}), seconds)
+
+
+def dirty_limit(host: Host, mount: Mount) -> int:
+    """Return how many bytes of the mount may be dirty: max_ratio percent of what the host allows.
+
+    0 where the mount has no such limit, or no page of it was ever dirty. The host's part is in
+    pages (/proc/vmstat).
+    """
+    if dirtied_bytes(host, mount) == 0:
+        return 0
+    match = re.search(r"^nr_dirty_threshold (\d+)$", host.read("proc/vmstat"), re.MULTILINE)
+    pages = int(match[1]) if match else 0
+    return pages * _PAGE * values_now(host, mount).get("max_ratio", 0) // 100

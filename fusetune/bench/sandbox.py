@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Where fio runs: a root of its own, in which only the scratch directory can be written.
 
-The process that holds the scratch directory makes the namespaces; nsenter(1) and setpriv(1) start
+Where fio only reads files that are there, it sees these files alone, and can write nothing. The
+process that holds the directory or the files makes the namespaces; nsenter(1) and setpriv(1) start
 fio in them.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -41,6 +42,8 @@ NOBODY = Rights(65534, 65534)
 ROOT = Rights(0, 0)
 #: For a mount whose server shows files with other owners than those who made them.
 ROOT_OVER_MODES = Rights(0, 0, "-all,+dac_override")
+#: For files that only their owner may read.
+ROOT_READING = Rights(0, 0, "-all,+dac_read_search")
 
 
 def own_namespaces() -> bool:
@@ -67,20 +70,22 @@ def own_namespaces() -> bool:
                 file.write(line)
     here = os.open("/", os.O_PATH | os.O_DIRECTORY)
     _to_the_root_of_all()
-    syscalls.make_private("/")
+    syscalls.propagate("/", syscalls.MS_PRIVATE)
     os.fchdir(here)
     os.chroot(".")
     os.close(here)
     return True
 
 
-def confine(scratch: int, program: str) -> None:
-    """Make fio's root from ``scratch`` (a descriptor) and what ``program`` needs.
+def confine(scratch: int | Mapping[str, int], program: str) -> None:
+    """Make fio's root from ``scratch`` and what ``program`` needs.
 
-    It becomes the root of this process, which has called `own_namespaces`. Raises OSError.
+    ``scratch``: a descriptor of the directory, or those of files to be read, by the names that they
+    get. The new root becomes that of this process, which has called `own_namespaces`. Raises
+    OSError.
     """
-    trees = {_PLACE: syscalls.clone_tree(scratch)}
-    syscalls.set_attributes(trees[_PLACE], _SCRATCH_ATTRIBUTES)
+    trees = _trees(scratch)
+    files = {*_FILES, *(() if _PLACE in trees else trees)}
     links = {}
     where = os.path.dirname(program).strip("/")
     for path in (*_TREES, *_FILES, *(() if where.startswith("usr/") else (where,))):
@@ -94,12 +99,24 @@ def confine(scratch: int, program: str) -> None:
     for path, target in links.items():
         os.symlink(target, path, dir_fd=root)
     for path, tree in trees.items():
-        _make_place(root, path)
+        _make_place(root, path, is_file=path in files)
         syscalls.attach(tree, root, path)
         os.close(tree)
     syscalls.take_as_root(root)
     syscalls.set_attributes(root, _READ_ONLY)
     os.close(root)
+
+
+def _trees(scratch: int | Mapping[str, int]) -> dict[str, int]:
+    """Return descriptors of what is mounted in fio's root for it to work on, by their paths."""
+    if isinstance(scratch, int):
+        trees, more = {_PLACE: syscalls.clone_tree(scratch)}, 0
+    else:
+        trees = {f"{_PLACE}/{name}": syscalls.clone_tree(fd) for name, fd in scratch.items()}
+        more = syscalls.MOUNT_ATTR_RDONLY
+    for tree in trees.values():
+        syscalls.set_attributes(tree, _SCRATCH_ATTRIBUTES | more)
+    return trees
 
 
 def _read_only(path: str) -> int:
@@ -112,24 +129,25 @@ def _read_only(path: str) -> int:
 def _to_the_root_of_all() -> None:
     """Leave a chroot, because pivot_root(2) does not work in one."""
     namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY)
-    syscalls.enter_mount_namespace(namespace)
+    syscalls.enter_namespace(namespace, syscalls.CLONE_NEWNS)
     os.close(namespace)
 
 
-def _make_place(root: int, path: str) -> None:
+def _make_place(root: int, path: str, *, is_file: bool) -> None:
     parts = path.split("/")
-    for count in range(1, len(parts) + (path not in _FILES)):
+    for count in range(1, len(parts) + (not is_file)):
         with suppress(FileExistsError):
             os.mkdir("/".join(parts[:count]), dir_fd=root)
-    if path in _FILES:
+    if is_file:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=root))
 
 
 def command(pid: int, confined: bool, rights: Rights | None, words: Sequence[str]) -> list[str]:
     """Return the command line that runs ``words`` in the scratch directory.
 
-    ``pid``: the process that holds it, ``confined`` in namespaces or with it as working directory.
-    ``rights`` None: those of this process's user. What it starts dies with this process.
+    ``pid``: the process that holds it, or the files in its place, ``confined`` in namespaces or
+    with it as working directory. ``rights`` None: those of this process's user. What it starts dies
+    with this process.
     """
     limited = ["setpriv", "--pdeathsig=KILL", "--no-new-privs", "--inh-caps=-all"]
     if not confined:

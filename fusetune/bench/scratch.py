@@ -11,82 +11,45 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
 
 from fusetune.bench import sandbox
 from fusetune.bench.holder import Holder, remove_by_name
 from fusetune.bench.note import noted, scratch_note
+from fusetune.bench.place import KINDS, BenchPlace, failure
 from fusetune.bench.sandbox import Rights
-from fusetune.bench.worker import Companion, Interruption, Owner, Unanswered, call, run
+from fusetune.bench.worker import Interruption, Owner, Unanswered, call, run
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.mounts.control import still_mounted
 from fusetune.mounts.mount import Mount, is_fuse
-from fusetune.mounts.tree import leads_to, places
 from fusetune.text import printable
 
 _PREFIX = ".fusetune-"
 _NAME = re.compile(re.escape(_PREFIX) + "[0-9a-f]{16}")
-_REMOVAL_SECONDS = 3.0
-_KINDS = {
-    "l": "a symbolic link",
-    "d": "a directory",
-    "p": "a FIFO",
-    "s": "a socket",
-    "c": "a device",
-    "b": "a device",
-}
+_REMOVAL_SECONDS, _CACHED_SECONDS = 3.0, 1.0
 # Creates, appends, reads back and removes a file, as fio's jobs do.
 _TRIAL = "echo 1 >write-data && echo 2 >>write-data && read x <write-data && rm write-data"
-# What to do about an error number met on a mount.
-_REMEDIES = {
-    errno.ENOSPC: "no space is left in it; free some, or use a smaller --size",
-    errno.EDQUOT: "its quota is used up; free some, or use a smaller --size",
-    errno.EROFS: "it is read-only; nothing can be measured without a scratch file",
-    errno.EACCES: "permission denied; its owner must be able to write in its top directory",
-    errno.EPERM: "not permitted; its owner must be able to write in its top directory",
-    errno.ENOTCONN: "its server has died; mount it again",
-    errno.ECONNABORTED: "its server has died; mount it again",
-    errno.ENODEV: "it was unmounted meanwhile",
-    errno.ENOENT: "it was unmounted, or its directory removed, meanwhile",
-    errno.ELOOP: "its server shows a symbolic link by a name that fusetune has made",
-}
 
 
-def failure(mount: Mount, number: int, doing: str) -> FusetuneError:
-    """Return the error for ``number`` (errno) met on ``mount`` while ``doing`` something."""
-    remedy = _REMEDIES.get(number, f"{os.strerror(number)}; see its server's log")
-    return FusetuneError(f"cannot {doing} in {printable(mount.path)}: {remedy}")
-
-
-class Scratch:
+class Scratch(BenchPlace):
     """A fresh directory (0700) on a mount, and the way to run programs in it.
 
     ``free``: bytes of free space, None if unknown.
     """
 
-    def __init__(self, host: Host, mount: Mount, name: str, program: str) -> None:
+    def __init__(
+        self, host: Host, mount: Mount, name: str, program: str, inherited: Collection[int] = ()
+    ) -> None:
         """Start the process that makes and holds the directory ``name`` of ``mount``.
 
-        ``program``: what is to run in it. Raises FusetuneError if the path of ``mount`` leads
-        elsewhere.
+        ``program``: what is to run in it. ``inherited``: descriptors that the process keeps open as
+        long as it lives. Raises FusetuneError if the path of ``mount`` leads elsewhere.
         """
         self.free: int | None = None
-        self._host, self._mount, self._name = host, mount, name
-        place = leads_to(places(host), mount.path)
-        if place is None or place.device != mount.device:
-            raise FusetuneError(
-                f"{printable(mount.path)} leads to another file system: it was unmounted or "
-                "covered meanwhile"
-            )
-        self._place = place
-        self._confined = False
-        self._rights: Rights | None = None
-        holder = Holder(host, mount, name, program)
-        self._companion = Companion(holder.serve)
+        self._name = name
+        super().__init__(host, mount, Holder(host, mount, name, program).serve, inherited)
 
     def begin(self, seconds: float, interruption: Interruption) -> None:
         """Wait until the directory exists, and find the least rights that can write in it.
@@ -129,27 +92,6 @@ class Scratch:
         seconds = max(1.0, deadline - time.monotonic())
         return run(words, seconds, interruption)[0] == 0
 
-    def command(self, words: Sequence[str]) -> list[str]:
-        """Return the command line that runs ``words`` in the directory, and nowhere else."""
-        return sandbox.command(self._companion.pid, self._confined, self._rights, words)
-
-    def check_path(self) -> None:
-        """Raise FusetuneError unless the path still leads to the mount."""
-        every = places(self._host)
-        if not self._is_among(every):
-            raise failure(self._mount, errno.ENODEV, "measure")
-        if leads_to(every, self._mount.path) != self._place:
-            raise FusetuneError(
-                f"cannot measure in {printable(self._mount.path)}: the path no longer leads to "
-                "this mount; a directory above it was renamed or covered"
-            )
-
-    def _is_among(self, every: Sequence[Any]) -> bool:
-        same = (self._place.number, self._place.device)
-        return still_mounted(self._host, self._mount) and any(
-            (place.number, place.device) == same for place in every
-        )
-
     def check(self, sizes: Mapping[str, range], seconds: float) -> bool:
         """Raise FusetuneError unless path, directory and files are as fusetune made them.
 
@@ -166,10 +108,30 @@ class Scratch:
             raise self.strange("the scratch directory is another one now")
         for name, (kind, size, _) in found.items():
             if kind != "-":
-                raise self.strange(f"{name} is {_KINDS.get(kind, 'no file')} now")
+                raise self.strange(f"{name} is {KINDS.get(kind, 'no file')} now")
             if size not in sizes[name]:
                 raise self.strange(f"{name} has {size} bytes now")
         return not any(replaced for _, _, replaced in found.values())
+
+    def cached_bytes(self) -> int | None:
+        """Return how much of the file laid out is in the page cache, None if unknown."""
+        with suppress(OSError, Unanswered):
+            found: int | None = self._companion.ask(_CACHED_SECONDS, "cached_bytes")
+            return found
+        return None
+
+    def finish(self, count: int, request: Sequence[str], seconds: float) -> float:
+        """Do what a workload does to its ``count`` files after fio; return the seconds it took.
+
+        ``request``: as `Workload.afterwards`. Raises FusetuneError where it fails, `Unanswered`
+        after ``seconds``.
+        """
+        verb, *arguments = request
+        try:
+            took: float = self._companion.ask(seconds, verb, count, *arguments)
+        except OSError as error:
+            raise failure(self._mount, error.errno or errno.EIO, "measure") from error
+        return took
 
     def strange(self, what: str) -> FusetuneError:
         """Return the error for something in the directory that fusetune did not do."""
@@ -201,7 +163,12 @@ def _left(mount: Mount, name: str, left: Sequence[str] | None) -> str | None:
 
 @contextmanager
 def scratch(
-    host: Host, mount: Mount, program: str, seconds: float, interruption: Interruption
+    host: Host,
+    mount: Mount,
+    program: str,
+    seconds: float,
+    interruption: Interruption,
+    inherited: Collection[int] = (),
 ) -> Iterator[Scratch]:
     """Give a fresh directory on ``mount`` in which ``program`` can run.
 
@@ -212,7 +179,7 @@ def scratch(
     remove_left_behind(host, mount)
     name = _PREFIX + secrets.token_hex(8)
     with noted(scratch_note(host, mount), json.dumps([mount.instance, name])):
-        made = Scratch(host, mount, name, program)
+        made = Scratch(host, mount, name, program, inherited)
         try:
             made.begin(seconds, interruption)
             yield made

@@ -100,15 +100,17 @@ class Owner:
 class Companion:
     """A forked process that makes calls which may block, and sends their results by a socket."""
 
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self, serve: Callable[[socket.socket], None], inherited: Collection[int] = ()
+    ) -> None:
         """Fork a process that runs ``serve`` with its end of the socket, and then ends.
 
-        It inherits no other file descriptor, neither the locks nor the caller's pipes.
+        It inherits no file descriptor but ``inherited``, neither the locks nor the caller's pipes.
         """
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = os.fork()
         if self.pid == 0:
-            _in_child(serve, theirs)
+            _in_child(serve, theirs, inherited)
         theirs.close()
         self._pidfd = os.pidfd_open(self.pid)
         self._owed = 0  # responses that came too late for `hear`
@@ -134,11 +136,11 @@ class Companion:
                 self._owed = 1
         raise Unanswered(seconds)
 
-    def close(self) -> None:
-        """Close the socket, upon which it ends by itself."""
+    def close(self, seconds: float = 1.0) -> None:
+        """Close the socket, upon which it ends by itself; wait at most ``seconds`` for that."""
         self._line.close()
         # If it waits for a server, it ends later and is reaped when this process ends.
-        if select.select([self._pidfd], [], [], 1.0)[0]:
+        if select.select([self._pidfd], [], [], seconds)[0]:
             os.waitpid(self.pid, 0)
         os.close(self._pidfd)
 
@@ -186,10 +188,12 @@ def call(work: Callable[[], Any], owner: Owner, seconds: float) -> Any:
         companion.close()
 
 
-def _in_child(serve: Callable[[socket.socket], None], line: socket.socket) -> NoReturn:
+def _in_child(
+    serve: Callable[[socket.socket], None], line: socket.socket, inherited: Collection[int]
+) -> NoReturn:
     try:
         os.setsid()
-        _close_all_but({line.fileno()})
+        _close_all_but({line.fileno(), *inherited})
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         serve(line)

@@ -20,7 +20,19 @@ _DIRECTORY = Path(__file__).parent
 # The order of --help. A command that is not among these comes after them.
 _ORDER = (
     *("list", "show", "set", "reset", "auto", "apply", "verify", "save", "forget", "report"),
-    *("advise", "watch", "bench", "module", "run", "lib", "doctor"),
+    *(
+        "advise",
+        "remount",
+        "watch",
+        "bench",
+        "profile",
+        "module",
+        "run",
+        "enable",
+        "disable",
+        "lib",
+    ),
+    "doctor",
 )
 
 

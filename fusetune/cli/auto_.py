@@ -1,34 +1,133 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Measure a mount, choose values, set and keep them."""
 
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
 import click
 
-from fusetune.bench.runner import Budget
-from fusetune.bench.workloads import chosen
+from fusetune.bench.latency import Target, aimed_at
+from fusetune.bench.reading import Reading
+from fusetune.bench.spending import Budget
+from fusetune.bench.subject import on_subject
+from fusetune.bench.workloads import Workload
 from fusetune.changes.policy import parse_owners
 from fusetune.cli.common import (
+    Duration,
     ProgressLine,
+    Size,
     allow_owner_option,
+    budget_of,
     dry_run_option,
+    files_options,
+    given,
     json_option,
     measuring_options,
     pass_host_of_mounts,
     present,
     refuse_host,
+    spelt,
+    tell_profile,
 )
 from fusetune.desired.config import load
+from fusetune.desired.profiles import refuse_unknown, sets_for
 from fusetune.desired.resolve import Resolver
-from fusetune.errors import ExitCode
+from fusetune.errors import ExitCode, UsageError
 from fusetune.host import Host
 from fusetune.mounts.discover import find
-from fusetune.report.documents.auto import auto_preview, auto_result
-from fusetune.tuner.auto import auto, preview
+from fusetune.mounts.mount import Mount
+from fusetune.recipes.load import Loaded, load_recipes
+from fusetune.report.documents.auto import (
+    AutoResult,
+    auto_options,
+    auto_result,
+)
+from fusetune.report.documents.auto_preview import AutoPreview, auto_preview
+from fusetune.text import shell_word
+from fusetune.tuner.auto import Outcome, auto, preview
+from fusetune.tuner.auto_live import auto_live
+from fusetune.tuner.costs import Limits
+from fusetune.tuner.guards import GUARDS
+from fusetune.tuner.live import WAITS
+from fusetune.tuner.options import OptionsOutcome, prove_options
+
+#: The parameters that do not go with --live, and why.
+_NOT_LIVE = {
+    **dict.fromkeys(("names", "target", "unguarded"), "makes no load of its own"),
+    **dict.fromkeys(("size", "budget_bytes"), "writes no files"),
+    **dict.fromkeys(("files", "budget_read", "budget_requests"), "reads no files"),
+    **dict.fromkeys(("try_options", "unsafe"), "uses the live mount, no shadow mounts"),
+    **dict.fromkeys(("max_cpu_ratio", "max_memory"), "measures no server's CPU time or memory"),
+    "budget": "has --for instead",
+    "cold": "always begins anew",
+}
 
 
 @click.command("auto", help=__doc__)
 @click.argument("name", metavar="M")
 @measuring_options
+@files_options
 @allow_owner_option
+@click.option(
+    "--try-options",
+    is_flag=True,
+    help="Measure options of the server on shadow mounts, and advise; change nothing.",
+)
+@click.option(
+    "--try-unsafe",
+    "unsafe",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="With --try-options, try this unsafe option as well; may be repeated.",
+)
+@click.option(
+    "--no-guard",
+    "unguarded",
+    multiple=True,
+    type=click.Choice(GUARDS),
+    help="Choose values for reads even if they make this workload slower; may be repeated.",
+)
+@click.option(
+    "--target",
+    type=click.Choice(list(Target)),
+    default=Target.THROUGHPUT,
+    show_default=True,
+    help="What to make better: the figure of each workload, or how long 99 in 100 of its "
+    "operations take.",
+)
+@click.option(
+    "--max-cpu-ratio",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="RATIO",
+    help="Choose nothing that takes more CPU time of server and client for the same work than "
+    "this many times that at the start.",
+)
+@click.option(
+    "--max-memory",
+    type=Size(),
+    help="Choose nothing with which the server's memory peak is above this.",
+)
+@click.option(
+    "--cold",
+    is_flag=True,
+    help="Do not begin at what an earlier run chose for this source, server and kernel.",
+)
+@click.option(
+    "--live",
+    "on_traffic",
+    is_flag=True,
+    help="Try values in short blocks on the mount as it is used, with no load and no files of its "
+    "own.",
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=Duration(),
+    default=1800.0,
+    show_default="30m",
+    help="With --live, the time that the whole run may take.",
+)
 @click.option("--seed", type=int, default=0, help="Seed of the random order of measurements.")
 @dry_run_option
 @json_option
@@ -37,32 +136,124 @@ def command(
     host: Host,
     name: str,
     names: tuple[str, ...],
-    budget: float,
-    budget_bytes: int,
+    files: tuple[str, ...],
     size: int | None,
     owners: tuple[str, ...],
+    try_options: bool,
+    unsafe: tuple[str, ...],
+    unguarded: tuple[str, ...],
+    target: str,
+    max_cpu_ratio: float | None,
+    max_memory: int | None,
+    cold: bool,
+    on_traffic: bool,
+    seconds: float,
     seed: int,
     dry_run: bool,
     as_json: bool,
+    **limits: Any,
 ) -> int:
     refuse_host(name)
-    workloads, allowed = chosen(names), parse_owners(owners)
-    mount = find(host, name)
+    refuse_unknown(names)
+    _refuse_contradictions(name, try_options, unsafe, dry_run, on_traffic)
+    allowed, limit, mount = parse_owners(owners), budget_of(limits), find(host, name)
+    if on_traffic:
+        resolver = Resolver(host, load(host))
+        return _live(resolver, mount, allowed, seconds, seed, dry_run=dry_run, as_json=as_json)
+    aim, sets = partial(aimed_at, Target(target)), sets_for(host, mount, names)
     resolver = Resolver(host, load(host))
+    on = partial(on_subject, host, mount, names, files, size=size, sets=sets)
     if dry_run:
-        candidates = preview(resolver, mount, workloads, allowed)
-        present(auto_preview(mount, workloads, candidates), as_json)
+        present(on(partial(_preview, resolver, mount, allowed)), as_json)
         return ExitCode.DONE
-    with ProgressLine(budget) as progress:
-        outcome = auto(
-            resolver,
-            mount,
-            workloads,
-            Budget(budget, budget_bytes),
-            allowed_owners=allowed,
-            size=size,
-            seed=seed,
-            progress=progress,
-        )
-    present(auto_result(outcome), as_json)
-    return ExitCode.DONE if outcome.choice.changed else ExitCode.NOTHING_BETTER
+    tell_profile(sets)
+    line = ProgressLine(limit.seconds)
+    how: Mapping[str, Any] = {"allowed_owners": allowed, "size": size, "seed": seed}
+    how = {**how, "unguarded": unguarded, "limits": Limits(max_cpu_ratio, max_memory)}
+    with line as progress:
+        if try_options:
+            tried = {key: value or None for key, _, value in (o.partition("=") for o in unsafe)}
+            how = {**how, "progress": progress, "unsafe": tried}
+            try_them = partial(_prove, resolver, mount, load_recipes(host), limit, aim, how)
+            document: AutoResult = auto_options(on(try_them, tell=line.tell))
+        else:
+            how = {**how, "progress": progress, "cold": cold}
+            run = partial(_auto, resolver, mount, limit, aim, how)
+            document = auto_result(on(run, tell=line.tell))
+    present(document, as_json)
+    return ExitCode.DONE if document.better else ExitCode.NOTHING_BETTER
+
+
+def _refuse_contradictions(
+    name: str,
+    try_options: bool,
+    unsafe: tuple[str, ...],
+    dry_run: bool,
+    on_traffic: bool,
+) -> None:
+    for parameter, why in _NOT_LIVE.items() if on_traffic else ():
+        if given(parameter):
+            raise UsageError(f"{spelt(parameter)} does not go with --live, which {why}")
+    if given("seconds") and not on_traffic:
+        raise UsageError("--for needs --live; without it --budget is the time")
+    if unsafe and not try_options:
+        raise UsageError("--try-unsafe needs --try-options")
+    if try_options and given("cold"):
+        raise UsageError("--cold does not go with --try-options, which always begins anew")
+    if try_options and dry_run:
+        raise UsageError(f"'fusetune advise {shell_word(name)}' shows what --try-options would try")
+
+
+def _live(
+    resolver: Resolver,
+    mount: Mount,
+    allowed: Collection[int],
+    seconds: float,
+    seed: int,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> ExitCode:
+    if dry_run:
+        present(_preview(resolver, mount, allowed, [*WAITS.values()], None), as_json)
+        return ExitCode.DONE
+    with ProgressLine(seconds) as progress:
+        run = partial(auto_live, resolver, mount, seconds, allowed_owners=allowed)
+        document = auto_result(run(seed=seed, progress=progress))
+    present(document, as_json)
+    return ExitCode.DONE if document.better else ExitCode.NOTHING_BETTER
+
+
+def _prove(
+    resolver: Resolver,
+    mount: Mount,
+    recipes: Sequence[Loaded],
+    limit: Budget,
+    aim: Callable[[Sequence[Workload]], list[Workload]],
+    how: Mapping[str, Any],
+    workloads: list[Workload],
+    reading: Reading | None,
+) -> OptionsOutcome:
+    return prove_options(resolver, mount, recipes, aim(workloads), limit, reading=reading, **how)
+
+
+def _auto(
+    resolver: Resolver,
+    mount: Mount,
+    limit: Budget,
+    aim: Callable[[Sequence[Workload]], list[Workload]],
+    how: Mapping[str, Any],
+    workloads: list[Workload],
+    reading: Reading | None,
+) -> Outcome:
+    return auto(resolver, mount, aim(workloads), limit, reading=reading, **how)
+
+
+def _preview(
+    resolver: Resolver,
+    mount: Mount,
+    allowed: Collection[int],
+    workloads: list[Workload],
+    reading: Reading | None,
+) -> AutoPreview:
+    return auto_preview(mount, workloads, preview(resolver, mount, workloads, allowed))

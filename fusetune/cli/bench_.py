@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Measure a mount as it is, or what FUSE can do on this host."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from fusetune.bench.papers.catalogue import PAPERS
-from fusetune.bench.runner import Budget
+from fusetune.bench.spending import Budget
+from fusetune.bench.subject import on_subject
 from fusetune.bench.workloads import chosen
 from fusetune.cli.common import (
     ProgressLine,
+    budget_of,
+    files_options,
     json_option,
     measuring_options,
     pass_host_of_mounts,
     present,
     refuse_host,
+    tell_profile,
 )
+from fusetune.desired.profiles import refuse_unknown, sets_for
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.mounts.discover import find
@@ -43,6 +51,7 @@ from fusetune.report.documents.papers import suite_result
     help=f"One paper of the suite: {', '.join(PAPERS)}; may be repeated.",
 )
 @measuring_options
+@files_options
 @json_option
 @pass_host_of_mounts
 def command(
@@ -52,36 +61,64 @@ def command(
     suite: str | None,
     only: tuple[str, ...],
     names: tuple[str, ...],
-    budget: float,
-    budget_bytes: int,
+    files: tuple[str, ...],
     size: int | None,
     as_json: bool,
+    **budget: Any,
 ) -> None:
+    _refuse_contradictions(name, calibrate, suite, only, names, files)
+    refuse_unknown(names)
+    limits = budget_of(budget)
+    refuse_host(name or "")
+    mount = find(host, name) if name else None
+    sets = sets_for(host, mount, names)
+    tell_profile(sets)
+    if suite:
+        _suite(host, mount, only, limits, size, as_json)
+        return
+    line = ProgressLine(limits.seconds)
+    with line as progress:
+        if calibrate or not mount:
+            from fusetune.bench.calibrate import calibrate as measure_all
+
+            series = measure_all(
+                host, mount, chosen(names, sets), limits, size=size, progress=progress
+            )
+        else:
+            from fusetune.bench.measure import measure
+
+            how: Mapping[str, Any] = {"size": size, "progress": progress}
+            series = on_subject(
+                host,
+                mount,
+                names,
+                files,
+                lambda workloads, reading: measure(
+                    host, {mount.path: mount}, workloads, limits, reading=reading, **how
+                ),
+                size=size,
+                tell=line.tell,
+                sets=sets,
+            )
+    present(bench_result(series), as_json)
+
+
+def _refuse_contradictions(
+    name: str | None,
+    calibrate: bool,
+    suite: str | None,
+    only: tuple[str, ...],
+    names: tuple[str, ...],
+    files: tuple[str, ...],
+) -> None:
+    if files and (calibrate or suite or not name):
+        raise UsageError("--files goes with a mount, and neither with --calibrate nor --suite")
     if suite and (calibrate or names):
         raise UsageError("--suite goes neither with --calibrate nor with --workload")
     if only and not suite:
         raise UsageError("--only goes with --suite published")
-    workloads = chosen(names)
-    limits = Budget(budget, budget_bytes)
     if not (name or calibrate or suite):
         raise UsageError("give a mount, or --calibrate: fusetune bench M")
-    refuse_host(name or "")
-    mount = find(host, name) if name else None
-    if suite:
-        _suite(host, mount, only, limits, size, as_json)
-        return
-    with ProgressLine(budget) as progress:
-        if calibrate or not mount:
-            from fusetune.bench.calibrate import calibrate as measure_all
-
-            series = measure_all(host, mount, workloads, limits, size=size, progress=progress)
-        else:
-            from fusetune.bench.measure import measure
-
-            series = measure(
-                host, {mount.path: mount}, workloads, limits, size=size, progress=progress
-            )
-    present(bench_result(series), as_json)
 
 
 def _suite(

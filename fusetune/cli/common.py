@@ -3,10 +3,10 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,10 @@ from fusetune.mounts.control import mount_controls
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.report.documents.base import Document
+
+if TYPE_CHECKING:
+    from fusetune.bench.spending import Budget
+    from fusetune.bench.workloads import WorkloadSet
 
 HOST_TARGET = "host"
 
@@ -82,9 +86,14 @@ class Duration(click.ParamType):
         return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def workload_option(what: str, default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option --workload; ``what`` it means, ``default``: the workloads without it."""
-    from fusetune.bench.workloads import WORKLOADS
+def workload_option(
+    what: str, default: str, more: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option --workload; ``what`` it means, ``default``: the workloads without it.
+
+    ``more``: what else it takes.
+    """
+    from fusetune.bench.workloads import SETS, WORKLOADS
 
     return click.option(
         "--workload",
@@ -92,9 +101,10 @@ def workload_option(what: str, default: str) -> Callable[[Callable[..., Any]], C
         "names",
         multiple=True,
         metavar="NAME",
-        help=f"{what}: {', '.join(WORKLOADS)}; may be repeated.  [default: {default}]",
+        help=f"{what}: {', '.join(WORKLOADS)}; or a set of them: {', '.join(SETS)}{more}; "
+        f"may be repeated.  [default: {default}]",
         shell_complete=lambda context, parameter, begun: [
-            name for name in WORKLOADS if name.startswith(begun)
+            name for name in (*WORKLOADS, *SETS) if name.startswith(begun)
         ],
     )
 
@@ -103,8 +113,54 @@ def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that measure."""
     from fusetune.bench.workloads import DEFAULT
 
-    options = (
-        workload_option("What to measure", DEFAULT),
+    more = "; or profile: what 'fusetune profile' saw of the mount"
+    return workload_option("What to measure", DEFAULT, more)(budget_options(function))
+
+
+def tell_profile(sets: "Mapping[str, WorkloadSet]") -> None:
+    """Say on standard error which workloads stand for the profile, if it is among the sets."""
+    from fusetune.desired.profiles import PROFILE
+
+    if profile := sets.get(PROFILE):
+        click.echo(f"fusetune: measuring by the mount's profile, {profile.text}", err=True)
+
+
+def files_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which files are read where none are written, and how much."""
+    return _with_options(
+        function,
+        click.option(
+            "--files",
+            multiple=True,
+            metavar="PATH",
+            help="Read this file, or large files of this directory, in the mount, and write "
+            "nothing; may be repeated.  [default: where nothing can be written, large files, "
+            "the newest first]",
+        ),
+        click.option(
+            "--budget-read",
+            type=Size(),
+            default=4 << 30,
+            show_default="4G",
+            help="Bytes the whole run may read of such files.",
+        ),
+        click.option(
+            "--budget-requests",
+            type=Size(),
+            default=1_000_000,
+            show_default="1000000",
+            metavar="NUMBER",
+            help="Calls of read(2) the whole run may make for them.",
+        ),
+    )
+
+
+def budget_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how much a command may measure."""
+    from fusetune.bench.spending import MOST_WRITTEN
+
+    return _with_options(
+        function,
         click.option(
             "--budget",
             type=Duration(),
@@ -115,8 +171,8 @@ def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--budget-bytes",
             type=Size(),
-            default=2 << 30,
-            show_default="2G",
+            default=MOST_WRITTEN,
+            show_default="8G",
             help="Bytes the whole run may write.",
         ),
         click.option(
@@ -125,9 +181,25 @@ def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Size of a scratch file.  [default: as budget and space fit]",
         ),
     )
-    for option in reversed(options):  # --help shows the last one added first
+
+
+def _with_options(function: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:
+    """Add options to a command; --help shows them in this order."""
+    for option in reversed(options):  # click shows the one added last first
         function = option(function)
     return function
+
+
+def budget_of(limits: Mapping[str, Any]) -> "Budget":
+    """Return what the options of `budget_options` and `files_options` allow."""
+    from fusetune.bench.spending import Budget
+
+    return Budget(
+        limits["budget"],
+        limits["budget_bytes"],
+        limits["budget_read"],
+        limits["budget_requests"],
+    )
 
 
 def target(host: Host, name: str) -> Mount | None:
@@ -146,6 +218,18 @@ def present(document: Document, as_json: bool, *, long: bool = False) -> None:
 def warn(text: str) -> None:
     """Print a warning on standard error; the command goes on."""
     click.echo(f"fusetune: {text}", err=True)
+
+
+def given(parameter: str) -> bool:
+    """Whether the user gave a parameter of the present command."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source not in (None, click.core.ParameterSource.DEFAULT)
+
+
+def spelt(parameter: str) -> str:
+    """Return the option that a parameter of the present command is given by, such as --size."""
+    found = (one for one in click.get_current_context().command.params if one.name == parameter)
+    return max((word for one in found for word in one.opts), key=len)
 
 
 class ProgressLine:
@@ -178,6 +262,14 @@ class ProgressLine:
     def __exit__(self, *exception: object) -> None:
         if self._bar:
             self._bar.stop()
+
+    def tell(self, words: str) -> None:
+        """Print a line that stays, before progress goes on."""
+        with suppress(BrokenPipeError):
+            if self._bar:
+                self._bar.console.print(f"fusetune {words}", highlight=False, markup=False)
+            else:
+                click.echo(f"fusetune {words}", err=True)
 
     def _show(self, share: float, words: str) -> None:
         share = min(1.0, share)

@@ -117,11 +117,11 @@ class _Reader(TomlFile):
         values: dict[str, int] = {}
         origins: dict[str, Origin] = {}
         needs: dict[str, int] = {}
-        leave_alone = options = None
+        leave_alone = options = accept = None
         for key, value in self._items(("mount", number), content):
             where = ("mount", number, key)
             self.check_known(
-                where, key, (*MATCHES, "leave_alone", "options", *NEEDS, *LIVE_BY_NAME)
+                where, key, (*MATCHES, "leave_alone", "options", "accept", *NEEDS, *LIVE_BY_NAME)
             )
             if key in MATCHES:
                 if not isinstance(value, str) or not value:
@@ -134,6 +134,8 @@ class _Reader(TomlFile):
                 origins[key] = self.origin(where)
             elif key == "options":
                 options = self._options(where, value)
+            elif key == "accept":
+                accept = self._accept(where, value)
             elif key in NEEDS:
                 try:
                     needs[key] = _size(_MOST_PIPE, value)
@@ -143,7 +145,17 @@ class _Reader(TomlFile):
                 values[key] = self._knob_value(where, key, value)
                 origins[key] = self.origin(where)
         origin = self.origin(("mount", number))
-        return Section(self._layer, origin, matches, values, origins, leave_alone, options, needs)
+        return Section(
+            *(self._layer, origin, matches, values, origins, leave_alone, options, needs, accept)
+        )
+
+    def _accept(self, where: Where, value: object) -> tuple[str, ...]:
+        if self._layer != Layer.ADMIN:
+            raise self.wrong(where, "only the administrator knows: accept belongs in /etc/fusetune")
+        try:
+            return _strings(value)
+        except UsageError as error:
+            raise self.wrong(where, f"accept {error}") from error
 
     def _options(self, where: Where, value: object) -> str:
         if self._layer != Layer.ADMIN or self.path.parent.name != "mounts.d":

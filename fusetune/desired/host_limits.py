@@ -24,6 +24,7 @@ from fusetune.desired.results import Saved, Unusable, saved_at, saved_for
 from fusetune.desired.sections import Config, Described, Section, Settings, ranked
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.host import Host
+from fusetune.intercept.way import without_prefix
 from fusetune.knobs import SYSTEM, Absent, Knob, parse_number
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.discover import discover
@@ -227,7 +228,7 @@ def prepare(host: Host, words: Sequence[str], options: str) -> str | None:
 
 
 def unit_command(unit: str) -> list[str]:
-    """Return the words of a service's ExecStart=, as systemd has them. Raises FusetuneError."""
+    """Return the words of a service's server, as systemd has them. Raises FusetuneError."""
     ask = ["systemctl", "show", "--property=ExecStart", "--value", "--", unit]
     try:
         said = subprocess.run(
@@ -240,7 +241,7 @@ def unit_command(unit: str) -> list[str]:
     match = re.search(r"argv\[\]=(.*?) ;", said.stdout)
     if not match:
         raise FusetuneError(f"{unit} has no ExecStart=; see 'systemctl cat {unit}'")
-    return match[1].split()
+    return without_prefix(match[1].split())
 
 
 def release(host: Host, besides: Mount, *, dry_run: bool = False) -> list[Change]:

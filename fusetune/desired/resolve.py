@@ -16,6 +16,7 @@ from fusetune.desired.config import load
 from fusetune.desired.host_limits import Needs, of_mount
 from fusetune.desired.results import saved_for, saved_path
 from fusetune.desired.sections import Config, Layer, Section, ranked
+from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.knobs import LIVE, LIVE_BY_NAME, Knob, out_of_range
 from fusetune.mounts.daemons import Daemons
@@ -51,6 +52,11 @@ class Resolver:
         """Return why nothing is to be set on ``mount``, None if it is not left alone."""
         return self._left_alone_reason(mount, list(self.config.matching(mount, self._daemons)))
 
+    def check_not_left_alone(self, mount: Mount) -> None:
+        """Raise FusetuneError if nothing is to be set on ``mount``."""
+        if why := self.left_alone_reason(mount):
+            raise FusetuneError(f"{printable(mount.path)} is left alone: {why}")
+
     def _left_alone_reason(self, mount: Mount, sections: list[Section]) -> str | None:
         if why := excluded_reason(mount, self.config.settings.exclude):
             return why
@@ -59,6 +65,11 @@ class Resolver:
                 origin = section.origins["leave_alone"]
                 return f"{origin} says leave_alone" if section.leave_alone else None
         return None
+
+    def accepted(self, mount: Mount) -> tuple[str, ...]:
+        """Return the options of the server whose condition holds, as the configuration says."""
+        sections = ranked(list(self.config.matching(mount, self._daemons)))
+        return next((one.accept for one in sections if one.accept is not None), ())
 
     def resolve(self, mount: Mount) -> tuple[str | None, dict[str, Expected]]:
         """Return why ``mount`` is left alone (None if it is not), and what it should have, by knob.

@@ -3,12 +3,15 @@
 
 import hashlib
 import json
+import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any, Self
 
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.files import write_whole
@@ -16,12 +19,50 @@ from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME
 from fusetune.mounts.mount import Mount
 
-#: Version 1 had no ``schema``, ``by`` or ``ci95``.
-SCHEMA = 2
+#: Version 1 had no ``schema``, ``by`` or ``ci95``, version 2 no ``run``.
+SCHEMA = 3
 
 
 class Unusable(FusetuneError):
     """A saved result that this version cannot use."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a run of ``auto`` measured, beside type and source of the mount.
+
+    ``server``: the program that serves it, ``version``: that of its package, None if not known;
+    ``kernel``: its series, such as 6.12; ``owner_uid``: the mount's owner; ``units``: of each
+    workload's figure, by the workload's name.
+    """
+
+    server: str
+    version: str | None
+    kernel: str
+    owner_uid: int
+    units: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run of ``auto`` measured; more is better.
+
+    ``blocks``: settings that were measured together, as values by knob name in the knob's unit,
+    each with the figure of each workload by its name.
+    """
+
+    conditions: Conditions
+    blocks: Sequence[Sequence[tuple[Mapping[str, int], Mapping[str, float]]]]
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the run of a file. ValueError, TypeError, KeyError or UsageError if damaged."""
+        blocks = [[(values, figures) for values, figures in block] for block in fields["blocks"]]
+        for values, figures in chain(*blocks):
+            _check_values(values)
+            if not all(isinstance(f, float) and 0 < f < math.inf for f in figures.values()):
+                raise ValueError("a figure must be a number above 0")
+        return cls(Conditions(**fields["conditions"]), blocks)
 
 
 @dataclass(frozen=True)
@@ -30,7 +71,7 @@ class Saved:
 
     ``by``: the command that saved them, "auto" or "save". ``gain``: what ``auto`` measured, speed
     after / before, with its 95 % interval ``ci95`` (None if not recorded). ``time``:
-    seconds since the epoch.
+    seconds since the epoch. ``run``: for a later run to begin with, None if not recorded.
     """
 
     path: str
@@ -41,6 +82,7 @@ class Saved:
     time: float
     gain: float | None = None
     ci95: tuple[float, float] | None = None
+    run: Run | None = None
 
 
 def saved_path(host: Host, mount: Mount) -> Path:
@@ -57,6 +99,7 @@ def save(
     by: str,
     gain: float | None = None,
     ci95: tuple[float, float] | None = None,
+    run: Run | None = None,
 ) -> None:
     """Save ``values`` for this path, type and source. Raises FusetuneError.
 
@@ -64,7 +107,8 @@ def save(
     """
     path = saved_path(host, mount)
     host.make_dir(path.parent)
-    saved = Saved(mount.path, mount.fstype, mount.source, dict(values), by, time.time(), gain, ci95)
+    identity = (mount.path, mount.fstype, mount.source)
+    saved = Saved(*identity, dict(values), by, time.time(), gain, ci95, run)
     try:
         saved_for(host, mount)
     except Unusable:
@@ -96,16 +140,17 @@ def _read(path: Path) -> Saved | None:
         version = fields.pop("schema", 1)
         if version == 1:
             fields["by"] = "auto"
-        elif version != SCHEMA:
+        elif version not in (2, SCHEMA):
             raise Unusable(
                 f"the saved result {path} is of schema {version}, which another version of "
                 "fusetune wrote; 'fusetune auto' or 'save' sets it aside and writes its own"
             )
         if fields.get("ci95"):
             fields["ci95"] = tuple(fields["ci95"])
+        if fields.get("run") is not None:
+            fields["run"] = Run.parse(fields["run"])
         saved = Saved(**fields)
-        for name, value in saved.values.items():
-            LIVE_BY_NAME[name].parse(f"{value:d}")
+        _check_values(saved.values)
         low, high = saved.ci95 or (0, 0)
         f"{saved.time:f} {saved.gain or 0:f} {low:f} {high:f}"  # ValueError if one is not a number
     except (UsageError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -116,13 +161,39 @@ def _read(path: Path) -> Saved | None:
     return saved
 
 
+def _check_values(values: Mapping[str, int]) -> None:
+    for name, value in values.items():
+        LIVE_BY_NAME[name].parse(f"{value:d}")
+
+
+def saved_under(host: Host, mount: Mount, conditions: Conditions) -> Saved | None:
+    """Return what a run under the same conditions saved for the type and source of ``mount``.
+
+    That for the mount itself, or else the latest for another path.
+    """
+    fitting = [
+        saved
+        for saved in map(_usable, _files(host))
+        if saved
+        and saved.run
+        and saved.run.conditions == conditions
+        and (saved.fstype, saved.source) == (mount.fstype, mount.source)
+    ]
+    return max(fitting, key=lambda saved: (saved.path == mount.path, saved.time), default=None)
+
+
+def _usable(file: Path) -> Saved | None:
+    with suppress(Unusable):
+        return _read(file)
+    return None
+
+
 def saved_at(host: Host, path: str) -> Iterator[tuple[Path, Saved]]:
     """Yield what is saved for any file system at ``path``, mounted now or not."""
     for file in _files(host):
-        with suppress(Unusable):
-            saved = _read(file)
-            if saved and saved.path == path:
-                yield file, saved
+        saved = _usable(file)
+        if saved and saved.path == path:
+            yield file, saved
 
 
 def forget(host: Host, mount: Mount) -> None:

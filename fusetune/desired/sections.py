@@ -31,7 +31,8 @@ class Section:
 
     ``leave_alone``: whether such mounts are left alone, None if the section does not say.
     ``options``: of the tuned libfuse3, which reads them from the file itself. ``needs``: sizes of
-    `NEEDS` that the server asks for, in bytes.
+    `NEEDS` that the server asks for, in bytes. ``accept``: options of the server whose condition
+    holds, None if the section does not say.
     """
 
     layer: Layer
@@ -42,6 +43,7 @@ class Section:
     leave_alone: bool | None = None
     options: str | None = None
     needs: Mapping[str, int] = field(default_factory=dict)
+    accept: tuple[str, ...] | None = None
 
     @property
     def rank(self) -> tuple[Layer, list[tuple[int, int]]]:

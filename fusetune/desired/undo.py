@@ -1,16 +1,50 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """All that ``reset`` puts back and removes."""
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
 from fusetune.bench.scratch import remove_left_behind
 from fusetune.changes.apply import Change
 from fusetune.desired.host_limits import release
 from fusetune.desired.reset import reset, reset_all
 from fusetune.desired.sysctl import Line, forget_persisted
+from fusetune.errors import FusetuneError, for_each
 from fusetune.host import Host
+from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
+from fusetune.remount.record import read_file, read_record, record_files
+from fusetune.remount.undo import Undone, undo
 
 # A hung server must not keep `reset` from putting values back.
 _REMOVING_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Values that were put back, and edits of files that were taken back."""
+
+    changes: Sequence[Change | Line] = ()
+    undone: Sequence[Undone] = ()
+
+
+def reset_named(host: Host, name: str, *, dry_run: bool) -> Reset:
+    """Put back values and files of the mount ``name``; of one that is gone, the files.
+
+    Raises FusetuneError if nothing is known of ``name``.
+    """
+    try:
+        mount = find(host, name)
+    except FusetuneError:
+        record = read_record(host, os.path.abspath(name))
+        if record is None:
+            raise
+        return Reset(undone=[undo(host, record, dry_run=dry_run)])
+    records = [read_record(host, path) for path in (mount.path, *mount.also_at)]
+    undone = [undo(host, record, dry_run=dry_run) for record in records if record]
+    return Reset(reset_mount(host, mount, dry_run=dry_run), undone)
 
 
 def reset_mount(host: Host, mount: Mount, *, dry_run: bool) -> list[Change]:
@@ -21,13 +55,21 @@ def reset_mount(host: Host, mount: Mount, *, dry_run: bool) -> list[Change]:
     return changes + release(host, mount, dry_run=dry_run)
 
 
-def reset_host(host: Host, *, dry_run: bool) -> list[Change | Line]:
+def reset_host(host: Host, *, dry_run: bool) -> Reset:
     """Put back the host's values, also those for later boots."""
     changes = reset(host, None, dry_run=dry_run)
-    return [*changes, *forget_persisted(host, dry_run=dry_run)]
+    return Reset([*changes, *forget_persisted(host, dry_run=dry_run)])
 
 
-def reset_everything(host: Host, *, dry_run: bool) -> list[Change | Line]:
-    """Put back the values of every mount and of the host, also those for later boots."""
-    changes = reset_all(host, dry_run=dry_run)
-    return [*changes, *forget_persisted(host, dry_run=dry_run)]
+def reset_everything(host: Host, *, dry_run: bool) -> Reset:
+    """Put back the values and files of every mount, and the host's values of later boots, too."""
+
+    def one(file: Path) -> list[Undone]:
+        return [undo(host, read_file(file), dry_run=dry_run)]
+
+    try:
+        undone = for_each(record_files(host), one)
+    finally:
+        values = reset_all(host, dry_run=dry_run)
+        lines = forget_persisted(host, dry_run=dry_run)
+    return Reset([*values, *lines], undone)

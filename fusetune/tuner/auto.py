@@ -1,39 +1,46 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``auto``: let the search choose by what fio measures, then set and save the choice."""
 
-import errno
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
 from fusetune.bench.intervals import Interval
-from fusetune.bench.runner import Bench, Budget, BudgetSpent
-from fusetune.bench.scratch import failure
+from fusetune.bench.latency import Latencies
+from fusetune.bench.reading import Reading, bench_of
+from fusetune.bench.runner import Bench, BudgetSpent
+from fusetune.bench.spending import NOTHING, OPTIONS, Budget
+from fusetune.bench.usage import Usages
 from fusetune.bench.worker import Interrupted, Interruption
 from fusetune.bench.workloads import Access, Workload
-from fusetune.changes.apply import drop_if_undone, enforce, make, plan
 from fusetune.changes.journal import Journal
 from fusetune.changes.lock import Lock
-from fusetune.changes.state import not_stock, values_now
+from fusetune.changes.state import values_now
 from fusetune.desired.resolve import Resolver
-from fusetune.desired.results import forget, save
-from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.knobs import LIVE, LIVE_BY_NAME, knobs_of
+from fusetune.knobs import LIVE
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
-from fusetune.mounts.control import still_mounted
 from fusetune.mounts.mount import Mount
-from fusetune.text import printable
+from fusetune.tuner.costs import UNLIMITED, Cost, Limits
+from fusetune.tuner.earlier import TunedBefore, WarmStart
+from fusetune.tuner.ending import Ending
+from fusetune.tuner.guards import Guarded, Guards, about_files
 from fusetune.tuner.search import Choice, Search, Trial
-from fusetune.tuner.space import FOLLOWERS, searched, with_followers
+from fusetune.tuner.space import FOLLOWERS, searched_on, with_followers
+from fusetune.tuner.values import Values
 
 Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What ``auto`` found and did; ``before`` and ``after`` by knob name, in the knob's unit."""
+    """What ``auto`` found and did; ``before`` and ``after`` by knob name, in the knob's unit.
+
+    ``reading``: what was read if it was files that were there; ``bytes_read`` and ``requests`` are
+    of these. ``start``: the searched knobs before; ``latencies``, ``usages``: by setting of these.
+    ``ended_by``: as `Ending` has it. ``source``: ``fio``, or ``live`` where programs' own traffic
+    was watched. ``warm_start``: the earlier run that the search began with, if any.
+    """
 
     mount: Mount
     workloads: list[Workload]
@@ -45,6 +52,16 @@ class Outcome:
     bytes_written: int = 0
     evaluations: int = 0
     reasons: list[str] = field(default_factory=list)
+    reading: Reading | None = None
+    bytes_read: int = 0
+    requests: int = 0
+    guarded: list[Guarded] = field(default_factory=list)
+    start: dict[str, int] = field(default_factory=dict)
+    latencies: Latencies = field(default_factory=Latencies)
+    usages: Usages = field(default_factory=Usages)
+    ended_by: str = NOTHING
+    source: str = "fio"
+    warm_start: WarmStart | None = None
 
 
 @dataclass(frozen=True)
@@ -65,8 +82,7 @@ def preview(
 ) -> list[Candidates]:
     """Return what ``auto`` would write and where, without measuring or writing anything."""
     host, before = resolver.host, values_now(resolver.host, mount)
-    refuse = partial(resolver.refusal, mount, allowed_owners=allowed_owners)
-    dimensions, _ = searched(knobs_of(host, mount), before, workloads, refuse)
+    dimensions, _ = searched_on(resolver, mount, before, workloads, allowed_owners)
     tried = {d.name: sorted({d.stock, before[d.name], *d.values}) for d in dimensions}
     for name, follower in FOLLOWERS.items():
         if follower.leader in tried and name in before:
@@ -81,69 +97,69 @@ def preview(
     ]
 
 
-class _Run:
+class _Run(Values):
     """One ``auto`` on a locked mount, from its first trial to its last write."""
 
     def __init__(self, host: Host, mount: Mount, before: dict[str, int], journal: Journal) -> None:
-        self.host, self.mount, self.before, self.journal = host, mount, before, journal
-        # If the journal cannot be written, fail now, before anything is measured.
-        journal.append([])
+        super().__init__(host, mount, before, journal)
+        self.latencies, self.usages = Latencies(), Usages()
+        self.ended_by = NOTHING
 
-    def set(self, setting: Mapping[str, int], why: str) -> None:
-        values = {LIVE_BY_NAME[name]: value for name, value in setting.items()}
-        try:
-            make(self.host, self.journal, plan(self.host, self.mount, values), why)
-        except FusetuneError as error:
-            if still_mounted(self.host, self.mount):
-                raise
-            raise failure(self.mount, errno.ENODEV, "set values") from error
-
-    def keep(self, after: Mapping[str, int], gain: Interval) -> None:
-        """Set ``after`` for good and save it; if that fails, put everything back."""
-        try:
-            self.set(after, f"auto: gain {gain.ratio:.3f}")
-            kept = not_stock(knobs_of(self.host, self.mount), after)
-            if kept:
-                save(self.host, self.mount, kept, "auto", gain.ratio, (gain.low, gain.high))
-            else:
-                forget(self.host, self.mount)
-        except FusetuneError:
-            self.put_back()
-            raise
-
-    def put_back(self) -> None:
-        """Set the values found at the start, even if they cannot be journalled any more."""
-        try:
-            self.set(self.before, "auto: put back")
-        except FusetuneError:
-            enforce(self.host, self.mount, self.before)
-        drop_if_undone(self.host, self.journal, self.mount)
-
-    def measure(self, search: Search, bench: Bench, progress: Progress) -> None:
+    def measure(self, search: Search, bench: Bench, guards: Guards, progress: Progress) -> None:
         """Measure what the search asks for, then put every value back as it was."""
         try:
             with bench:
-                self._measure(search, bench, progress)
+                self._measure(search, bench, guards, progress)
         except Interrupted as error:
             raise Interrupted(f"{error}; {_proven(search.choice())}") from error
         finally:
             self.put_back()
 
-    def _measure(self, search: Search, bench: Bench, progress: Progress) -> None:
-        """Tell the search the figures of each setting it asks for, while the budget lasts."""
-        while (remaining := bench.affordable()) > 0:
+    def _measure(self, search: Search, bench: Bench, guards: Guards, progress: Progress) -> None:
+        """Search; where the guards refuse what was proven, search on."""
+        search.limits.check(Cost.of(bench.usage, bench.workloads))
+
+        def guard(setting: Mapping[str, int]) -> dict[str, float]:
+            self._try(setting, bench, progress)
+            return bench.measure_readers(guards.workloads)
+
+        kept = guards.share * bench.budget.seconds
+        explore = partial(self._search, search, bench, kept, progress)
+        guards.watch(search, explore, guard, lambda: bench.seconds_left)
+        if self.ended_by in OPTIONS:
+            progress(1.0, f"{OPTIONS[self.ended_by]} is spent")
+
+    def _try(self, setting: Mapping[str, int], bench: Bench, progress: Progress) -> None:
+        self.set(with_followers(setting, self.before), "auto: trial")
+        progress(1 - bench.seconds_left / bench.budget.seconds, words_of(setting))
+
+    def _search(self, search: Search, bench: Bench, kept: float, progress: Progress) -> None:
+        """Tell the search the figures of each setting it asks for, while the budget lasts.
+
+        ``kept``: seconds of the budget that are for the guards.
+        """
+        while (remaining := bench.affordable(kept)) > 0:
             setting = search.ask(remaining)
             if setting is None:
+                self.ended_by = bench.scarcest(kept) if search.short else NOTHING
                 return
-            self.set(with_followers(setting, self.before), "auto: trial")
-            progress(1 - bench.seconds_left / bench.budget.seconds, _words(setting))
+            self._try(setting, bench, progress)
             try:
-                search.tell(bench.measure())
-            except BudgetSpent:
+                figures = bench.measure()
+            except BudgetSpent as spent:
+                self.ended_by = spent.part
                 return
+            search.tell(figures, Cost.of(bench.usage, bench.workloads))
+            self.latencies.add(setting, bench.bins)
+            self.usages.add(setting, bench.usage)
+        self.ended_by = bench.scarcest(kept)
 
 
-def _words(setting: Mapping[str, int]) -> str:
+def _changes(setting: Mapping[str, int], start: Mapping[str, int]) -> str:
+    return words_of({name: value for name, value in setting.items() if value != start[name]})
+
+
+def words_of(setting: Mapping[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in setting.items())
 
 
@@ -154,45 +170,60 @@ def auto(
     budget: Budget,
     *,
     allowed_owners: Collection[int] = (),
+    unguarded: Collection[str] = (),
+    limits: Limits = UNLIMITED,
     size: int | None = None,
+    reading: Reading | None = None,
     seed: int = 0,
+    cold: bool = False,
     progress: Progress = lambda share, words: None,
 ) -> Outcome:
     """Measure ``mount``, choose values, set and save them.
 
-    ``resolver``: knows what the configuration allows. Nothing is changed unless it is proven
-    better. Raises FusetuneError where it cannot be measured, `Interrupted` on a signal; every value
-    is then as it was.
+    ``resolver``: knows what the configuration allows; ``reading``: which files are read, None for
+    scratch files; ``unguarded``: the guards to leave out; ``limits``: on what a choice costs;
+    ``cold``: begin anew. Nothing is changed unless it is proven better. Raises FusetuneError where
+    it cannot be measured, `Interrupted` on a signal; every value is then as it was.
     """
     host = resolver.host
-    if why := resolver.left_alone_reason(mount):
-        raise FusetuneError(f"{printable(mount.path)} is left alone: {why}")
-    with ExitStack() as contexts:
-        contexts.enter_context(Lock(host, mount))
-        interruption = contexts.enter_context(Interruption())
+    resolver.check_not_left_alone(mount)
+    with Lock(host, mount), Interruption() as interruption:
         before = values_now(host, mount)
-        refuse = partial(resolver.refusal, mount, allowed_owners=allowed_owners)
-        dimensions, reasons = searched(knobs_of(host, mount), before, workloads, refuse)
+        dimensions, reasons = searched_on(resolver, mount, before, workloads, allowed_owners)
         if not dimensions:
             reasons.append("no knob that can be set live matters to these workloads")
-            return Outcome(mount, list(workloads), before, before, _unchanged(), reasons=reasons)
+            return Outcome(mount, list(workloads), before, before, unchanged(), reasons=reasons)
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
-        search = Search(dimensions, start, [w.name for w in workloads], seed)
-        bench = Bench(host, mount, workloads, budget, interruption, size)
+        known = TunedBefore(host, mount, workloads, cold=cold)
+        search = known.search(dimensions, start, seed, limits)
+        bench = bench_of(host, mount, workloads, budget, interruption, size=size, reading=reading)
         run = _Run(host, mount, before, Journal.to_change(host, mount))
-        run.measure(search, bench, progress)
+        guards = Guards.of(workloads, start, unguarded, reading)
+        run.measure(search, bench, guards, progress)
         choice = search.choice()
         after = before | with_followers(choice.setting, before)
         if choice.changed:
-            run.keep(after, choice.gain)
+            run.keep(after, choice.gain, known.run(search))
             reasons += resolver.caveats(mount, after)
-        reasons += [*choice.reasons, *_without_writeback(host, mount, workloads, before, after)]
+        ending = Ending(run.ended_by, budget, bench.evaluations)
+        reasons += [*_reasons(search, ending, guards), *about_files(reading, workloads)]
+        reasons += _without_writeback(host, mount, workloads, before, after)
         cost = (bench.seconds, bench.bytes_written, bench.evaluations)
-        trials = search.trials
-        return Outcome(mount, list(workloads), before, after, choice, trials, *cost, reasons)
+        read = (reading, bench.bytes_read, bench.requests)
+        found = (search.trials, *cost, reasons, *read, guards.measured)
+        gathered = (start, run.latencies, run.usages, run.ended_by, "fio", known.begun(search))
+        return Outcome(mount, list(workloads), before, after, choice, *found, *gathered)
 
 
-def _unchanged() -> Choice:
+def _reasons(search: Search, ending: Ending, guards: Guards) -> list[str]:
+    """Say what ended the search, why the choice is what it is, and what was refused."""
+    words = partial(_changes, start=guards.start)
+    refused = [f"{words_of(one)}: refused, because {why}" for one, why in search.refused]
+    found = [*ending.reasons(search, words), *refused]
+    return [*found, *search.choice().reasons, *guards.reasons(words)]
+
+
+def unchanged() -> Choice:
     return Choice({}, False, Interval(1.0, 1.0, 1.0), {}, ())
 
 
@@ -201,7 +232,7 @@ def _proven(choice: Choice) -> str:
         return "nothing was proven better so far"
     gain = choice.gain
     return (
-        f"the best proven so far was {_words(choice.setting)} with "
+        f"the best proven so far was {words_of(choice.setting)} with "
         f"{gain.ratio:.2f} [{gain.low:.2f}, {gain.high:.2f}] of the speed before"
     )
 

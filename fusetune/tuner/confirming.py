@@ -9,7 +9,7 @@ from statistics import fmean
 
 from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.tuner import constants
-from fusetune.tuner.model import Point
+from fusetune.tuner.model import Point, dot
 from fusetune.tuner.state import State, Steps, error_of_analysis
 
 Blocks = list[dict[Point, dict[str, float]]]
@@ -44,7 +44,7 @@ class Confirmation:
     def run(self, point: Point) -> Steps:
         """Measure start, point and stock in fresh blocks until the gain is proven or hopeless."""
         state = self._state
-        contestants = list(dict.fromkeys([self._start, point, self._stock]))
+        contestants = list(dict.fromkeys([self._start, *self._rivals(point)]))
         state.random.shuffle(contestants)
         blocks: Blocks = []
         pairs_wanted = max(constants.FEWEST_PAIRS, state.pairs_needed())
@@ -60,34 +60,53 @@ class Confirmation:
                 pairs_wanted = math.ceil(constants.ANALYSIS_GROWTH * len(blocks))
             if self.is_futile(blocks, point):
                 return
+        state.short = True
+
+    def _rivals(self, point: Point) -> list[Point]:
+        """Return what may be proven better than the start: the point, and stock last."""
+        stock = [] if self._state.refused(self._stock) else [self._stock]
+        return list(dict.fromkeys([point, *stock]))
 
     def analyse(self, blocks: Blocks, point: Point) -> bool:
         """Make an interim analysis; tell whether a setting is proven or the point is hopeless."""
         self._state.analyses += 1
-        rivals = [p for p in dict.fromkeys([point, self._stock]) if p != self._start]
+        rivals = [p for p in self._rivals(point) if p != self._start]
         error = error_of_analysis(self._state.analyses) / len(rivals)
         proofs = {p: self._compare(blocks, p, error) for p in rivals}
-        proven = [p for p in rivals if proofs[p].holds()]
+        proven = [p for p in rivals if proofs[p].holds() and self._worth_its_cost(proofs[p])]
         leading = max(p.gain.ratio for p in proofs.values())
         as_good = leading * math.exp(-constants.INDIFFERENCE)
         if proven:
             good = [p for p in proven if proofs[p].gain.ratio >= as_good]
-            self.proof = proofs[(good or proven)[-1]]  # stock comes last: it wins where as good
+            # Stock comes last in proven: it wins where it is as good, unless the point is cheaper.
+            self.proof = proofs[self._state.costs.cheapest(good[::-1] or proven[-1:])]
             if good:
                 return True
-        return proofs[point].worse_somewhere()
+        return self._state.excluded(point) or proofs[point].worse_somewhere()
+
+    def _worth_its_cost(self, proof: Proof) -> bool:
+        """Tell whether a proven gain keeps the limits and is worth its cost."""
+        state, point = self._state, proof.point
+        worth = state.keeps_limits(point, proven=True)
+        worth = worth and not state.too_dear(point, self._start, proof.gain)
+        if not worth and self.proof and self.proof.point == point:
+            self.proof = None
+        return worth
 
     def is_futile(self, blocks: Blocks, point: Point) -> bool:
         """Tell whether even an optimistic reading of the blocks leaves no way to a proof."""
         state = self._state
         differences = [
-            fmean(math.log(b[point][w] / b[self._start][w]) for w in state.workloads)
+            dot(state.weights, [math.log(b[point][w] / b[self._start][w]) for w in state.workloads])
             for b in blocks
         ]
         noise = math.sqrt(2) * state.model.noise
         hope = math.log(ratio_interval(differences, 0.3, noise).high)
         affordable = len(blocks) + state.remaining // len(blocks[0])
-        return hope < constants.LEAST_GAIN or state.pairs_for(hope, 0.0) > affordable
+        if hope < constants.LEAST_GAIN:
+            return True
+        state.short = state.pairs_for(hope, 0.0) > affordable
+        return state.short
 
     def _compare(self, blocks: Blocks, point: Point, error: float) -> Proof:
         """Return the point's ratios to the start over the blocks, with intervals of that error."""
@@ -101,6 +120,6 @@ class Confirmation:
             noise = math.sqrt(2) * model.output_noise(k)
             interval = ratio_interval(differences[-1], error, noise)
             per_workload[workload] = (math.exp(fmean(before)), math.exp(fmean(after)), interval)
-        means = [fmean(d) for d in zip(*differences, strict=True)]
+        means = [dot(self._state.weights, d) for d in zip(*differences, strict=True)]
         gain = ratio_interval(means, error, math.sqrt(2) * model.noise)
         return Proof(point, gain, per_workload)

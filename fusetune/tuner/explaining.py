@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import math
-
-from fusetune.bench.intervals import NORMAL, Interval
+from fusetune.bench.intervals import Interval
 from fusetune.tuner import constants
 from fusetune.tuner.model import Point
 from fusetune.tuner.state import State
@@ -39,7 +37,7 @@ def _verdict(ratios: list[Interval], best: Interval) -> str:
     if best.high < 1:
         return "other values are worse"
     if best.high >= 1 + constants.NO_EFFECT:
-        return "not settled within the budget"
+        return "not decided within the budget"
     if min(ratio.ratio for ratio in ratios) < 1 - constants.NO_EFFECT:
         return "no better value found"
     return "no effect found"
@@ -48,9 +46,7 @@ def _verdict(ratios: list[Interval], best: Interval) -> str:
 def _estimate(state: State, point: Point, reference: Point) -> Interval:
     """Return the ratio of two points by the model, with its 95 % interval."""
     state.model.fit()
-    mean, deviation = state.contrast(point, reference)
-    half = NORMAL.inv_cdf(0.975) * deviation
-    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    return state.ratio(point, reference)
 
 
 def _text(interval: Interval) -> str:

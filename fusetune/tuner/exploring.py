@@ -22,22 +22,31 @@ class Exploration:
     def run(self) -> Steps:
         """Measure what promises most until nothing does or the proof needs the rest."""
         state = self._state
-        if state.model.samples == 0:
+        if not state.screened:
             yield from self._screen()
         while state.model.samples:
             state.model.fit()
             state.incumbent = self._propose()
-            candidates = self._candidates(state.affordable(constants.BLOCK))
-            if not candidates or state.model.samples > constants.MOST_EXPLORED:
+            size = state.affordable(constants.BLOCK)
+            candidates = self._candidates(size)
+            if not candidates or state.model.samples > state.most_explored:
+                state.short = size < 2 and bool(self._candidates(constants.BLOCK))
                 return
             yield from state.measure_block([state.incumbent, *candidates])
 
     def _screen(self) -> Steps:
-        """Measure a few far points, the likeliest first, in blocks with the start."""
-        points = self._grid.screening_points()
-        while points and (size := self._state.affordable(constants.BLOCK)):
-            yield from self._state.measure_block([self._grid.start, *points[: size - 1]])
+        """Measure a few far points, the likeliest first, in blocks with the start.
+
+        What was measured or refused before, in a screening that was broken off, is left out.
+        """
+        state = self._state
+        done = set(state.model.points())
+        points = [p for p in self._grid.screening_points() if p not in done | state.rejected]
+        points = [p for p in points if not state.refused(p)]
+        while points and (size := state.affordable(constants.BLOCK)):
+            yield from state.measure_block([self._grid.start, *points[: size - 1]])
             points = points[size - 1 :]
+        state.screened = True
 
     def _propose(self) -> Point:
         """Return the point to compare the others with: the surest good one, made safer."""
@@ -59,7 +68,9 @@ class Exploration:
         groups += self._grid.pairs
         best = point
         for group in groups:
-            best = max(self._grid.box(best, group), key=self._state.model.mean)
+            box = self._grid.box(best, group)
+            allowed = [p for p in box if not self._state.refused(p)]
+            best = max(allowed or [best], key=self._state.model.mean)
         # Each move is up, or to the first of equals, so none is made twice.
         return best if best == point else self._climb(best)
 
@@ -67,7 +78,7 @@ class Exploration:
         """Return what may be measured next: measured points, and those near the centre."""
         grid, state = self._grid, self._state
         points = [centre, grid.start, grid.stock, *state.model.points(), *grid.near(centre)]
-        return [p for p in dict.fromkeys(points) if p not in state.rejected]
+        return [p for p in dict.fromkeys(points) if not state.excluded(p)]
 
     def _bearable(self, point: Point) -> bool:
         """Tell whether no workload is expected to suffer under a setting."""
@@ -85,7 +96,7 @@ class Exploration:
             return []
         state, incumbent = self._state, self._state.incumbent
         near = dict.fromkeys([*self._neighbourhood(incumbent), self._climb(incumbent)])
-        points = [p for p in near if p != incumbent and p not in state.rejected]
+        points = [p for p in near if p != incumbent and not state.excluded(p)]
         posterior = state.model.posterior([incumbent, *points])
         chosen: list[int] = []
         if incumbent != self._grid.start and state.model.count(incumbent) < 2:

@@ -48,6 +48,14 @@ class Grid:
         """Return the values that a point stands for, by name."""
         return {d.name: v[i] for (d, v), i in zip(self.with_values(), point, strict=True)}
 
+    def point(self, setting: Setting) -> Point | None:
+        """Return the point of a setting, None if its names or values are not those of the grid."""
+        if set(setting) != {d.name for d in self.dimensions}:
+            return None
+        if any(setting[d.name] not in values for d, values in self.with_values()):
+            return None
+        return tuple(values.index(setting[d.name]) for d, values in self.with_values())
+
     @staticmethod
     def moved(point: Point, dimension: int, index: int) -> Point:
         """Return the point with another value in one dimension."""

@@ -53,7 +53,7 @@ class BlockModel:
     iteration of restricted maximum likelihood, s <- s * (y'V^-1 K V^-1 y) / tr(V^-1 K) for each
     part s * K of the covariance V; outliers get a smaller weight. `kernels` are the correlations
     along each dimension, `pairs` the interacting dimensions, and a sample has `outputs` figures,
-    whose mean is the objective.
+    whose weighted mean is the objective; `weights` sum to 1, and without them all count alike.
     """
 
     # No record says how these values were found; docs/search.md has what others do.
@@ -67,8 +67,13 @@ class BlockModel:
     ROUNDS = 200  # of learning, over the number of samples: few samples are cheap, and new
 
     def __init__(
-        self, kernels: Sequence[list[list[float]]], pairs: Sequence[tuple[int, int]], outputs: int
+        self,
+        kernels: Sequence[list[list[float]]],
+        pairs: Sequence[tuple[int, int]],
+        outputs: int,
+        weights: Sequence[float] = (),
     ) -> None:
+        self._shares = weights or [1 / outputs] * outputs
         self._kernels = kernels
         self._pairs = pairs
         count = len(kernels) + len(pairs)
@@ -90,7 +95,7 @@ class BlockModel:
 
     @property
     def noise(self) -> float:
-        """Standard deviation of one sample's log (mean over outputs), as learnt so far."""
+        """Standard deviation of one sample's log (of the objective), as learnt so far."""
         return math.sqrt(self._variance[-1])
 
     @property
@@ -153,7 +158,8 @@ class BlockModel:
         self._alpha = []
         for logs in self._logs:
             centre = fmean(logs)
-            half = [dot(row, [y - centre for y in logs]) for row in self._root]
+            centred = [y - centre for y in logs]
+            half = [dot(row, centred) for row in self._root]
             self._alpha.append([dot(column, half[j:]) for j, column in enumerate(columns)])
 
     def _learn(self) -> None:
@@ -197,7 +203,7 @@ class BlockModel:
         ]
 
     def _objective(self) -> list[float]:
-        return [fmean(a) for a in zip(*self._alpha, strict=True)]
+        return [dot(self._shares, each) for each in zip(*self._alpha, strict=True)]
 
     def output_noise(self, output: int) -> float:
         """Return the standard deviation of one sample's log figure of one output."""
@@ -244,7 +250,7 @@ class BlockModel:
         return single + joint + self._own.get(point, 0.0)
 
     def posterior(self, points: Sequence[Point]) -> Posterior:
-        """Return the joint distribution of the objective (mean over outputs) at the points."""
+        """Return the joint distribution of the objective at the points."""
         measured = Columns(self._points)
         loads = []
         for point in points:

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Safer settings that perform as well: values nearer the start, smaller ones, switches put back."""
+"""Safer settings that perform as well: values nearer the start, smaller ones, switches put back.
+
+What takes less CPU time wins over what is safer.
+"""
 
 from __future__ import annotations
 
 from itertools import count
 
 from fusetune.tuner import constants
+from fusetune.tuner.costs import LITTLE
 from fusetune.tuner.model import Point
 from fusetune.tuner.state import State, Steps
 
 
 class SaferValues:
-    """Replaces a good point by the safest that the model counts as equal to it."""
+    """Replaces a good point by the cheapest that the model counts as equal to it, or the safest."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -20,8 +24,10 @@ class SaferValues:
     def than(self, best: Point) -> Point:
         """Keep each dimension's start value unless a change shows, else take the safest value.
 
-        A change must beat the start's value by INDIFFERENCE and the samples' doubt; among changes
-        the smallest values win that together cost no more than INDIFFERENCE.
+        A change must beat the start's value by INDIFFERENCE and the samples' doubt, or be as fast
+        and proven to take less CPU time; a small gain must not take much more of it. Among changes
+        the smallest values win that together lose no more than INDIFFERENCE, or others as fast that
+        are proven to take less CPU time than these.
         """
         state, grid = self._state, self._grid
         point = self._unswitched(best)
@@ -30,18 +36,25 @@ class SaferValues:
             mean, deviation = state.contrast(point, kept)
             ordered = grid.dimensions[i].ordered
             doubt = constants.DOUBT if ordered else constants.SWITCH_DOUBT
-            if mean <= constants.INDIFFERENCE + doubt * deviation and kept not in state.rejected:
+            cheaper = mean >= -constants.INDIFFERENCE and state.costs.cheaper(point, kept)
+            proven = mean > constants.INDIFFERENCE + doubt * deviation
+            dear = proven and self._little_and_dear(point, kept)
+            if (dear or not (cheaper or proven)) and kept not in state.rejected:
                 point = kept
                 continue
-            moves = [grid.moved(point, i, v) for v in range(point[i])]
-            losses = [state.model.mean(best) - state.model.mean(move) for move in moves]
+            least = state.model.mean(best) - constants.INDIFFERENCE
             equals = [
                 move
-                for move, loss in zip(moves, losses, strict=True)
-                if loss <= constants.INDIFFERENCE and move not in state.rejected
+                for move in grid.line(point, i)
+                if move == point or (state.model.mean(move) >= least and not state.excluded(move))
             ]
-            point = equals[0] if equals else point
+            point = state.costs.cheapest(equals)
         return point
+
+    def _little_and_dear(self, point: Point, kept: Point) -> bool:
+        """Tell whether a point gains little over another for sure, and costs much more."""
+        gain = self._state.ratio(point, kept)
+        return gain.high < LITTLE and self._state.too_dear(point, kept, gain)
 
     def _unswitched(self, point: Point) -> Point:
         """Put a changed category back where a value of what it interacts with does as well."""
@@ -62,7 +75,7 @@ class SaferValues:
             changed = point[category] != grid.start[category]
             if not grid.dimensions[category].ordered and changed:
                 back = grid.moved(point, category, grid.start[category])
-                allowed = [move for move in grid.line(back, other) if move not in state.rejected]
+                allowed = [move for move in grid.line(back, other) if not state.excluded(move)]
                 instead += [max(allowed, key=state.model.mean)] if allowed else []
         return instead
 

@@ -5,11 +5,17 @@ A knob that ``auto`` is to search is one more entry in `SEARCHED`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from fusetune.bench.workloads import Access, Workload
-from fusetune.knobs import Knob
+from fusetune.desired.resolve import Resolver
+from fusetune.knobs import Knob, knobs_of
+from fusetune.mounts.mount import Mount
+
+#: How many times as large or as small a knob may become in one step on live traffic.
+STEP = 4
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ SEARCHED = {
     ),
     "max_background": Searched(
         candidates=(12, 16, 24, 32, 48, 64, 96, 128, 256),
-        affects=_READ_OR_WRITE,
+        affects=_READ_OR_WRITE | {Access.DIRECT_READ},
         interacts=("read_ahead_kb", "max_ratio"),
     ),
     "max_ratio": Searched(
@@ -85,7 +91,7 @@ SEARCHED = {
     ),
     "max_pages": Searched(
         candidates=(16, 32, 64, 128, 256, 512, 1024),
-        affects=_READ_OR_WRITE | {Access.DIRECT_WRITE},
+        affects=_READ_OR_WRITE | {Access.DIRECT_READ, Access.DIRECT_WRITE},
         interacts=("read_ahead_kb",),
     ),
 }
@@ -93,6 +99,18 @@ SEARCHED = {
 #: The knobs that move with a searched one, by name. The kernel itself starts with this share
 #: (FUSE_DEFAULT_CONGESTION_THRESHOLD).
 FOLLOWERS = {"congestion_threshold": Follower("max_background", 3, 4)}
+
+
+def searched_on(
+    resolver: Resolver,
+    mount: Mount,
+    now: Mapping[str, int],
+    workloads: Sequence[Workload],
+    allowed_owners: Collection[int],
+) -> tuple[list[Dimension], list[str]]:
+    """Return `searched` of a mount, with the values that the configuration allows."""
+    refuse = partial(resolver.refusal, mount, allowed_owners=allowed_owners)
+    return searched(knobs_of(resolver.host, mount), now, workloads, refuse)
 
 
 def searched(
@@ -125,6 +143,27 @@ def searched(
             continue
         dimensions.append(Dimension(knob.name, allowed, knob.stock, entry.ordered, entry.interacts))
     return dimensions, reasons
+
+
+def near(dimension: Dimension, value: int, earlier: int) -> Dimension | None:
+    """Return the dimension with the values within one step of ``value``, None if it has no other.
+
+    One step is at most 4 times as much or a quarter; from and to 0 it is to the neighbouring value.
+    It does not go back to ``earlier``, from which a proof led to ``value``, nor beyond. A category
+    has no steps.
+    """
+    if not dimension.ordered:
+        return dimension
+    every = sorted({value, dimension.stock, *dimension.values})
+    at = every.index(value)
+    kept = tuple(
+        v
+        for i, v in enumerate(every)
+        if ((v <= STEP * value and value <= STEP * v) or (0 in (v, value) and abs(i - at) <= 1))
+        and (v - earlier) * (value - earlier) >= (value != earlier)
+    )
+    stock = dimension.stock if dimension.stock in kept else value
+    return replace(dimension, values=kept, stock=stock) if len(kept) > 1 else None
 
 
 def with_followers(setting: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:

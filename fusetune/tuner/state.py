@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
-from fusetune.bench.intervals import NORMAL, t_quantile
+from fusetune.bench.intervals import NORMAL, Interval, t_quantile
 from fusetune.tuner import constants
+from fusetune.tuner.costs import UNLIMITED, Costs, Limits
 from fusetune.tuner.grid import Grid
 from fusetune.tuner.model import BlockModel, Point
 
@@ -19,20 +20,41 @@ Steps = Generator[Point, dict[str, float], None]
 class State:
     """The samples so far in a model, and the budget.
 
-    `remaining` is how many evaluations are affordable, `analyses` how many interim analyses the
-    error was spent on, `rejected` the points that failed the proof.
+    `weights` are the workloads' shares of the objective, which sum to 1, `remaining` is how many
+    evaluations are affordable, `analyses` how many interim analyses the error was spent on,
+    `rejected` the points that failed the proof, `refusals` those that were refused for a reason
+    that the figures do not show. `short` tells whether the last stage ended for want of budget,
+    `screened` whether the far points have had their turn. `costs` is what the points cost, `costly`
+    why a point was refused beside another one for that.
     """
 
-    def __init__(self, grid: Grid, workloads: Sequence[str], seed: int) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        workloads: Sequence[str],
+        seed: int,
+        weights: Sequence[float] = (),
+        limits: Limits = UNLIMITED,
+    ) -> None:
         self.grid = grid
         self.workloads = tuple(workloads)
+        weights = weights or [1.0] * len(self.workloads)
+        self.weights = tuple(weight / sum(weights) for weight in weights)
         self.random = random.Random(seed)  # noqa: S311 (an order of measurement, not a secret)
-        self.model = BlockModel(grid.kernels(), grid.pairs, len(workloads))
+        self.model = self._new_model()
+        self.costs = Costs(grid.start, limits)
         self.evaluations = 0
         self.remaining = 0
+        self.short = False
         self.analyses = 0
         self.incumbent = grid.start
         self.rejected: set[Point] = set()
+        self.refusals: list[Point] = []
+        self.costly: dict[tuple[Point, Point], str] = {}
+        self.screened = False
+        self.most_explored = constants.MOST_EXPLORED
+        #: The samples of this search alone: number of the block, point and figures.
+        self.samples: list[tuple[int, Point, dict[str, float]]] = []
         self._blocks = 0
 
     def measure_block(self, points: Sequence[Point]) -> Steps:
@@ -49,13 +71,77 @@ class State:
         measured: dict[Point, dict[str, float]] = {}
         for point in points:
             figures = measured[point] = yield point
-            logs = [math.log(figures[workload]) for workload in self.workloads]
-            self.model.add(self._blocks, point, logs)
+            self.samples.append((self._blocks, point, figures))
+            self._model_takes(self._blocks, point, figures)
         return measured
+
+    def _model_takes(self, block: int, point: Point, figures: Mapping[str, float]) -> None:
+        logs = [math.log(figures[workload]) for workload in self.workloads]
+        self.model.add(block, point, logs)
+
+    def assume(self, blocks: Sequence[Sequence[tuple[Point, Mapping[str, float]]]]) -> None:
+        """Give the model blocks of an earlier run, beside those of this one."""
+        for block in blocks:
+            self._blocks += 1
+            for point, figures in block:
+                self._model_takes(self._blocks, point, figures)
+
+    def drop_assumed(self) -> None:
+        """Take out of the model again all that this run has not measured itself."""
+        self.model = self._new_model()
+        for sample in self.samples:
+            self._model_takes(*sample)
+
+    def _new_model(self) -> BlockModel:
+        return BlockModel(self.grid.kernels(), self.grid.pairs, len(self.workloads), self.weights)
+
+    def excluded(self, point: Point) -> bool:
+        """Tell whether a point was rejected, or is at least as far from the start as a refused one.
+
+        As far means in each value that the refused one changes, and to the same side.
+        """
+        return point in self.rejected or self.refused(point)
+
+    def refused(self, point: Point) -> bool:
+        """Tell whether a point is at least as far from the start as a refused one."""
+        start = self.grid.start
+        return any(
+            all(
+                (mine >= theirs) if theirs > origin else (mine <= theirs)
+                for mine, theirs, origin in zip(point, refusal, start, strict=True)
+                if theirs != origin
+            )
+            for refusal in self.refusals
+        )
+
+    def keeps_limits(self, point: Point, *, proven: bool = False) -> bool:
+        """Tell whether a point keeps the limits on costs; if not, refuse it.
+
+        `proven`: whether it would be chosen, so that its cost must be known.
+        """
+        why = self.costs.over_limit(point, proven=proven)
+        if why and not self.refused(point):
+            self.refusals.append(point)
+            self.costly[point, self.grid.start] = why
+        return not why
+
+    def too_dear(self, point: Point, other: Point, gain: Interval) -> bool:
+        """Tell whether a gain over another point is not worth its cost; if so, reject the point."""
+        why = self.costs.why_too_dear(point, other, gain)
+        if why:
+            self.rejected.add(point)
+            self.costly[point, other] = why
+        return bool(why)
 
     def contrast(self, point: Point, reference: Point) -> tuple[float, float]:
         """Return mean and standard deviation of the log ratio of two points, by the model."""
         return self.model.posterior([reference, point]).contrasts()[1]
+
+    def ratio(self, point: Point, reference: Point) -> Interval:
+        """Return the ratio of two points by the model, with its 95 % interval."""
+        mean, deviation = self.contrast(point, reference)
+        half = NORMAL.inv_cdf(0.975) * deviation
+        return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
     def promising(self, point: Point) -> bool:
         """Tell whether a point seems better than the start clearly enough for the proof."""

@@ -10,10 +10,13 @@ import os
 import re
 import sys
 
+from tests.bench.advice import ADVICE
 from tests.bench.commands import CALIBRATION, LIST, PUBLISHED, START
 from tests.bench.contest import CONTESTS
 from tests.bench.cost import COST
 from tests.bench.f2fs import F2FS
+from tests.bench.misses import MISSES
+from tests.bench.overruled import OVERRULED
 from tests.bench.page import HEAD, PAGE, Section, machine
 from tests.bench.papers import TUNED_VS_STOCK
 from tests.bench.shared import SHARED_FILE
@@ -21,12 +24,15 @@ from tests.bench.storm import STORM
 
 SECTIONS: dict[str, Section] = {
     "contests": CONTESTS,
+    "misses": MISSES,
     "list": LIST,
     "start": START,
     "calibration": CALIBRATION,
+    "advice": ADVICE,
     "storm": STORM,
     "shared-file": SHARED_FILE,
     "cost": COST,
+    "overruled": OVERRULED,
     "f2fs": F2FS,
     "published": PUBLISHED,
     "tuned_vs_stock": TUNED_VS_STOCK,

@@ -13,52 +13,33 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from fusetune.tuner.search import Search
-from tests.bench.landscapes import DRIFTS, FAMILIES, NOISES, Host, Landscape, landscape
+from tests.bench.contenders import (
+    GRID_SAMPLES,
+    Course,
+    Run,
+    grid_run,
+    random_run,
+    search_run,
+    tpe_course,
+)
+from tests.bench.landscapes import FAMILIES, NOISES, landscape
 
 BUDGETS = (120, 60, 240)  # evaluations; the first is the one that is judged
 WANTED_MEDIAN = 0.02
 WANTED_95TH = 0.08
 WANTED_FALSE = 0.01
 WANTED_SAVING = 0.5  # of the evaluations that TPE needs for the same regret
-GRID_SAMPLES = 3
 SHORT = 2  # landscapes a family and noise in the short form
 FIRST_SEED = 1000  # landscapes below served to tune the constants of the search
 SEED_OF_FLAT = 10_000  # where the extra flat landscapes begin
-
-Setting = dict[str, int]
-
-
-@dataclass(frozen=True)
-class Run:
-    """What one contender reached on one landscape."""
-
-    contender: str
-    family: str
-    seed: int
-    noise: float
-    budget: int
-    regret: float
-    evaluations: int
-    changed: bool
-
-
-@dataclass(frozen=True)
-class Course:
-    """Optuna's regret after each evaluation on one landscape."""
-
-    family: str
-    seed: int
-    noise: float
-    regrets: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -74,96 +55,6 @@ class Verdict:
     def is_reached(self) -> bool:
         """Whether the figure is good enough."""
         return self.figure <= self.wanted
-
-
-def host(land: Landscape, noise: float) -> Host:
-    """Return the host that a landscape is measured on: every contender gets the same."""
-    outliers = 0.03 if land.seed % 2 else 0.0
-    return Host(land.seed, noise, outliers, DRIFTS[land.seed % len(DRIFTS)])
-
-
-def regret(land: Landscape, setting: Setting, best: float) -> float:
-    """Return how much of the best figure a setting leaves on the table, 0 to 1."""
-    return 1 - land.worth(setting) / best
-
-
-def geometric_mean(figures: Iterable[float]) -> float:
-    """Return the objective of figures measured together."""
-    return math.exp(fmean(map(math.log, figures)))
-
-
-def search_run(land: Landscape, noise: float, budget: int) -> Run:
-    """Let fusetune's search loose on a landscape."""
-    machine = host(land, noise)
-    search = Search(land.dimensions, land.start, list(land.workloads), land.seed)
-    while (setting := search.ask(budget - search.evaluations)) is not None:
-        search.tell(machine.measure(land.figures(setting)))
-    choice = search.choice()
-    left = regret(land, choice.setting, land.best())
-    return Run(
-        "fusetune", land.family, land.seed, noise, budget, left, search.evaluations, choice.changed
-    )
-
-
-def sampled_run(
-    contender: str, land: Landscape, noise: float, settings: Sequence[Setting], samples: int
-) -> Run:
-    """Measure settings in the order given and choose the best mean."""
-    machine = host(land, noise)
-    scores = [
-        fmean(
-            math.log(geometric_mean(machine.measure(land.figures(setting)).values()))
-            for _ in range(samples)
-        )
-        for setting in settings
-    ]
-    chosen = settings[scores.index(max(scores))]
-    count = samples * len(settings)
-    left = regret(land, chosen, land.best())
-    return Run(contender, land.family, land.seed, noise, count, left, count, chosen != land.start)
-
-
-def grid_run(land: Landscape, noise: float, samples: int) -> Run:
-    """Measure the whole grid in random order."""
-    settings = land.settings()
-    random.Random(land.seed).shuffle(settings)
-    return sampled_run(f"grid x{samples}", land, noise, settings, samples)
-
-
-def random_run(land: Landscape, noise: float, count: int) -> Run:
-    """Measure the start and random settings of the grid."""
-    draw = random.Random(land.seed)
-    drawn = [{d.name: draw.choice(d.values) for d in land.dimensions} for _ in range(count - 1)]
-    return sampled_run("random", land, noise, [dict(land.start), *drawn], 1)
-
-
-def tpe_course(land: Landscape, noise: float, cap: int) -> Course:
-    """Run Optuna's TPE with its defaults, the start given as its first trial."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    machine, best = host(land, noise), land.best()
-    study = optuna.create_study(
-        direction="maximize", sampler=optuna.samplers.TPESampler(seed=land.seed)
-    )
-    spaces: dict[str, optuna.distributions.BaseDistribution] = {
-        d.name: optuna.distributions.IntDistribution(0, len(d.values) - 1)
-        if d.ordered
-        else optuna.distributions.CategoricalDistribution(range(len(d.values)))
-        for d in land.dimensions
-    }
-    study.enqueue_trial({d.name: d.values.index(land.start[d.name]) for d in land.dimensions})
-    regrets: list[float] = []
-    leading = -math.inf
-    for _ in range(cap):
-        trial = study.ask(spaces)
-        setting = {d.name: d.values[trial.params[d.name]] for d in land.dimensions}
-        score = geometric_mean(machine.measure(land.figures(setting)).values())
-        study.tell(trial, score)
-        if score > leading:
-            leading, left = score, regret(land, setting, best)
-        regrets.append(left)
-    return Course(land.family, land.seed, noise, tuple(regrets))
 
 
 def percentile(values: Sequence[float], part: float) -> float:
@@ -341,12 +232,16 @@ def measure(runs: int, flat_runs: int, tpe_runs: int, cap: int) -> tuple[list[Ru
 def measure_short() -> list[Run]:
     """Let the search alone run on SHORT landscapes a family and noise, and more flat ones."""
     lands = [
-        landscape(family, seed)
-        for family in FAMILIES
-        for seed in range(FIRST_SEED, FIRST_SEED + SHORT)
+        (family, seed) for family in FAMILIES for seed in range(FIRST_SEED, FIRST_SEED + SHORT)
     ]
-    lands += [landscape("flat", seed) for seed in range(SEED_OF_FLAT, SEED_OF_FLAT + 5 * SHORT)]
-    return [search_run(land, noise, BUDGETS[0]) for noise in NOISES for land in lands]
+    lands += [("flat", seed) for seed in range(SEED_OF_FLAT, SEED_OF_FLAT + 5 * SHORT)]
+    cases = [(noise, family, seed) for noise in NOISES for family, seed in lands]
+    with ProcessPoolExecutor() as pool:
+        return list(pool.map(_search_case, *zip(*cases, strict=True)))
+
+
+def _search_case(noise: float, family: str, seed: int) -> Run:
+    return search_run(landscape(family, seed), noise, BUDGETS[0])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

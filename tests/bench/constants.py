@@ -24,7 +24,8 @@ from fusetune.bench.intervals import t_quantile
 from fusetune.tuner import constants
 from fusetune.tuner.model import BlockModel
 from fusetune.tuner.search import Search
-from tests.bench.bench_search import FIRST_SEED, host, regret
+from tests.bench.bench_search import FIRST_SEED
+from tests.bench.contenders import host, regret
 from tests.bench.landscapes import FAMILIES, NOISES, landscape
 
 BUDGET = 120

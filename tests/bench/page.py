@@ -16,9 +16,9 @@ HEAD = """\
 # Benchmarks
 
 `make bench`, run as root, makes this page. Each section names the command that makes it alone, and
-the machine. A speed or a time is always a ratio of two figures measured in the same run. Each
-section says what stands in brackets: a 95 % interval of the mean ratio, or the least and the most
-of the ratios. Unless a section says otherwise, the server is mirrorfs over tmpfs.
+the machine. Each section says what stands in brackets: a 95 % interval of the mean ratio, or the
+least and the most of the ratios. Unless a section says otherwise, a speed or a time is a ratio of
+two figures measured in the same run, and the server is mirrorfs over tmpfs.
 """
 
 

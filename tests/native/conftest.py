@@ -30,6 +30,7 @@ from tests.tmpfs import tmpfs
 NOBODY = 65534
 AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
 CONNECTIONS = Path("/sys/fs/fuse/connections")
+TRACING = Path("/sys/kernel/tracing")
 #: The live knobs of a mount of the kernel's FUSE.
 _KNOBS = [knob for knob in LIVE if knob.init_line is None]
 #: Their values where the server asks for nothing.
@@ -270,3 +271,14 @@ __all__ = [
     "sysfs_values",
     "write_sysfs",
 ]
+
+
+@pytest.fixture
+def tracefs() -> Iterator[None]:
+    """tracefs, in the tests' own mount namespace."""
+    mounted = (TRACING / "events").is_dir()
+    if not mounted:
+        subprocess.run(["mount", "-t", "tracefs", "tracefs", TRACING], check=True)
+    yield
+    if not mounted:
+        subprocess.run(["umount", TRACING], check=True)

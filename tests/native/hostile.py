@@ -9,7 +9,7 @@ import os
 import stat
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -60,20 +60,27 @@ class _Node:
     data: bytearray = field(default_factory=bytearray)
     children: dict[str, _Node] = field(default_factory=dict)
     told: int = 0
+    sparse: int = 0  # bytes of zeros in place of data
 
 
 class HostileServer:
     """A mount of type fuse.raw at ``point`` with ``fault``, while the context lasts.
 
-    ``target``: where each symbolic link leads.
+    ``target``: where each symbolic link leads; ``sparse``: names and sizes of files of zeros.
+    ``reads``: name, offset and size of each READ of these.
     """
 
-    def __init__(self, point: Path, fault: Fault, target: Path) -> None:
+    def __init__(
+        self, point: Path, fault: Fault, target: Path, sparse: Mapping[str, int] | None = None
+    ) -> None:
         self.point = point
         self._fault, self._target = fault, target
         self._root = _Node(1, "", stat.S_IFDIR | 0o755)
         self._nodes = {1: self._root}
         self._next = 2
+        self.reads: list[tuple[str, int, int]] = []
+        for name, size in (sparse or {}).items():
+            self._make(self._root, os.fsencode(name), stat.S_IFREG | 0o444).sparse = size
         point.mkdir()
         self._fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         mount(self._fd, point, flags=0)
@@ -121,7 +128,7 @@ class HostileServer:
         return _OPERATIONS[opcode](self, self._nodes[nodeid], body)
 
     def _shown(self, node: _Node) -> Shown:
-        shown = Shown(node.nodeid, node.mode, len(node.data))
+        shown = Shown(node.nodeid, node.mode, node.sparse or len(node.data))
         fault = self._fault
         if node.name.startswith(fault.name) if fault.name else node is self._root:
             node.told += 1
@@ -192,6 +199,9 @@ class HostileServer:
 
     def _read(self, node: _Node, body: bytes) -> bytes:
         _, offset, size = struct.unpack_from("=QQI", body)
+        if node.sparse:
+            self.reads.append((node.name, offset, size))
+            return bytes(min(size, node.sparse - offset))
         return bytes(node.data[offset : offset + size])
 
     def _write(self, node: _Node, body: bytes) -> bytes:

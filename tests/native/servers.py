@@ -174,7 +174,8 @@ def run_server(
             raise RuntimeError(f"{command[0]} did not mount: {log.read_text(errors='replace')}")
         bdi = now[-1]
         # INIT is settled once nothing waits: only then do values stay as they are written.
-        waiting = Path(f"/sys/fs/fuse/connections/{bdi.partition(':')[2]}/waiting")
+        major, minor = map(int, bdi.split(":"))
+        waiting = Path(f"/sys/fs/fuse/connections/{major << 20 | minor}/waiting")
         wait_for(lambda: int(waiting.read_text()) == 0, f"{command[0]} to answer INIT")
         yield process, bdi
     finally:

@@ -8,6 +8,8 @@ The values are compared with what the kernel tells in /sys/class/bdi and /sys/fs
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.native.conftest import (
     sysfs_files,
     sysfs_values,
@@ -29,12 +31,14 @@ def test_list_tells_the_truth(fusetune: Fusetune, mirror: Mirror) -> None:
         "fstype": entry["fstype"],
         "source": entry["source"],
         "bdi": mirror.bdi,
+        "device": mirror.bdi,
         "also_at": [],
         "connection": mirror.bdi.partition(":")[2],
         "owner_uid": 0,
         "knobs": sysfs_values(mirror.bdi),
         "tuned": True,
         "excluded_reason": None,
+        "below": None,
     }
     shown = fusetune("list")
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -216,6 +220,7 @@ def test_reset_goes_back_before_the_first_change(fusetune: Fusetune, mirror: Mir
     assert sysfs_values(mirror.bdi) == found
 
 
+@pytest.mark.alone
 def test_host_knobs(fusetune: Fusetune) -> None:
     found = PIPE.read_text()
     wanted = 4 << 20 if int(found) == 2 << 20 else 2 << 20
@@ -229,6 +234,7 @@ def test_host_knobs(fusetune: Fusetune) -> None:
         PIPE.write_text(found)
 
 
+@pytest.mark.alone
 def test_every_host_knob_of_this_kernel(fusetune: Fusetune) -> None:
     knobs = [knob for knob in fusetune.json("show", "host")["knobs"] if knob["value"] is not None]
     files = {}
@@ -244,6 +250,7 @@ def test_every_host_knob_of_this_kernel(fusetune: Fusetune) -> None:
     assert all(again[knob["name"]] == knob["value"] for knob in knobs)
 
 
+@pytest.mark.alone
 def test_limits_for_a_mount_with_options(fusetune: Fusetune) -> None:
     found = PIPE.read_text()
     wanted = ["set", "host", "--for", "max_pages=512,writeback_cache"]
@@ -259,6 +266,7 @@ def test_limits_for_a_mount_with_options(fusetune: Fusetune) -> None:
     assert PIPE.read_text() == found
 
 
+@pytest.mark.alone
 def test_reset_all(fusetune: Fusetune, mirror: Mirror, tmp_path: Path) -> None:
     pipe = PIPE.read_text()
     with serve("mirrorfs", mirror.source, tmp_path / "second") as second:

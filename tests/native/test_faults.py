@@ -191,7 +191,8 @@ def test_less_free_space_than_asked(fusetune: Fusetune, mirror: Mirror) -> None:
 @pytest.mark.parametrize("command", ["auto", "bench"])
 def test_read_only(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path, command: str) -> None:
     with Mirror(tmpfs_dir, tmp_path / "mnt", "ro") as mirror:
-        assert "read-only" in fusetune.fails(command, mirror.mountpoint)
+        line = fusetune.fails(command, mirror.mountpoint)
+        assert f"cannot read in {mirror.mountpoint}: no regular file of at least 1 MiB" in line
 
 
 def test_unknown_workload(fusetune: Fusetune, mirror: Mirror) -> None:
@@ -292,4 +293,10 @@ def test_no_permission_in_the_top_directory(
 ) -> None:
     source, point, _ = user_mount
     source.chmod(0o555)
-    assert "permission denied" in fusetune.fails("auto", point)
+    done = fusetune("auto", point)
+    assert done.returncode == 1
+    why, line = done.stderr.splitlines()
+    assert why.endswith(
+        "permission denied to its owner in its top directory; so it reads files that are there"
+    )
+    assert "no regular file of at least 1 MiB" in line

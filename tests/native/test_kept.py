@@ -156,12 +156,14 @@ def test_a_wrong_file_is_one_line_and_nothing_changes(fusetune: Fusetune, mirror
     assert f"{file}:3" in fusetune("show", mirror.mountpoint).stderr
 
 
+@pytest.mark.alone
 def test_what_is_saved_is_applied_at_the_next_mount(
     fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
 ) -> None:
     """Saved by ``auto`` itself: a slow server, on which reading ahead is sure to pay."""
     with Mirror(tmpfs_dir, tmp_path / "mnt", "read_delay=2ms") as mirror:
-        words = ("-w", "seq-read", "--budget", "15s")
+        unguarded = ("--no-guard", "mmap-read", "--no-guard", "rand-read")
+        words = ("-w", "seq-read", "--budget", "25s", *unguarded)
         after = fusetune.json("auto", mirror.mountpoint, *words)["after"]
         assert after["read_ahead_kb"] > 128
     with Mirror(tmpfs_dir, tmp_path / "mnt", "read_delay=2ms") as mirror:

@@ -134,6 +134,7 @@ def test_kill_at_any_step(fusetune: Fusetune, mirror: Mirror, case: str, call: s
     assert kills >= steps.get(call, 0), "the program did less than it must"
 
 
+@pytest.mark.alone
 def test_kill_at_any_step_on_the_host(fusetune: Fusetune) -> None:
     """As for mounts; one knob, for it matters to the whole host."""
     knob = next(knob for knob in SYSTEM if knob.name == "fs.pipe-max-size")

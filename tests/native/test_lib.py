@@ -44,7 +44,7 @@ def test_status(server: str, fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 
 @pytest.mark.skipif(bool(_DIRECTORIES), reason="the tuned libfuse3 is installed here")
 @pytest.mark.parametrize(
-    "words", [("run", "true"), ("lib", "enable", "x.service"), ("lib", "enable", "--system")]
+    "words", [("run", "true"), ("enable", "x.service"), ("lib", "enable", "--system")]
 )
 def test_without_the_library(words: tuple[str, ...], fusetune: Fusetune) -> None:
     done = fusetune(*words)
@@ -53,6 +53,12 @@ def test_without_the_library(words: tuple[str, ...], fusetune: Fusetune) -> None
 
 
 def test_nothing_to_disable(fusetune: Fusetune) -> None:
-    done = fusetune("lib", "disable", "no-such-unit", "--dry-run", "--json")
+    done = fusetune("disable", "no-such-unit", "--dry-run", "--json")
     assert done.returncode == 0
     assert '"remedy": null' in done.stdout
+
+
+def test_an_old_name_says_the_new_one(fusetune: Fusetune) -> None:
+    done = fusetune("lib", "disable", "no-such-unit", "--dry-run", "--json")
+    assert done.returncode == 0
+    assert done.stderr == "fusetune: 'fusetune disable no-such-unit' is the name of this now\n"

@@ -14,6 +14,8 @@ import subprocess
 import termios
 from pathlib import Path
 
+import pytest
+
 from tests import schemas
 from tests.native.mirror import CHECKOUT, PATIENCE, Mirror
 from tests.native.program import Fusetune
@@ -55,6 +57,7 @@ def on_terminal(fusetune: Fusetune, *words: str | Path) -> tuple[str, str]:
     return told.decode(), shown.decode()
 
 
+@pytest.mark.alone
 def test_on_a_terminal_a_bar_shows_the_time_left_and_goes(
     fusetune: Fusetune, mirror: Mirror
 ) -> None:

@@ -199,6 +199,7 @@ def test_the_directory_of_the_mount_point_is_renamed(fusetune: Fusetune, tmp_pat
 # Limits of the host
 
 
+@pytest.mark.alone
 def test_the_hosts_limits_follow_a_mount_that_needs_more(
     fusetune: Fusetune, mirror: Mirror, tmp_path: Path
 ) -> None:
@@ -221,6 +222,7 @@ def test_the_hosts_limits_follow_a_mount_that_needs_more(
     assert [int(file.read_text()) for file in (PIPE, *pages)] == found
 
 
+@pytest.mark.alone
 def test_a_larger_limit_stays(fusetune: Fusetune, mirror: Mirror) -> None:
     fusetune.configure(f"[[mount]]\npath = '{mirror.mountpoint}'\npipe_max_size = '4M'\n")
     before = PIPE.read_text()

@@ -2,7 +2,7 @@
 """A directory tree laid out like /proc and /sys, with mounts in it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -90,12 +90,14 @@ class Tree:
         options: str = "rw,user_id=0,group_id=0",
         root: str = "/",
         flags: str = "rw,relatime",
+        number: int = 50,
+        parent: int = 22,
     ) -> None:
         """Add a mount's line to mountinfo, without its kernel objects."""
         self.line(
             b" ".join(
                 [
-                    b"50 22",
+                    b"%d %d" % (number, parent),
                     device.encode(),
                     mangle(root),
                     mangle(path),
@@ -203,9 +205,23 @@ INIT = (
 
 @pytest.fixture
 def by_module(tree: Tree) -> Mount:
-    """One mount of the module fusetuned at /mnt/tuned, device 0:41; INIT settled on 256 pages."""
+    """One mount of the module fusetuned at /mnt/tuned, device 0:41; INIT negotiated 256 pages."""
     control = "sys/fs/fusetuned/connections"
     tree.mount("/mnt/tuned", device="0:41", fstype="fusetuned.mirrorfs")
     tree.live("0:41", "41", control, {"max_pages": 256})
     tree.write(f"{control}/41/init", INIT.format(256, "async_read max_pages"))
     return tree.only()
+
+
+@pytest.fixture
+def knob_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shorter value leaves nothing of a longer one, as in the kernel's files."""
+    write = Host.write
+
+    def write_whole(
+        host: Host, relative: str, text: str, once_open: Callable[[], None] = lambda: None
+    ) -> None:
+        write(host, relative, text, once_open)
+        os.truncate(host.path(relative), len(text))
+
+    monkeypatch.setattr(Host, "write", write_whole)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fusetune.bench.runner import Budget
+from fusetune.bench.spending import Budget
 from fusetune.bench.workloads import WORKLOADS, Access
 from fusetune.changes.policy import refusal
 from fusetune.desired.resolve import Resolver

@@ -54,7 +54,7 @@ def test_shells_complete_commands(here: Run, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in (("COMP_WORDS", "fusetune re"), ("COMP_CWORD", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("_FUSETUNE_COMPLETE", "bash_complete")
-    assert here().stdout.split() == ["plain,reset", "plain,report"]
+    assert here().stdout.split() == ["plain,reset", "plain,report", "plain,remount"]
 
 
 def own_directories(directory: Path) -> list[str]:
@@ -89,7 +89,8 @@ def test_help_of_a_command(command: str, here: Run) -> None:
     assert done.stdout.startswith(f"Usage: fusetune {command} ")
     assert " ".join(COMMANDS[command].split()) in " ".join(done.stdout.split())
     assert ("--json" in done.stdout) == (command not in ("watch", "run", "lib"))
-    changing = ("set", "reset", "auto", "apply", "save", "forget", "module")
+    changing = {"set", "reset", "auto", "apply", "save", "forget", "module", "remount"}
+    changing |= {"enable", "disable"}
     assert ("--dry-run" in done.stdout) == (command in changing)
 
 
@@ -204,6 +205,8 @@ def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path, 
         "module": None,
         "run": None,
         "lib": None,
+        "enable": None,
+        "disable": None,
         "set": ["set", f"{tmp_path}/absent", "max_ratio=1"],
     }.get(command, [command, f"{tmp_path}/absent"])
     if words is None:

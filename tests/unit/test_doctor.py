@@ -93,6 +93,13 @@ def test_no_writeback_cache(tree: Tree, mounted: Mount) -> None:
     assert "writeback-cache" not in named(tree)
 
 
+@pytest.mark.parametrize(("upper", "found"), [(129, True), (128, False), (64, False)])
+def test_readahead_below(tree: Tree, mounted: Mount, upper: int, found: bool) -> None:
+    tree.mount("/mnt/up", "0:49", source="/mnt/one/x", number=60)
+    tree.live("0:49", "49", values={"read_ahead_kb": upper})
+    assert named(tree).get("readahead-below") == (["/mnt/up"] if found else None)
+
+
 def test_a_journal_kept_aside(tree: Tree) -> None:
     kept = tree.write("var/lib/undo/0:40.journal.damaged-1", "x")
     (finding,) = (f for f in diagnose(tree.host).findings if f.name == "damaged-journal")

@@ -21,8 +21,8 @@ from tests.unit.simulated_search import RATIO, STRICT, modelled, state
         (Interval(0.99, 0.98, 1.0), 0.97, "no effect found"),
         (Interval(1.0, 0.98, 1.02), 0.99, "no effect found"),
         (Interval(1.0, 0.98, 1.02), 0.96, "no better value found"),
-        (Interval(1.0, 0.97, 1.03), 1.0, "not settled within the budget"),
-        (Interval(1.05, 0.9, 1.2), 1.0, "not settled within the budget"),
+        (Interval(1.0, 0.97, 1.03), 1.0, "not decided within the budget"),
+        (Interval(1.05, 0.9, 1.2), 1.0, "not decided within the budget"),
     ],
 )
 def test_what_the_other_values_show(best: Interval, worst: float, verdict: str) -> None:
@@ -41,7 +41,7 @@ def test_a_reason_gives_the_ratio_and_its_interval() -> None:
     words = f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
     assert reasons(of, (1,)) == (f"max_ratio: 1 -> 40, {words} times the figure with 1",)
     (stays,) = reasons(of, (0,))
-    assert stays == f"max_ratio: left at 1, not settled within the budget (40: {words})"
+    assert stays == f"max_ratio: left at 1, not decided within the budget (40: {words})"
 
 
 def test_a_value_without_others_is_said_to_be_the_only_one() -> None:

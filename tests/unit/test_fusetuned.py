@@ -30,7 +30,7 @@ from fusetune.report.documents.show import shown
 from fusetune.tuner.auto import preview
 from fusetune.tuner.space import searched
 from tests import schemas
-from tests.unit.conftest import CHECKOUT, Tree
+from tests.unit.conftest import CHECKOUT, INIT, Tree
 
 MAX_PAGES = next(knob for knob in LIVE if knob.name == "max_pages")
 FILE = "sys/fs/fusetuned/connections/41/max_pages"
@@ -137,6 +137,25 @@ def test_each_mount_option_of_the_module_is_named_and_no_other() -> None:
     parsed = (CHECKOUT / "dkms/fusetuned/tuned/options.c").read_text()
     options = set(re.findall(r'fsparam_\w+\("(\w+)"', parsed))
     assert {knob.tuned.partition("=")[0] for knob in REMOUNT if knob.tuned} == options
+
+
+def test_the_manual_has_each_mount_option_of_the_module() -> None:
+    tuned, manual = CHECKOUT / "dkms/fusetuned/tuned", (CHECKOUT / "man/fusetuned.4").read_text()
+    for name in ("options.c", "forced.c"):
+        options = re.findall(r'fsparam_(\w+)\("(\w+)"', (tuned / name).read_text())
+        assert len(options) >= 5
+        for kind, option in options:
+            value = "" if kind == "flag" else " Ns = Ns Ar "
+            assert f"\n.It Cm {option}{value}" in manual, option
+
+
+def test_what_mount_options_forced_is_shown(tree: Tree, by_module: Mount) -> None:
+    states = knob_states(tree.host, by_module, Journal(tree.host, by_module))
+    for line, forced in (("", None), ("forced big_writes no_xattr\n", ["big_writes", "no_xattr"])):
+        tree.write(INIT_FILE, INIT.format(256, "async_read") + line)
+        what = shown(by_module, states, None, {}, negotiated(tree.host, by_module))
+        assert schemas.check(what)["init"].get("forced") == forced
+        assert ("forced by mount options: big_writes no_xattr" in what.as_text()) == bool(line)
 
 
 def test_what_the_module_would_bring_is_told_elsewhere(mounted: Mount) -> None:

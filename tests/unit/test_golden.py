@@ -17,18 +17,19 @@ import pytest
 
 from fusetune.mounts.discover import discover
 from tests.unit.conftest import INIT, Tree
-from tests.unit.test_report import SERVED, all_documents
+from tests.unit.sample_documents import SERVED, all_documents
 
 GOLDEN = Path(__file__).parent / "golden"
 
 #: Needs programs or servers, so its JSON is that of objects made by hand.
-BY_HAND = ("auto", "bench", "bench-suite", "lib-change", "lib-status", "module")
+BY_HAND = ("auto", "bench", "bench-suite", "lib-change", "lib-status", "module", "profile")
 
 #: Each line finds the tree as the lines before left it.
 RUNS = {
     "list": ["list"],
     "show": ["show /mnt/one", "show /mnt/tuned", "show host"],
     "advise": ["advise /mnt/one", "advise /mnt/one -w metadata"],
+    "remount": ["remount /mnt/one --dry-run --accept writeback"],
     "set": [
         "set /mnt/one max_ratio=30 --dry-run",
         "set /mnt/one max_ratio=30 read_ahead_kb=256",
@@ -92,6 +93,8 @@ def _runs(tree: Tree, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str,
     for schema, lines in RUNS.items():
         if schema == "verify":  # by somebody else
             tree.live(values={"max_ratio": 7, "read_ahead_kb": 256}, waiting=3)
+        if schema == "remount":
+            tree.write("etc/fstab", "# first\nsource /mnt/one fuse.mirrorfs ro 0 0\n")
         printed = [_run(tree, line, capsys) for line in lines]
         yield schema, "".join(printed).replace(str(tree.root), "/tree")
 

@@ -12,8 +12,6 @@ from fusetune.tuner.grid import Grid
 from fusetune.tuner.space import Dimension
 from tests.unit.simulated_search import RATIO, STRICT
 
-MIDDLE = {"max_ratio": 10}
-
 
 @pytest.mark.parametrize(
     ("values", "ordered", "places"),

@@ -137,6 +137,24 @@ def test_a_hostile_name_is_inert(tree: Tree, path: str) -> None:
     assert click.unstyle(document.as_text()).replace("\n", "").isprintable()
 
 
+def test_what_a_mount_lies_on(host_tree: Tree) -> None:
+    host_tree.mount("/mnt/up", "0:49", source="/mnt/one/x", number=60)
+    host_tree.live("0:49", "49")
+    document = report(host_tree)
+    lower, upper = document.mounts
+    assert lower.below == []
+    assert [(one.path, one.fstype, one.found_by) for one in upper.below] == [
+        ("/mnt/one", "fuse.mirrorfs", "source")
+    ]
+    text = document.as_text()
+    assert "\n  lies on /mnt/one (fuse.mirrorfs, found by source)\n" in text
+    (labels,) = (
+        labels for name, labels, _ in series(metrics(document)) if name == "fusetune_layer_info"
+    )
+    assert (labels["mount"], labels["below"]) == ("/mnt/up", "/mnt/one")
+    assert (labels["below_device"], labels["found_by"]) == ("0:40", "source")
+
+
 def test_text_names_what_differs(host_tree: Tree) -> None:
     lines = report(host_tree).as_text().splitlines()
     assert [line.split()[0] for line in lines if line.endswith("DIFFERS")] == ["max_ratio"]

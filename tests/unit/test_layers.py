@@ -13,7 +13,21 @@ from tests.unit.conftest import CHECKOUT
 LAYERS = (
     *("errors", "text", "host", "files", "syscalls", "deadline", "untrusted", "source_age"),
     *("schema", "toml", "masking"),
-    *("mounts", "knobs", "changes", "bench", "libfuse", "recipes", "desired", "tuner", "kmod"),
+    *(
+        "mounts",
+        "knobs",
+        "profile",
+        "changes",
+        "bench",
+        "libfuse",
+        "recipes",
+        "intercept",
+        "shadow",
+        "remount",
+        "desired",
+        "tuner",
+        "kmod",
+    ),
     *("report", "cli", "mount_helper", "__main__"),
 )
 PACKAGE = CHECKOUT / "fusetune"

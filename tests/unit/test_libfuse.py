@@ -16,7 +16,7 @@ from fusetune.libfuse.installed import environment
 from fusetune.libfuse.options import OPTIONS, OPTIONS_VARIABLE, check_options
 from fusetune.libfuse.switch import carry_out, disable, enable
 from fusetune.libfuse.users import libfuse_users
-from fusetune.mount_helper import split_options, translated
+from fusetune.mount_helper import request_of, split_options, translated
 from fusetune.report.documents.lib import lib_change, lib_status
 from fusetune.toml.file import ConfigError
 from tests import schemas
@@ -91,7 +91,7 @@ def test_a_service_and_back(installed: Tree) -> None:
     assert not change.path.exists()
     carry_out(host, change)
     assert installed.read("etc/systemd/system/rclone@x.service.d/50-fusetune-libfuse.conf") == (
-        "# Written by 'fusetune lib enable'; 'fusetune lib disable rclone@x' undoes.\n"
+        "# Written by 'fusetune enable'; 'fusetune disable rclone@x' undoes.\n"
         "[Service]\n"
         f"Environment=LD_LIBRARY_PATH={_DIRECTORY}\n"
         "ExecStartPre=-+/usr/bin/fusetune set host --for-unit %n --for max_pages=1024\n"
@@ -246,7 +246,7 @@ def test_options_of_a_mount_are_told_apart() -> None:
 
 def test_words_of_mount() -> None:
     words = ["host:", "/mnt/x", "-v", "-o", "rw,max_pages=64", "-t", "fusetune.sshfs"]
-    assert translated(words) == (
+    assert translated(request_of(words)) == (
         ["mount.fuse3", "host:", "/mnt/x", "-t", "fuse.sshfs", "-v", "-o", "rw"],
         "max_pages=64",
     )
@@ -258,4 +258,4 @@ def test_words_of_mount() -> None:
 )
 def test_wrong_words_of_mount(words: list[str]) -> None:
     with pytest.raises(UsageError, match=r"mount\.fusetune SOURCE MOUNTPOINT"):
-        translated(words)
+        request_of(words)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fusetune.masking import (
     MASK,
     is_secret,
+    mask_config_line,
     mask_fstab_line,
     mask_items,
     mask_line,
@@ -123,6 +124,24 @@ def test_the_rest_of_a_command_stays() -> None:
 def test_lines_of_files(line: str, shown: str) -> None:
     mask = mask_fstab_line if " 0 0" in line else mask_line
     assert mask(line) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("add_header Authorization hunter2", "add_header ***"),
+        ("send Authorization hunter2", "send Authorization ***"),
+        ("\tpassword\thunter2 # x", "\tpassword ***"),
+        ("# password hunter2", "# password ***"),
+        ('key = "hunter2"', "key ***"),
+        ("X_PROXY='http://me:hunter2@h'", "X_PROXY='http://***@h'"),
+        ("cache_size 50 # MiByte", "cache_size 50 # MiByte"),
+        ("keyring = /etc/ceph/keyring", "keyring = /etc/ceph/keyring"),
+        ("password", "password"),
+    ],
+)
+def test_lines_of_configuration_files(line: str, shown: str) -> None:
+    assert mask_config_line(line) == shown
 
 
 @pytest.mark.parametrize(

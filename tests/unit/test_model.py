@@ -194,7 +194,7 @@ def test_the_posterior_is_that_of_the_textbook(one: Point, other: Point) -> None
 
 
 @pytest.fixture(scope="module", params=[7, 11])
-def settled(request: pytest.FixtureRequest) -> BlockModel:
+def learnt_model(request: pytest.FixtureRequest) -> BlockModel:
     """A model that learns nothing more from its samples."""
     model = interacting(request.param)
     for _ in range(8):
@@ -203,32 +203,32 @@ def settled(request: pytest.FixtureRequest) -> BlockModel:
     return model
 
 
-def test_the_variances_are_the_likeliest(settled: BlockModel) -> None:
+def test_the_variances_are_the_likeliest(learnt_model: BlockModel) -> None:
     """Restricted likelihood: y'V^-1 K V^-1 y = tr(V^-1 K) for each part K of the covariance V.
 
     The first guesses count like `WEIGHT` samples of them.
     """
-    precision = inverse(covariance(settled))
-    alpha = times(precision, objective(settled))
-    every = range(settled.samples)
-    learnt = settled._variance
-    for k, (variance, guess) in enumerate(zip(learnt, settled._guess, strict=True)):
-        settled._variance = [float(k == other) for other in range(len(learnt))]
-        part = covariance(settled, block=0.0)
-        settled._variance = learnt
+    precision = inverse(covariance(learnt_model))
+    alpha = times(precision, objective(learnt_model))
+    every = range(learnt_model.samples)
+    learnt = learnt_model._variance
+    for k, (variance, guess) in enumerate(zip(learnt, learnt_model._guess, strict=True)):
+        learnt_model._variance = [float(k == other) for other in range(len(learnt))]
+        part = covariance(learnt_model, block=0.0)
+        learnt_model._variance = learnt
         fitted = sum(map(mul, alpha, times(part, alpha)))
         trace = sum(precision[i][j] * part[i][j] for i in every for j in every)
         fitted += BlockModel.WEIGHT * guess / variance**2
         assert fitted == pytest.approx(trace + BlockModel.WEIGHT / variance, rel=1e-3)
 
 
-def test_a_sample_weighs_by_how_well_the_others_predict_it(settled: BlockModel) -> None:
+def test_a_sample_weighs_by_how_well_the_others_predict_it(learnt_model: BlockModel) -> None:
     """Each is left out and predicted from the rest; the outlier is far from what they predict."""
-    whole, figures = covariance(settled), objective(settled)
-    noise = settled.noise**2
+    whole, figures = covariance(learnt_model), objective(learnt_model)
+    noise = learnt_model.noise**2
     distances = []
-    for i, weight in enumerate(settled._weights):
-        others = [j for j in range(settled.samples) if j != i]
+    for i, weight in enumerate(learnt_model._weights):
+        others = [j for j in range(learnt_model.samples) if j != i]
         rest = inverse([[whole[a][b] for b in others] for a in others])
         weights = times(rest, [whole[i][j] for j in others])
         predicted = sum(map(mul, weights, [figures[j] for j in others]))
@@ -236,16 +236,16 @@ def test_a_sample_weighs_by_how_well_the_others_predict_it(settled: BlockModel) 
         distances.append(abs(figures[i] - predicted) / math.sqrt(spread - noise / weight + noise))
     reach = BlockModel.REACH * min(1.0, 1.4826 * median(distances))
     wanted = [min(1.0, reach / distance) ** 2 for distance in distances]
-    assert settled._weights == pytest.approx(wanted, rel=1e-3)
-    assert settled._weights[6] == min(settled._weights) < 0.9
+    assert learnt_model._weights == pytest.approx(wanted, rel=1e-3)
+    assert learnt_model._weights[6] == min(learnt_model._weights) < 0.9
 
 
-def test_the_noise_of_an_output_is_that_of_its_own_residuals(settled: BlockModel) -> None:
-    precision = inverse(covariance(settled))
-    for output, logs in enumerate(settled._logs):
+def test_the_noise_of_an_output_is_that_of_its_own_residuals(learnt_model: BlockModel) -> None:
+    precision = inverse(covariance(learnt_model))
+    for output, logs in enumerate(learnt_model._logs):
         residuals = [
             abs(a) / math.sqrt(precision[i][i])
             for i, a in enumerate(times(precision, centred(logs)))
         ]
-        wanted = settled.noise * 1.4826 * median(residuals)
-        assert settled.output_noise(output) == pytest.approx(wanted, rel=1e-3)
+        wanted = learnt_model.noise * 1.4826 * median(residuals)
+        assert learnt_model.output_noise(output) == pytest.approx(wanted, rel=1e-3)

@@ -138,6 +138,7 @@ def test_what_is_read(tree: Tree) -> None:
         ('default = "1"', 'defalt = "1"', 18, "unknown key 'defalt': did you mean default?"),
         ("[[option]]", "[[opton]]", 13, "unknown key 'opton': did you mean option?"),
         ('second = "yes"\n', "", 5, "second is missing"),
+        ('second = "yes"', 'second = "yes"\nsecond_with = ["ro"]', 10, "'ro' is no option; write"),
         ('name = "ours"', 'name = "others"', 2, "name must be 'ours', as the file is called"),
         (
             '"fusetune.recipe/1"',

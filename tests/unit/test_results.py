@@ -5,8 +5,9 @@ A file that this version cannot read is set aside under another name.
 """
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 from fusetune.desired.results import (
     SCHEMA,
+    Conditions,
+    Run,
     Saved,
     Unusable,
     forget,
@@ -23,6 +26,7 @@ from fusetune.desired.results import (
     saved_at,
     saved_for,
     saved_path,
+    saved_under,
     unusable,
 )
 from fusetune.errors import FusetuneError
@@ -74,6 +78,92 @@ def test_it_is_found_again(tree: Tree, mounted: Mount, path: str) -> None:
     forget(tree.host, mount)
     assert saved_for(tree.host, mount) is None
     assert files(tree) == []
+
+
+# What an earlier run measured
+
+
+CONDITIONS = Conditions("/usr/bin/mirrorfs", "1.2", "6.12", 0, {"seq-read": "bytes_per_second"})
+BLOCK = [({"max_ratio": 1}, {"seq-read": 1.5}), ({"max_ratio": 20}, {"seq-read": 3.0})]
+RUN = Run(CONDITIONS, [BLOCK])
+
+
+def test_a_run_is_found_again(tree: Tree, mounted: Mount) -> None:
+    save(tree.host, mounted, {"max_ratio": 20}, "auto", 2.0, (1.5, 2.5), RUN)
+    saved = saved_for(tree.host, mounted)
+    assert saved
+    assert saved.run == RUN
+    assert saved_under(tree.host, mounted, CONDITIONS) == saved
+    assert list(unusable(tree.host)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"server": "/usr/bin/other"},
+        {"version": "1.3"},
+        {"version": None},
+        {"kernel": "7.2"},
+        {"owner_uid": 1000},
+        {"units": {"seq-read": "1/p99"}},
+        {"units": {"seq-write": "bytes_per_second"}},
+    ],
+)
+def test_other_conditions_are_another_run(
+    tree: Tree, mounted: Mount, change: dict[str, Any]
+) -> None:
+    save(tree.host, mounted, {"max_ratio": 20}, "auto", run=RUN)
+    assert saved_under(tree.host, mounted, replace(CONDITIONS, **change)) is None
+
+
+def test_a_run_is_that_of_the_source_wherever_it_was_mounted(tree: Tree, mounted: Mount) -> None:
+    """That of the mount itself comes first, then the latest."""
+    elsewhere = [replace(mounted, path=path) for path in ("/mnt/a", "/mnt/b", "/mnt/c")]
+    for time, mount in zip((10.0, 30.0, 20.0), elsewhere, strict=True):
+        with mock.patch("time.time", return_value=time):
+            save(tree.host, mount, {"max_ratio": 20}, "auto", run=RUN)
+    found = saved_under(tree.host, mounted, CONDITIONS)
+    assert found
+    assert found.path == "/mnt/b"
+    with mock.patch("time.time", return_value=1.0):
+        save(tree.host, mounted, {"max_ratio": 20}, "auto", run=RUN)
+    found = saved_under(tree.host, mounted, CONDITIONS)
+    assert found
+    assert found.path == mounted.path
+    for other in (replace(mounted, source="other"), replace(mounted, fstype="fuse.other")):
+        assert saved_under(tree.host, other, CONDITIONS) is None
+
+
+def test_what_was_saved_without_a_run_is_none_to_begin_with(tree: Tree, mounted: Mount) -> None:
+    """By an earlier version, by `save`, or of a server that is not known."""
+    replaced(tree, mounted, json.dumps(VERSION_1 | {"schema": 2, "by": "auto", "ci95": [1.2, 1.9]}))
+    saved = saved_for(tree.host, mounted)
+    assert saved
+    assert (saved.values, saved.ci95, saved.run) == ({"max_ratio": 20}, (1.2, 1.9), None)
+    assert saved_under(tree.host, mounted, CONDITIONS) is None
+    replaced(tree, mounted, "{")  # what is damaged is none either
+    assert saved_under(tree.host, mounted, CONDITIONS) is None
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        1,
+        {},
+        {"conditions": asdict(CONDITIONS)},
+        {"conditions": {}, "blocks": []},
+        {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}]]]},
+        {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 101}, {"seq-read": 1.0}]]]},
+        {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {"seq-read": 0.0}]]]},
+        {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {"seq-read": "1"}]]]},
+        {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, 1.0]]]},
+    ],
+)
+def test_a_damaged_run_is_told(tree: Tree, mounted: Mount, run: Any) -> None:
+    text = json.dumps(VERSION_1 | {"schema": SCHEMA, "by": "auto", "run": run})
+    replaced(tree, mounted, text)
+    with pytest.raises(Unusable, match="is damaged"):
+        saved_for(tree.host, mounted)
 
 
 @settings(max_examples=40)

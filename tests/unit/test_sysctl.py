@@ -7,6 +7,7 @@ The files are those of sysctl.d(5) and, for module parameters, modprobe.d(5).
 import pytest
 
 from fusetune.desired.sysctl import forget_persisted, persist
+from fusetune.desired.undo import Reset
 from fusetune.errors import UsageError
 from fusetune.knobs import SYSTEM
 from fusetune.report.documents.changes import reset_changes, set_changes
@@ -35,7 +36,7 @@ def test_written_changed_and_removed(tree: Tree) -> None:
     assert (line.old, line.new) == (1 << 21, 1 << 22)
     assert lines(tree, SYSCTL) == ["-fs.pipe-max-size = 4194304"]
     done = forget_persisted(tree.host, dry_run=False)
-    schemas.check(reset_changes(done, False))
+    schemas.check(reset_changes(Reset(done), False))
     assert [(line.old, line.new) for line in done] == [(1 << 22, None), (512, None)]
     assert not (tree.root / SYSCTL).exists()
     assert not (tree.root / MODPROBE).exists()

@@ -14,15 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusetune.bench import workloads
-from fusetune.bench.workloads import (
-    DEFAULT,
-    WORKLOADS,
-    Access,
-    Workload,
-    bytes_per_second,
-    chosen,
-    operations_per_second,
-)
+from fusetune.bench.figures import bytes_per_second, operations_per_second
+from fusetune.bench.workloads import DEFAULT, WORKLOADS, Access, Workload, chosen
 from fusetune.errors import FusetuneError, UsageError
 
 each = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda workload: workload.name)
@@ -75,7 +68,7 @@ def test_a_workload_says_what_it_measures(workload: Workload) -> None:
     assert re.fullmatch("[a-z][a-z-]*", workload.name)
     assert workload.measures == " ".join(workload.measures.split()) != ""
     assert workload.accesses
-    assert workload.unit in ("bytes_per_second", "operations_per_second")
+    assert workload.unit in ("bytes_per_second", "operations_per_second", "share")
 
 
 @each
@@ -91,7 +84,8 @@ def test_a_job_file_uses_what_is_documented(workload: Workload) -> None:
 @each
 def test_a_job_file_uses_what_its_entry_says(workload: Workload) -> None:
     used = set(re.findall(r"\$\{(\w+)\}", workload.job))
-    assert workload.reads == ("FUSETUNE_READ_SIZE" in used)
+    assert workload.reads == bool({"FUSETUNE_READ_SIZE", "FUSETUNE_STREAM_SIZE"} & used)
+    assert bool(workload.streams) == ("FUSETUNE_STREAM_SIZE" in used)
     assert workload.writes == ("FUSETUNE_WRITE_SIZE" in used)
     assert workload.makes_files == ("FUSETUNE_FILES" in used)
 
@@ -115,12 +109,15 @@ def test_writes_are_not_counted_before_the_server_has_them(workload: Workload) -
     for name in jobs.sections()[1:]:
         whole = dict(jobs["global"]) | dict(jobs[name])
         if "write" in (whole.get("rw") or ""):
-            assert whole.get("end_fsync") == "1" or whole.get("direct") == "1"
+            # FUSE writes at close(2), and with create_on_open files are closed one by one.
+            ways = ("end_fsync", "fsync", "fdatasync", "direct", "create_on_open")
+            assert any(whole.get(way) == "1" for way in ways)
 
 
 @each
 def test_direct_jobs_are_those_that_say_so(workload: Workload) -> None:
-    assert ("direct=1" in workload.job) == (Access.DIRECT_WRITE in workload.accesses)
+    direct = {Access.DIRECT_READ, Access.DIRECT_WRITE}
+    assert ("direct=1" in workload.job) == bool(direct & workload.accesses)
 
 
 def test_every_job_file_has_an_entry() -> None:

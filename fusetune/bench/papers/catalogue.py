@@ -4,13 +4,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fusetune.bench.workloads import (
-    Access,
-    Workload,
+from fusetune.bench.figures import (
     bytes_per_second,
     bytes_per_second_in_write,
     operations_per_second,
 )
+from fusetune.bench.workloads import Access, Workload
 
 NATIVE = "native"
 _GLOBAL = "[global]\nthread\nclocksource=clock_gettime\nfallocate=none\nioengine=psync\n"
@@ -200,6 +199,7 @@ def _files(name: str, again: bool) -> Workload:
         frozenset({Access.METADATA}),
         makes_files=True,
         unit="operations_per_second",
+        per_operation=True,
         figure=lambda jobs: operations_per_second([jobs[position]]),
         text=text,
     )

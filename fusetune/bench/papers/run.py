@@ -14,7 +14,7 @@ from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.bench.measure import Measurement, measure
 from fusetune.bench.mirror import command, mirror, mirrorfs_binary, native, tmpfs
 from fusetune.bench.papers.catalogue import PAPERS, Paper, Ratio, Series
-from fusetune.bench.runner import Budget
+from fusetune.bench.spending import Budget
 from fusetune.bench.worker import Interrupted
 from fusetune.bench.workloads import picked
 from fusetune.errors import FusetuneError

@@ -2,24 +2,35 @@
 """fio job files, and what each of them measures.
 
 A new workload is a job file ``NAME.fio`` and an entry here. A job file may use the environment's
-``FUSETUNE_RUNTIME`` (milliseconds), ``FUSETUNE_READ_SIZE`` and ``FUSETUNE_WRITE_SIZE`` (bytes) and
-``FUSETUNE_FILES``, and the files ``read-data`` (laid out beforehand) and ``write-data``. Names of
-other files belong in ``holder.is_scratch_file``, or they are not removed.
+``FUSETUNE_RUNTIME`` (milliseconds), ``FUSETUNE_READ_SIZE``, ``FUSETUNE_STREAM_SIZE`` and
+``FUSETUNE_WRITE_SIZE`` (bytes) and ``FUSETUNE_FILES``, and the files ``read-data`` (laid out
+beforehand) and ``write-data``. Names of other files belong in ``holder.is_scratch_file``, or they
+are not removed.
 """
 
-import math
-import statistics
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from fusetune.errors import FusetuneError, UsageError
+from fusetune.bench.figures import (
+    Job,
+    bytes_in_all,
+    bytes_per_second,
+    bytes_per_second_in_write,
+    files_in_all,
+    operations_by_clock,
+    operations_per_second,
+    share_in_time,
+)
+from fusetune.errors import UsageError
 
-Job = Mapping[str, Any]
 T = TypeVar("T")
 DEFAULT = "mixed"
+#: In its place where nothing can be written.
+DEFAULT_READS = ("seq-read", "rand-read")
 
 
 class Access(StrEnum):
@@ -27,58 +38,9 @@ class Access(StrEnum):
 
     BUFFERED_READ = "buffered read"
     BUFFERED_WRITE = "buffered write"
+    DIRECT_READ = "direct read"
     DIRECT_WRITE = "direct write"
     METADATA = "metadata"
-
-
-def number(job: Job, *keys: str) -> float:
-    """Return the number at ``keys`` of a job. FusetuneError if there is none or it is below 0."""
-    value: Any = job
-    try:
-        for key in keys:
-            value = value[key]
-        found = float(value)
-    except (KeyError, TypeError, ValueError):
-        found = math.nan
-    if not 0 <= found < math.inf:
-        raise FusetuneError(f"fio gives no number for {'.'.join(keys)}")
-    return found
-
-
-def bytes_per_second(jobs: Sequence[Job]) -> float:
-    """Return the geometric mean of the jobs' rates in bytes/s; fsync at the end is counted."""
-    rates = [sum(number(job, way, "bw_bytes") for way in ("read", "write")) for job in jobs]
-    if not rates or min(rates) <= 0:
-        raise FusetuneError("fio reports no bytes moved")
-    return statistics.geometric_mean(rates)
-
-
-def operations_per_second(jobs: Sequence[Job]) -> float:
-    """Return file operations/s over all jobs, from fio's completion latency (nanoseconds).
-
-    The file engines report each operation as a read (fio's engines/filecreate.c and its kin);
-    their run time in whole milliseconds would be too coarse.
-    """
-    return sum(number(job, "read", "clat_ns", "N") for job in jobs) / _busy_seconds(jobs, "read")
-
-
-def bytes_per_second_in_write(jobs: Sequence[Job]) -> float:
-    """Return bytes/s of the time spent in write(2), throttling by the kernel included.
-
-    This is what a burst costs the program that writes it. The fsync after it is not counted; it
-    leaves no dirty page for the next sample.
-    """
-    return sum(number(job, "write", "io_bytes") for job in jobs) / _busy_seconds(jobs, "write")
-
-
-def _busy_seconds(jobs: Sequence[Job], way: str) -> float:
-    """Return the time from the start of each operation to its end, summed."""
-    seconds = sum(
-        number(job, way, "clat_ns", "N") * number(job, way, "clat_ns", "mean") / 1e9 for job in jobs
-    )
-    if seconds <= 0:
-        raise FusetuneError("fio reports no operation done")
-    return seconds
 
 
 @dataclass(frozen=True)
@@ -86,9 +48,16 @@ class Workload:
     """A fio job, the unit of its figure (more is better), and the files it needs.
 
     ``accesses``: the knobs that affect these are searched; ``reads``: it reads a file laid out
-    beforehand; ``writes``: it writes ``write-data``; ``makes_files``: it makes small files and
-    removes them. ``figure`` returns the figure of fio's jobs. ``text``: the job, if it is not in a
-    file. ``least_bytes``: the smallest file that it can write.
+    beforehand; ``writes``: it writes as many bytes as are chosen for it; ``makes_files``: it makes
+    small files. ``figure`` returns the figure of fio's jobs. ``text``: the job, if it is not in a
+    file. ``least_bytes``: the smallest file that it can read or write. ``streams``: how many files
+    of its own it reads, which together have the size of the one that others read. ``afterwards``:
+    what the holder of the scratch directory then does to its files, which no fio job can do: a
+    request to `Directory` with its arguments. ``weight``: its share of the gain that a search looks
+    for, beside the weights of the others. ``waits``: the operations whose latency counts, as fio
+    calls them: ``read``, ``write``, ``sync``. ``per_operation``: its CPU time is that of 1,000
+    operations, not of a GiB. ``reads_once``: its last job is the only one that reads the file laid
+    out at that time, cold, buffered, and no byte twice.
     """
 
     name: str
@@ -101,6 +70,25 @@ class Workload:
     figure: Callable[[Sequence[Job]], float] = bytes_per_second
     text: str = ""
     least_bytes: int = 1 << 20
+    streams: int = 0
+    afterwards: tuple[str, ...] = ()
+    weight: float = 1.0
+    waits: tuple[str, ...] = ("read", "write")
+    per_operation: bool = False
+    reads_once: bool = False
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether it can read a range of any file in place of the file that is laid out.
+
+        fio maps a file from its start, wherever the range is (fio 3.33, engines/mmap.c,
+        fio_mmap_prep_full()).
+        """
+        if self.writes or "ioengine=mmap" in self.job:
+            return False
+        where = r"^(?:\w*size|filename\w*|numjobs|offset\w*)=(.*)$"
+        said = set(re.findall(where, self.job, re.MULTILINE))
+        return said == {"read-data", "${FUSETUNE_READ_SIZE}"}
 
     @property
     def job(self) -> str:
@@ -110,6 +98,7 @@ class Workload:
 
 _READ = frozenset({Access.BUFFERED_READ})
 _WRITE = frozenset({Access.BUFFERED_WRITE})
+_METADATA = frozenset({Access.METADATA})
 WORKLOADS = {
     workload.name: workload
     for workload in (
@@ -120,7 +109,7 @@ WORKLOADS = {
             reads=True,
             writes=True,
         ),
-        Workload("seq-read", "cold sequential reading", _READ, reads=True),
+        Workload("seq-read", "cold sequential reading", _READ, reads=True, reads_once=True),
         Workload(
             "seq-write", "sequential writing in 128 KiB blocks, with fsync", _WRITE, writes=True
         ),
@@ -131,7 +120,7 @@ WORKLOADS = {
             writes=True,
             figure=bytes_per_second_in_write,
         ),
-        Workload("rand-read", "cold random 4 KiB reading", _READ, reads=True),
+        Workload("rand-read", "cold random 4 KiB reading", _READ, reads=True, reads_once=True),
         Workload("rand-write", "random 4 KiB buffered writing, with fsync", _WRITE, writes=True),
         Workload(
             "shared-write",
@@ -142,21 +131,180 @@ WORKLOADS = {
         Workload(
             "metadata",
             "create, open, stat and unlink of small files",
-            frozenset({Access.METADATA}),
+            _METADATA,
             makes_files=True,
             unit="operations_per_second",
+            per_operation=True,
             figure=operations_per_second,
+        ),
+        Workload(
+            "mmap-read",
+            "page faults in a mapped file, one after the other and all over it, cold",
+            _READ,
+            reads=True,
+            reads_once=True,
+        ),
+        Workload(
+            "many-streams",
+            "32 sequential readers at once, each of a file of its own, cold",
+            _READ,
+            reads=True,
+            streams=32,
+            least_bytes=4 << 20,
+        ),
+        Workload(
+            "large-read",
+            "reading in 4 MiB blocks, cold: buffered, then direct",
+            _READ | {Access.DIRECT_READ},
+            reads=True,
+            least_bytes=4 << 20,
+        ),
+        Workload(
+            "open-storm",
+            "open, read 4 KiB and close, of many files",
+            _METADATA,
+            makes_files=True,
+            unit="operations_per_second",
+            per_operation=True,
+            figure=operations_by_clock,
+        ),
+        Workload(
+            "tree-copy",
+            "stat, read, write and set the times of many small files, as cp -a does",
+            _METADATA,
+            makes_files=True,
+            unit="operations_per_second",
+            per_operation=True,
+            figure=files_in_all,
+            afterwards=("copy_times", "source", "copy"),
+        ),
+        Workload(
+            "log-append",
+            "small appends, with fdatasync after each",
+            _WRITE,
+            waits=("sync",),
+            writes=True,
+            unit="operations_per_second",
+            per_operation=True,
+            figure=operations_by_clock,
+        ),
+        Workload(
+            "database",
+            "random 8 KiB reads, and beside them random 8 KiB writes with fsync after each",
+            _READ | _WRITE,
+            waits=("read", "write", "sync"),
+            reads=True,
+            writes=True,
+            unit="operations_per_second",
+            per_operation=True,
+            figure=operations_by_clock,
+        ),
+        Workload(
+            "video",
+            "four readers at 6.25 MiB/s each: the share of blocks that are there within 20 ms",
+            _READ,
+            reads=True,
+            unit="share",
+            figure=share_in_time,
+        ),
+        Workload(
+            "checkpoint",
+            "one large write, fsync, and rename over the file before it",
+            _WRITE,
+            writes=True,
+            figure=bytes_in_all,
+            afterwards=("rename", "write-data", "checkpoint-data"),
         ),
     )
 }
 
 
-def chosen(names: Sequence[str]) -> list[Workload]:
-    """Return the workloads of these names, each once, or the default for none.
+def one_after_the_other(workloads: Iterable[Workload]) -> str:
+    """Return one fio job file with the jobs of these workloads, each after the one before it.
+
+    A job is called by its workload, and then by itself in brackets where that differs. What the
+    ``[global]`` of one sets and that of a later one does not, the later one has as well.
+    """
+    texts = []
+    for one in workloads:
+        own = re.sub(
+            rf"^\[(?!global\]|{one.name}\])(.+)\]$", rf"[{one.name} (\1)]", one.job, flags=re.M
+        )
+        texts.append(re.sub(r"^\[(?!global\]).+$", r"\g<0>\nstonewall", own, flags=re.M))
+    return "\n".join(texts)
+
+
+@dataclass(frozen=True)
+class WorkloadSet:
+    """Workloads that belong together, and the share of each in the use that the set stands for.
+
+    The shares are judged, not measured; they sum to 1.
+    """
+
+    name: str
+    stands_for: str
+    shares: Mapping[str, float]
+
+    @property
+    def text(self) -> str:
+        """What it stands for, and its workloads with their shares in percent."""
+        parts = (f"{name} {share:.0%}" for name, share in self.shares.items())
+        return f"{self.stands_for}: {', '.join(parts)}"
+
+
+SETS = {
+    one.name: one
+    for one in (
+        WorkloadSet(
+            "model-loading",
+            "a store of models, whose weights are mapped or read whole",
+            {"mmap-read": 0.5, "large-read": 0.3, "many-streams": 0.2},
+        ),
+        WorkloadSet(
+            "home",
+            "home directories: programs start, browsers keep databases, editors save",
+            {"open-storm": 0.3, "mmap-read": 0.3, "database": 0.2, "small-write": 0.2},
+        ),
+        WorkloadSet(
+            "media",
+            "films and music, played by several people while more is stored",
+            {"video": 0.5, "many-streams": 0.3, "seq-write": 0.2},
+        ),
+        WorkloadSet(
+            "backup",
+            "backups: large archives and trees of files are written, and read to check them",
+            {"seq-write": 0.4, "tree-copy": 0.3, "large-read": 0.3},
+        ),
+        WorkloadSet(
+            "build",
+            "building software: many small files are read, written and made",
+            {"open-storm": 0.4, "tree-copy": 0.3, "small-write": 0.2, "mmap-read": 0.1},
+        ),
+    )
+}
+
+
+def chosen(names: Sequence[str], sets: Mapping[str, WorkloadSet] = SETS) -> list[Workload]:
+    """Return the workloads of these names, each once with its weight, or the default for none.
+
+    The name of one of the ``sets`` stands for its workloads, and each name counts as much as
+    another. Raises UsageError for an unknown name.
+    """
+    weights: dict[str, float] = {}
+    picked("workload", {**WORKLOADS, **sets}, names)
+    for name in dict.fromkeys(names or (DEFAULT,)):
+        shares = sets[name].shares if name in sets else {name: 1.0}
+        for workload, share in shares.items():
+            weights[workload] = weights.get(workload, 0.0) + share
+    return [replace(WORKLOADS[name], weight=weight) for name, weight in weights.items()]
+
+
+def members(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the workloads that these names stand for, none for none.
 
     Raises UsageError for an unknown name.
     """
-    return picked("workload", WORKLOADS, names or (DEFAULT,))
+    return tuple(workload.name for workload in chosen(names)) if names else ()
 
 
 def picked(what: str, known: Mapping[str, T], names: Iterable[str]) -> list[T]:

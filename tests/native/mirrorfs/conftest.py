@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,5 +49,6 @@ def mount(source: Path, mountpoint: Path) -> Iterator[Mount]:
 @pytest.fixture
 def reachable(tmp_path: Path) -> None:
     """Lets other users reach the mount: pytest keeps its directories to itself."""
-    for directory in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        directory.chmod(0o755)
+    for directory in (tmp_path, *tmp_path.parents):
+        if not directory.stat().st_mode & stat.S_IXOTH:
+            directory.chmod(0o755)

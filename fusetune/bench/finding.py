@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which files of a mount are read: those that were named, or large ones that a short walk finds.
+
+Everything is opened beneath the mount's root, through no symbolic link and into no other mount. No
+file is opened for reading here, so that a FIFO or a device does nothing.
+"""
+
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from fusetune import syscalls
+from fusetune.bench.ranges import MIB, SHORTEST
+from fusetune.errors import FusetuneError, reason
+from fusetune.text import printable
+
+#: Seconds of a walk. A server that does not reply makes it longer.
+WALK_SECONDS = 2.0
+#: Files that one run reads: each is a descriptor, and a mount in fio's namespace.
+MOST_FILES = 64
+_LARGE = 16 * MIB  # a file of this size comes before all that are smaller
+_MOST_ENTRIES = 100_000  # to look at: a directory of a hostile server may never end
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_XDEV
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file: ``path`` relative to the mount's root; ``size`` in bytes, ``fd``: opened O_PATH."""
+
+    path: str
+    size: int
+    modified: float
+    named: bool
+    fd: int = -1
+
+
+def open_beneath(top: int, path: str, flags: int = os.O_PATH) -> int:
+    """Return a descriptor of ``path`` beneath the directory ``top``. Raises OSError."""
+    return syscalls.openat2(top, path or ".", flags | os.O_NOFOLLOW, BENEATH)
+
+
+def find_files(top: int, paths: Sequence[str]) -> list[Found]:
+    """Return the files to read, opened: of ``paths``, or of the whole mount if there are none.
+
+    ``top``: descriptor of the mount's root; ``paths``: files and directories relative to it. Large
+    files come first, and of these the newest. Raises FusetuneError where a path cannot be used or
+    nothing is found.
+    """
+    deadline = time.monotonic() + WALK_SECONDS
+    found: dict[str, Found] = {}
+    for path in paths or ("",):
+        for one in _named(top, path, deadline):
+            found.setdefault(one.path, one)
+    order = sorted(found.values(), key=lambda f: (not f.named, f.size < _LARGE, -f.modified))
+    opened: list[Found] = []
+    for one in order:
+        if len(opened) < MOST_FILES and (file := _opened(top, one)):
+            opened.append(file)
+    if not opened:
+        raise FusetuneError(
+            f"no regular file of at least {SHORTEST // MIB} MiB was found there in "
+            f"{WALK_SECONDS:.0f} s; name files with --files"
+        )
+    return opened
+
+
+def _named(top: int, path: str, deadline: float) -> Iterator[Found]:
+    try:
+        fd = open_beneath(top, path)
+        status = os.fstat(fd)
+        os.close(fd)
+        if stat.S_ISDIR(status.st_mode):
+            yield from _walk(top, path, deadline)
+        elif stat.S_ISREG(status.st_mode):
+            yield Found(path, status.st_size, status.st_mtime, named=True)
+        else:
+            raise FusetuneError(f"{printable(path)} is neither a regular file nor a directory")
+    except OSError as error:
+        if path:
+            raise FusetuneError(f"{printable(path)}: {reason(error)}") from error
+        raise
+
+
+def _walk(top: int, start: str, deadline: float) -> Iterator[Found]:
+    """Yield regular files of at least `SHORTEST` bytes at and below a directory.
+
+    Raises OSError where the directory itself cannot be read; passes over others.
+    """
+    queue, entries = deque([start]), 0
+    while queue:
+        directory = queue.popleft()
+        try:
+            for entry in _entries(top, directory):
+                entries += 1
+                if entries > _MOST_ENTRIES or time.monotonic() > deadline:
+                    return
+                path = os.path.join(directory, entry.name)
+                with suppress(OSError):  # it went away, or cannot be looked at
+                    if entry.is_dir(follow_symlinks=False):
+                        queue.append(path)
+                    elif entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        if status.st_size >= SHORTEST:
+                            yield Found(path, status.st_size, status.st_mtime, named=False)
+        except OSError:
+            if directory == start:
+                raise
+
+
+def _entries(top: int, directory: str) -> Iterator[os.DirEntry[str]]:
+    fd = open_beneath(top, directory, _DIRECTORY)
+    try:
+        with os.scandir(fd) as entries:
+            yield from entries
+    finally:
+        os.close(fd)
+
+
+def _opened(top: int, one: Found) -> Found | None:
+    """Return the file with a descriptor; None if it was found by a walk and is not there now."""
+    try:
+        fd = open_beneath(top, one.path)
+    except OSError as error:
+        if one.named:
+            raise FusetuneError(f"{printable(one.path)}: {reason(error)}") from error
+        return None
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_size >= SHORTEST:
+        return replace(one, size=status.st_size, fd=fd)
+    os.close(fd)
+    if one.named:
+        raise FusetuneError(
+            f"{printable(one.path)} has {status.st_size} bytes, less than the "
+            f"{SHORTEST // MIB} MiB that a sample reads; name larger files"
+        )
+    return None

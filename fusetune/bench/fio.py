@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fio: where it is, a job that lays out a file, and what it says of its jobs."""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from fusetune.bench.place import failure
+from fusetune.errors import FusetuneError
+from fusetune.mounts.mount import Mount
+from fusetune.text import printable
+from fusetune.untrusted import parse
+
+
+def installed() -> str:
+    """Return the path of fio. Raises FusetuneError if there is none."""
+    fio = shutil.which("fio")
+    if not fio:
+        raise FusetuneError("fio is not installed: apt install fio, or dnf install fio")
+    return os.path.realpath(fio)
+
+
+def laying_out(name: str, size: int, seconds: float) -> str:
+    """Return a job that writes a file of ``size`` bytes, for at most ``seconds``."""
+    return (
+        "[global]\nthread\nclocksource=clock_gettime\nioengine=psync\nfallocate=none\n"
+        f"[{name}]\nfilename={name}\nrw=write\nbs=1m\nsize={size}\n"
+        f"runtime={int(seconds * 1000)}ms\nend_fsync=1\n"
+    )
+
+
+def files_of(job: str, known: Mapping[str, range]) -> dict[str, range]:
+    """Return the files that a job names, with their ``known`` sizes (bytes); others have any."""
+    names = re.findall(r"^filename=(\S+)$", job, re.MULTILINE)
+    return {name: known.get(name, range(1 << 63)) for name in names}
+
+
+def jobs_of(
+    mount: Mount, fio: str, status: int, stdout: bytes, stderr: bytes
+) -> list[dict[str, Any]]:
+    """Return what fio says of each job. Raises FusetuneError where it or the mount failed."""
+    try:
+        # fio may print warnings before the JSON document.
+        jobs = parse(stdout[max(0, stdout.find(b"{")) :])["jobs"]
+        if not jobs:
+            raise ValueError("no jobs")
+        errors = [int(job["error"]) for job in jobs]
+    except (ValueError, KeyError, TypeError) as problem:
+        lines = (stderr + stdout).decode("utf-8", "replace").strip().splitlines()
+        said = f": {printable(lines[-1][:200])}" if lines else ""
+        raise FusetuneError(
+            f"{fio} ended with status {status} and no result that can be read{said}"
+        ) from problem
+    if any(errors):
+        raise failure(mount, next(filter(None, errors)), "measure")
+    if status:
+        raise FusetuneError(f"{fio} ended with status {status} on its own jobs")
+    result: list[dict[str, Any]] = jobs
+    return result

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which ranges of files that are there are read: drawn at random, and no range twice.
+
+A server that has read a range may keep it in a cache, so a second sample of the same range would
+measure that cache. A run is therefore of one kind throughout, and no pair compares across kinds:
+
+- cold: the files hold enough ranges that each sample gets one which the run has not read yet. The
+  run ends when all are read.
+- warm: they do not. Each range is read once before the first sample, so that the server had the
+  chance to keep all of them. Then the samples go through all ranges in random order, again and
+  again, and none comes a second time before all others came.
+
+A range is as long as the fastest reader may need for a sample. A quarter of that is enough if it
+makes the run cold.
+
+Pure: no I/O, and a seed repeats the order.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MIB = 1 << 20
+#: Bytes of the shortest range, and of the longest.
+SHORTEST, _LONGEST = 1 * MIB, 256 * MIB
+_SAMPLES = 60  # of each reader, for which a cold run must have ranges
+_FEWEST_WARM = 4
+_MOST = 1 << 14  # ranges in use: a server may call a file as long as it likes
+
+
+@dataclass(frozen=True)
+class Range:
+    """``length`` bytes of a file, which is known by its position in the list of files."""
+
+    file: int
+    offset: int
+    length: int
+
+
+class Ranges:
+    """The ranges of one run, shared by all that it compares.
+
+    ``cold`` as above; ``length``: bytes of each range; ``count``: how many there are.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        readers: int,
+        wanted: int,
+        least: int = SHORTEST,
+        seed: int = 0,
+    ) -> None:
+        """Cut files of these ``sizes`` (bytes) into ranges of at most ``wanted`` bytes.
+
+        A range has a power of two of bytes, and at least ``least``. ``readers``: how many read a
+        range in each evaluation. ValueError if no file is long enough.
+        """
+        self._random = random.Random(seed)  # noqa: S311 - an order of measurement, not a secret
+        self._sizes = sizes
+        longest = max(least, min(_LONGEST, 1 << max(0, wanted.bit_length() - 1)))
+        lengths = [one for power in range(9) if least <= (one := SHORTEST << power) <= longest]
+        samples = _SAMPLES * readers
+        cold = [one for one in lengths[-3:] if self._number(one) >= samples]
+        warm = [one for one in lengths if self._number(one) >= _FEWEST_WARM]
+        self.cold = bool(cold)
+        self.length = (cold or warm or lengths[:1])[-1]
+        number = self._number(self.length)
+        if not number:
+            raise ValueError("no range")
+        most = _MOST if self.cold else samples
+        drawn = self._random.sample(range(number), min(number, most))
+        self.every = [self._range(index) for index in drawn]
+        self._left = self.every.copy()
+        self._taken = self._lost = 0
+
+    def _number(self, length: int) -> int:
+        return sum(size // length for size in self._sizes)
+
+    def _range(self, index: int) -> Range:
+        for file, size in enumerate(self._sizes):
+            here = size // self.length
+            if index < here:
+                return Range(file, index * self.length, self.length)
+            index -= here
+        raise IndexError(index)
+
+    @property
+    def count(self) -> int:
+        """How many ranges there are."""
+        return len(self.every)
+
+    def keep(self, those: Sequence[Range]) -> None:
+        """Use only ``those`` from now on."""
+        self.every, self._left = list(those), list(those)
+
+    def affordable(self) -> float:
+        """Return how many more samples there are ranges for, by what the last ones used up."""
+        if not self.cold:
+            return float("inf")
+        return len(self._left) / (1 + self._lost / max(1, self._taken))
+
+    def take(self) -> Range | None:
+        """Return the next range, None if a cold run has none left."""
+        if not self._left and not self.cold:
+            self._left = self._random.sample(self.every, len(self.every))
+        if not self._left:
+            return None
+        self._taken += 1
+        return self._left.pop()
+
+    def give_up(self, file: int, start: int, end: int) -> None:
+        """Leave out ranges of a cold run that overlap the bytes ``start`` to ``end`` of a file."""
+        if not self.cold:
+            return
+        before = len(self._left)
+        self._left = [
+            one
+            for one in self._left
+            if one.file != file or one.offset >= end or one.offset + one.length <= start
+        ]
+        self._lost += before - len(self._left)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What of a mount is measured: scratch files, or files that are there where none can be written."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from fusetune.bench.place import Unwritable
+from fusetune.bench.reading import Reading
+from fusetune.bench.workloads import DEFAULT_READS, SETS, WORKLOADS, Workload, WorkloadSet, chosen
+from fusetune.errors import UsageError
+from fusetune.host import Host
+from fusetune.mounts.discover import discover, lexical
+from fusetune.mounts.mount import Mount
+from fusetune.text import printable
+
+T = TypeVar("T")
+
+
+def on_subject(
+    host: Host,
+    mount: Mount,
+    names: Sequence[str],
+    files: Sequence[str],
+    measure: Callable[[list[Workload], Reading | None], T],
+    *,
+    size: int | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    sets: Mapping[str, WorkloadSet] = SETS,
+) -> T:
+    """Return what ``measure`` does with the workloads, and the files to read or None for scratch.
+
+    ``names``: of the workloads or ``sets``, none for the default ones; ``files``: what the user
+    named. Where no scratch file can be made, workloads that only read get files that are there;
+    ``tell`` as `Reading` has it. Raises UsageError for a workload that writes where nothing can be
+    written, and for a path that is not in the mount.
+    """
+    workloads = chosen(names, sets)
+    if not files and not mount.read_only:
+        try:
+            return measure(workloads, None)
+        except Unwritable as error:
+            tell(f"{error}; so it reads files that are there")
+    if not names:
+        workloads = chosen(DEFAULT_READS)
+    _check(mount, workloads, files, size)
+    return measure(workloads, Reading([_beneath(host, mount, path) for path in files], tell))
+
+
+def _check(
+    mount: Mount, workloads: Sequence[Workload], files: Sequence[str], size: int | None
+) -> None:
+    """Raise UsageError for what makes no sense where nothing is written."""
+    why = "with --files" if files else f"as {printable(mount.path)} can only be read here"
+    for workload in workloads:
+        if not workload.only_reads:
+            able = ", ".join(name for name, one in WORKLOADS.items() if one.only_reads)
+            raise UsageError(
+                f"{workload.name} needs files of its own, and nothing is written {why}; "
+                f"workloads that read what is there: {able}"
+            )
+    if size is not None:
+        raise UsageError(f"--size is about scratch files, and none is written {why}")
+
+
+def _beneath(host: Host, mount: Mount, path: str) -> str:
+    """Return ``path`` relative to the mount's root, without a look into any FUSE mount.
+
+    Raises UsageError if it is not in the mount.
+    """
+    points = frozenset(p for one in discover(host) for p in (one.path, *one.also_at))
+    relative = os.path.relpath(lexical(path, points), mount.path)
+    if relative.split("/")[0] == "..":
+        raise UsageError(
+            f"{printable(path)} is not in {printable(mount.path)}; --files names files and "
+            "directories of the mount"
+        )
+    return "" if relative == "." else relative

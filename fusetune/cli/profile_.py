@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Watch what a mount is really used for, and say what limits it."""
+
+import click
+
+from fusetune.changes.state import values_now
+from fusetune.cli.common import (
+    Duration,
+    ProgressLine,
+    json_option,
+    pass_host_of_mounts,
+    present,
+    refuse_host,
+)
+from fusetune.desired.profiles import save_profile
+from fusetune.host import Host
+from fusetune.mounts.discover import find
+from fusetune.profile import watch
+from fusetune.profile.shares import shares_of
+from fusetune.report.documents.profile import profiled
+
+
+@click.command("profile", help=__doc__)
+@click.argument("name", metavar="M")
+@click.option(
+    "--for",
+    "seconds",
+    type=Duration(),
+    default=60.0,
+    show_default="60s",
+    help="How long to watch; Ctrl-C ends it early and shows what was seen.",
+)
+@json_option
+@pass_host_of_mounts
+def command(host: Host, name: str, seconds: float, as_json: bool) -> None:
+    refuse_host(name)
+    mount = find(host, name)
+    values = values_now(host, mount)
+    with ProgressLine(seconds) as progress:
+        traffic = watch(host, mount, seconds, progress)
+    shares = shares_of(traffic)
+    if shares:
+        save_profile(host, mount, shares, traffic.seconds)
+    present(profiled(mount, traffic, values, shares), as_json)

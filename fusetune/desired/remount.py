@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Gives a mount's files the options that its recipe proposes and the administrator accepts."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from fusetune.bench.worker import Interruption
+from fusetune.changes.lock import Lock
+from fusetune.desired.config import load
+from fusetune.desired.resolve import Resolver
+from fusetune.errors import FusetuneError, UsageError
+from fusetune.host import Host
+from fusetune.masking import mask_text
+from fusetune.mounts.control import still_mounted
+from fusetune.mounts.mount import Mount
+from fusetune.recipes.advice import Advice, Examined, examine, masked, values_of
+from fusetune.recipes.edit import Edit
+from fusetune.recipes.edits import Making, Way
+from fusetune.recipes.load import load_recipes
+from fusetune.recipes.plan import Change, Plan, plan
+from fusetune.recipes.units import mount_unit
+from fusetune.remount.checks import check, needs_reload, reload_systemd, replies, runs_systemd
+from fusetune.remount.in_use import users
+from fusetune.remount.record import (
+    Record,
+    digest,
+    read_record,
+    remove_record,
+    with_edit,
+    write_record,
+)
+from fusetune.remount.replacing import protected
+from fusetune.remount.replacing import replace as replace_file
+from fusetune.remount.switch import Switch, also_served
+from fusetune.remount.undo import undo
+from fusetune.text import printable
+
+_RELOAD = "systemctl daemon-reload"
+_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the administrator asks for. ``accept``: conditional options whose condition holds."""
+
+    workloads: Collection[str] = ()
+    accept: Collection[str] = ()
+    now: bool = False
+
+
+@dataclass(frozen=True)
+class Remount:
+    """What is written for the next mount; no text holds a secret but those of ``edits``.
+
+    ``withheld``: changes of the advice that are not made, since they, or options that they need,
+    were not accepted or have no place in the files. ``pending``: whether the mount was made before
+    its files were changed. ``commands``: what brings the new options into force. ``in_use``: who
+    keeps the mount in use, as far as that was asked. ``way``: without values if no file says how
+    the mount is made, and only the server's configuration file is edited.
+    """
+
+    mount: Mount
+    source: str
+    recipe: str
+    secrets: Collection[str]
+    changes: Sequence[Change]
+    withheld: Sequence[Change]
+    edits: Sequence[Edit]
+    pending: bool
+    commands: Sequence[str]
+    notes: Sequence[str]
+    way: Way
+    in_use: Sequence[str] = field(default_factory=tuple)
+    remounted: bool = False
+
+
+def remount(host: Host, mount: Mount, request: Request, *, dry_run: bool) -> Remount:
+    """Write what the recipe of ``mount`` proposes into its files; with ``now`` mount it anew.
+
+    Raises FusetuneError where nothing can be written, where the mount is in use, and where the new
+    mount does not come up; then the files and the mount are as before.
+    """
+    resolver = Resolver(host, load(host))
+    resolver.check_not_left_alone(mount)
+    accept = {*request.accept, *resolver.accepted(mount)}
+    found = _planned(host, mount, request, accept)
+    wanted = bool(found.edits) or found.pending
+    if request.now and wanted:
+        found = replace(found, in_use=_in_use(host, found))
+    if dry_run:
+        return found
+    with Lock(host, mount):
+        if not still_mounted(host, mount):
+            raise FusetuneError(f"{printable(mount.path)} is no longer mounted")
+        if request.now and found.in_use:
+            raise FusetuneError(
+                f"{printable(mount.path)} is in use by {', '.join(found.in_use)}; nothing was "
+                "written: end that, or leave out --now"
+            )
+        if needs_reload(host, found.edits) and not replies(mount.path, _SECONDS):
+            raise FusetuneError(
+                f"{printable(mount.path)} does not reply, and systemd would wait for it when it "
+                "reads the new file; unmount it first"
+            )
+        record = _write(host, found)
+        if not request.now or not wanted:
+            return found
+        with Interruption():  # nothing is left half-way
+            _switch(host, found, record)
+    return replace(found, pending=False, remounted=True)
+
+
+def _planned(host: Host, mount: Mount, request: Request, accept: Collection[str]) -> Remount:
+    """Return what would be written. Raises FusetuneError where no file can say it."""
+    seen = examine(host, mount, load_recipes(host), request.workloads)
+    if isinstance(seen, Advice):
+        raise FusetuneError(
+            f"no recipe is about the server of {printable(mount.path)}; docs/recipes.md says how "
+            "to write one"
+        )
+    _check_names(seen, request.accept)
+    # What the files say counts for the next mount, whatever the present one was made with.
+    settings = {**seen.settings, **seen.written}
+    full = plan(seen.recipe, settings, seen.here)
+    without = _conditional(seen) - set(accept)
+    chosen = plan(seen.recipe, settings, seen.here, without)
+    making = seen.making(chosen)
+    # What has no place in the files takes along what needs it, and may make way for another.
+    while unsaid := _unsaid(seen, chosen, making):
+        without |= unsaid
+        chosen = plan(seen.recipe, settings, seen.here, without)
+        making = seen.making(chosen)
+    way = _way(host, seen, making, request)
+    applied = values_of(chosen)
+    secrets = seen.secrets
+    record = read_record(host, mount.path)
+    told = [note for note in making.notes if note not in seen.notes]
+    reload = [_RELOAD] if needs_reload(host, making.edits) else []
+    return Remount(
+        mount,
+        mask_text(mount.source, secrets),
+        seen.recipe.name,
+        secrets,
+        [masked(one, secrets) for one in chosen.changes],
+        [masked(one, secrets) for one in full.changes if applied.get(one.option) != one.after],
+        making.edits,
+        record is not None and record.pending(host, mount),
+        [*reload, *(Switch(host, mount, way).words() if way != Way() else ())],
+        [*chosen.named, *seen.notes, *told, *seen.elsewhere(full), *_lost(seen, applied)],
+        way,
+    )
+
+
+def _lost(seen: Examined, applied: Collection[str]) -> list[str]:
+    """Return a sentence for each option that the mount has and its files would not give it."""
+    return [
+        f"the mount has {name}={mask_text(value, seen.secrets)}, and its files do not set {name}: "
+        "the next mount will not have it"
+        for name, value in seen.line.settings().items()
+        if name not in seen.written and name not in applied
+    ]
+
+
+def _check_names(seen: Examined, names: Collection[str]) -> None:
+    """Raise UsageError for an option that the recipe has not, or that is never applied."""
+    kinds = {one.option: one.class_ for one in seen.recipe.bad}
+    kinds |= {one.name: one.class_ for one in seen.recipe.option}
+    for name in names:
+        if name not in kinds:
+            raise UsageError(f"--accept {name}: the recipe {seen.recipe.name} has no such option")
+        if kinds[name] == "unsafe":
+            raise UsageError(f"--accept {name}: it is unsafe, and never applied")
+
+
+def _conditional(seen: Examined) -> set[str]:
+    options = {one.name for one in seen.recipe.option if one.class_ == "conditional"}
+    return options | {one.option for one in seen.recipe.bad if one.class_ == "conditional"}
+
+
+def _unsaid(seen: Examined, chosen: Plan, making: Making) -> set[str]:
+    """Return the options that would have to be set in a file that is not edited."""
+    by_hand = seen.only_in_file() if seen.own.why_not is not None else set()
+    return {*seen.unsaid(making), *by_hand & values_of(chosen).keys()}
+
+
+def _way(host: Host, seen: Examined, making: Making, request: Request) -> Way:
+    """Return how the mount is made; `Way()` if only the server's configuration file can change.
+
+    Raises FusetuneError where no file can be, and with --now where no file describes the mount.
+    """
+    path = printable(seen.mount.path)
+    if making.way is None:
+        if making.edits and not request.now:
+            return Way()
+        why = "; ".join(making.notes) or "no file of this host says how it is mounted"
+        raise FusetuneError(
+            f"{path}: nothing can be written: {why}; 'fusetune advise' shows the new command line"
+        )
+    if making.way.point not in ("", seen.mount.path):
+        point = printable(making.way.point)
+        raise FusetuneError(f"{path} is also mounted at {point}: name it so, as fstab does")
+    way = making.way
+    if "x-systemd.automount" in way.options.split(",") and runs_systemd(host):
+        # mount(8) would walk the path, and so have systemd mount it first.
+        return replace(way, unit=mount_unit(way.point))
+    return way
+
+
+def _in_use(host: Host, found: Remount) -> list[str]:
+    """Return who uses the mount. Raises FusetuneError where root cannot make the same mount."""
+    mount, way = found.mount, found.way
+    by_user = {"user", "users", "owner", "group"} & set(way.options.split(","))
+    if by_user and mount.owner_uid:
+        raise FusetuneError(
+            f"uid {mount.owner_uid} mounted {printable(mount.path)}, and would not own a mount of "
+            "root's: write the files without --now, and let that user mount it again"
+        )
+    if way.unit and not runs_systemd(host):
+        raise FusetuneError(f"{way.unit} makes the mount, but systemd does not run here")
+    others = also_served(host, mount) if way.unit else []
+    return [*users(host, mount), *(f"the unit's mount at {printable(one)}" for one in others)]
+
+
+def _write(host: Host, found: Remount) -> Record | None:
+    """Check, journal and make the edits; return the journal as it was before.
+
+    Raises FusetuneError, with nothing written.
+    """
+    mount = found.mount
+    before = read_record(host, mount.path)
+    if not found.edits:
+        return before
+    with Lock(host, None):  # other mounts have lines in the same file
+        for edit in found.edits:
+            protected(edit.file)
+            check(host, edit)
+            _check_ours(before, edit)
+        record = before or Record(mount.path, "", None)
+        record = replace(
+            record, boot_id=host.boot_id, instance=mount.instance, secrets=list(found.secrets)
+        )
+        for edit in found.edits:
+            record = with_edit(record, edit, [mount.path])
+        write_record(host, record)
+        done: list[Edit] = []
+        try:
+            for edit in found.edits:
+                first = before is None or before.of(edit.file) is None
+                replace_file(edit, keep=edit.before is not None and first)
+                done.append(edit)
+        except FusetuneError:
+            for edit in reversed(done):
+                replace_file(edit.reversed())
+            remove_record(host, record)
+            if before:
+                write_record(host, before)
+            raise
+        reload_systemd(host, found.edits)
+    return before
+
+
+def _check_ours(before: Record | None, edit: Edit) -> None:
+    """Raise FusetuneError for a drop-in of ours that somebody changed: `reset` must know it."""
+    written = before.of(edit.file) if before else None
+    if written and written.digest and digest(edit.before) not in (written.digest, digest(None)):
+        raise FusetuneError(
+            f"{edit.file} was changed since fusetune wrote it; put those lines into another "
+            "drop-in and remove it"
+        )
+
+
+def _switch(host: Host, found: Remount, before: Record | None) -> None:
+    """Mount anew; if that fails, put back files and mount, and raise FusetuneError."""
+    switch = Switch(host, found.mount, found.way, found.secrets)
+    path = printable(found.mount.path)
+    try:
+        switch.forward()
+    except FusetuneError as error:
+        try:
+            switch.clear()
+            _put_back(host, found, before)
+            switch.back()
+        except FusetuneError as second:
+            raise FusetuneError(
+                f"the new mount of {path} failed: {error}; and so does the old one: {second}; "
+                f"mount it by hand, 'fusetune reset {path}' puts its files back"
+            ) from second
+        raise FusetuneError(
+            f"the new mount of {path} failed: {error}; the old mount and its files are back"
+        ) from error
+
+
+def _put_back(host: Host, found: Remount, before: Record | None) -> None:
+    """Have the files as they were when the present mount was made. Raises FusetuneError."""
+    record = read_record(host, found.mount.path)
+    if record and (before is None or found.pending):
+        undo(host, record)
+    elif record and before:
+        for edit in found.edits:
+            replace_file(edit.reversed())
+        write_record(host, before)
+        reload_systemd(host, found.edits)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``auto --live``: choose by the traffic that a mount has, then set and save the choice."""
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import replace
+
+from fusetune.bench.spending import NOTHING
+from fusetune.bench.worker import Interrupted, Interruption
+from fusetune.changes.journal import Journal
+from fusetune.changes.lock import Lock
+from fusetune.changes.state import values_now
+from fusetune.desired.resolve import Resolver
+from fusetune.mounts.mount import Mount
+from fusetune.profile.waits import Waits
+from fusetune.tuner.auto import Outcome, Progress, unchanged, words_of
+from fusetune.tuner.live import WAITS, Found, Live
+from fusetune.tuner.space import searched_on, with_followers
+from fusetune.tuner.values import Values
+
+
+def auto_live(
+    resolver: Resolver,
+    mount: Mount,
+    seconds: float,
+    *,
+    allowed_owners: Collection[int] = (),
+    seed: int = 0,
+    progress: Progress = lambda share, words: None,
+) -> Outcome:
+    """Search on the traffic of ``mount`` for up to ``seconds``; set and save what is proven.
+
+    Nothing is written to the mount but its knobs. Raises FusetuneError where it cannot be watched,
+    `Interrupted` on a signal; every value is then as it was.
+    """
+    host = resolver.host
+    resolver.check_not_left_alone(mount)
+    with ExitStack() as contexts:
+        contexts.enter_context(Lock(host, mount))
+        interruption = contexts.enter_context(Interruption())
+        before = values_now(host, mount)
+        dimensions, reasons = searched_on(
+            resolver, mount, before, [*WAITS.values()], allowed_owners
+        )
+        if not dimensions:
+            reasons.append("no knob that can be set live is there to change")
+            outcome = Outcome(mount, [*WAITS.values()], before, before, unchanged())
+            return replace(outcome, reasons=reasons, source="live")
+        start = {dimension.name: before[dimension.name] for dimension in dimensions}
+        source = contexts.enter_context(Waits(host, mount))
+        values = Values(host, mount, before, Journal.to_change(host, mount))
+        live = Live(
+            dimensions,
+            start,
+            source,
+            lambda setting: values.set(with_followers(setting, before), "auto --live: trial"),
+            seconds,
+            seed=seed,
+            check=interruption.check,
+            progress=progress,
+        )
+        try:
+            live.run()
+        except Interrupted as error:
+            raise Interrupted(f"{error}; {_so_far(live.found)}") from error
+        finally:
+            values.put_back()
+        outcome = _outcome(values, live, reasons)
+        if outcome.choice.changed:
+            values.keep(outcome.after, outcome.choice.gain)
+            outcome.reasons.extend(resolver.caveats(mount, outcome.after))
+        return outcome
+
+
+def _outcome(values: Values, live: Live, reasons: list[str]) -> Outcome:
+    """Return what was found; ``reasons``: why knobs were left out."""
+    found, choice, before = live.found, live.found.choice, values.before
+    shares = found.shares.items()
+    return Outcome(
+        values.mount,
+        [replace(WAITS[name], weight=share) for name, share in shares] or [*WAITS.values()],
+        before,
+        before | with_followers(choice.setting, before),
+        choice,
+        found.trials,
+        live.seconds,
+        evaluations=found.evaluations,
+        reasons=[*reasons, *_reasons(found)],
+        start=live.start,
+        latencies=found.latencies,
+        ended_by="seconds" if found.short else NOTHING,
+        source="live",
+    )
+
+
+def _so_far(found: Found) -> str:
+    if not found.proven:
+        return "nothing was proven better so far"
+    return f"a search had found {words_of(found.proven)} better, but the proof was not complete"
+
+
+def _reasons(found: Found) -> list[str]:
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in found.shares.items())
+    said = [f"programs waited for {shares}"] if shares else ["programs waited for nothing here"]
+    if found.idle:
+        said.append(f"{found.idle} blocks had too little traffic, and count for nothing")
+    return [*said, *found.reasons, *found.of_round]

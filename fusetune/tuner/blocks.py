@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Blocks of real traffic: what each tells of a setting, and when it is far too bad to go on.
+
+Pure: no I/O and no clock; the times are those of the marks.
+"""
+
+import math
+from collections import Counter, deque
+from statistics import fmean, stdev
+
+from fusetune.bench.intervals import t_quantile
+from fusetune.profile.waits import Mark, Waited
+from fusetune.profile.waits_program import Kind
+
+# Seconds between a change of values and the begin of its block. Calls and requests of the values
+# before end meanwhile: 100 of 2 ms each.
+LEAD = 0.2
+# Calls of a kind from which on a block tells something of it. If a call's time is as uncertain as
+# it is long (an exponential distribution), the mean of 32 is within 18 %.
+LEAST_CALLS = 32
+# Seconds from which on a call that waits may be a stall, and how many times as long as the longest
+# one of the incumbent's blocks it must wait.
+_STALL, _STALLED = 5.0, 4.0
+#: The share of the incumbent's speed below which a block is broken off.
+MUCH_WORSE = 0.8
+# Blocks of the incumbent before others are judged by them, and how many of the last are remembered:
+# what programs do changes.
+_FEWEST, _REMEMBERED = 4, 12
+# Probability that a block with the incumbent's own values seems so much worse, and that so many of
+# its calls fail. As many blocks are judged as a search has evaluations, and a second look follows.
+_ERROR, _ERROR_OF_FAILURES = 0.002, 0.001
+_FEWEST_FAILURES = 3
+
+
+class Block:
+    """What was seen of the traffic under one setting, which was written at second ``since``.
+
+    Reads count on files that were opened since, because a file's readahead is that at its opening.
+    """
+
+    def __init__(self, since: float) -> None:
+        self._since = since
+        self._begun: float | None = None
+        self._early: dict[Kind, float] = {}
+        self._late: dict[Kind, float] = {}
+        self._seen: dict[Kind, Waited] = {}
+        self._longest: dict[Kind, float] = {}
+        self.seconds = 0.0
+
+    def take(self, mark: Mark) -> None:
+        """Take in the next mark."""
+        waiting: dict[Kind, float] = {}
+        self._longest = {}
+        for (kind, opened), begun in mark.waiting:
+            if self._counts(kind, opened):
+                took = max(0.0, mark.at - begun)
+                waiting[kind] = waiting.get(kind, 0.0) + took
+                self._longest[kind] = max(self._longest.get(kind, 0.0), took)
+        if self._begun is None:
+            if mark.at >= self._since + LEAD:
+                self._begun, self._early = mark.at, waiting
+            return
+        self.seconds, self._late = mark.at - self._begun, waiting
+        for (kind, opened), waited in mark.ended.items():
+            if self._counts(kind, opened):
+                self._seen.setdefault(kind, Waited()).add(waited)
+
+    def _counts(self, kind: Kind, opened: float) -> bool:
+        return kind is not Kind.READ or opened >= self._since
+
+    def has_enough(self, kind: Kind) -> bool:
+        """Whether the traffic of a kind suffices for a figure."""
+        one = self._seen.get(kind)
+        return one is not None and one.calls >= LEAST_CALLS and one.nbytes > 0
+
+    def calls(self, kind: Kind) -> int:
+        """Return how many calls of a kind ended."""
+        return self._seen[kind].calls if kind in self._seen else 0
+
+    def waited(self, kind: Kind) -> float:
+        """Return the seconds that programs waited for a kind within the block, all together."""
+        ended = self._seen[kind].seconds if kind in self._seen else 0.0
+        # A microsecond: what is in the page cache takes no time that could be told.
+        return max(1e-6, ended + self._late.get(kind, 0.0) - self._early.get(kind, 0.0))
+
+    def figures(self) -> dict[str, float]:
+        """Return bytes per second of waiting for each kind with enough traffic, by its name."""
+        return {
+            name_of(kind): self._seen[kind].nbytes / self.waited(kind)
+            for kind in Kind
+            if self.has_enough(kind)
+        }
+
+    def bins(self) -> dict[str, Counter[float]]:
+        """Return how many calls took so many nanoseconds, by the kind's name."""
+        return {name_of(kind): one.latency for kind, one in self._seen.items()}
+
+    def failures(self) -> tuple[int, int]:
+        """Return how many calls failed, of how many."""
+        every = self._seen.values()
+        return sum(one.failed for one in every), sum(one.calls for one in every)
+
+    def longest_waiting(self) -> dict[str, float]:
+        """Return the seconds that the longest call of each kind has waited by now, by its name."""
+        return {name_of(kind): took for kind, took in self._longest.items()}
+
+    def longest(self) -> float:
+        """Return the seconds of the longest call of all."""
+        ended = (max(one.latency) for one in self._seen.values() if one.latency)
+        return max([*self._longest.values(), *(1e-9 * took for took in ended)], default=0.0)
+
+
+def name_of(kind: Kind) -> str:
+    """Return a kind's name in documents: read, write or fault."""
+    return kind.name.lower()
+
+
+class Reference:
+    """The last blocks with the incumbent's values, by which others are judged."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, deque[float]] = {}
+        self._failures: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
+        self._longest: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def add(self, block: Block) -> None:
+        """Take in a block with the incumbent's values."""
+        for name, figure in block.figures().items():
+            self._logs.setdefault(name, deque(maxlen=_REMEMBERED)).append(math.log(figure))
+        self._failures.append(block.failures())
+        self._longest.append(block.longest())
+
+    def why_worse(self, block: Block, least: float = 0.0) -> str | None:
+        """Return why a block is too bad to go on, None if it is not.
+
+        It is stuck, or after ``least`` seconds it is slower.
+        """
+        return self.why_stuck(block) or (self.why_slower(block) if block.seconds >= least else None)
+
+    def why_stuck(self, block: Block) -> str | None:
+        """Return what stalls or fails, None if nothing does.
+
+        A call waits for 5 s, and four times as long as any of the incumbent's; or more calls fail
+        than the incumbent's share of failures explains, with a probability of 1 in 1000.
+        """
+        bearable = max(_STALL, _STALLED * max(self._longest, default=0.0))
+        for name, seconds in block.longest_waiting().items():
+            if seconds > bearable:
+                return f"a {name} waited for {seconds:.1f} s"
+        failed, calls = block.failures()
+        before, of = (sum(one[i] for one in self._failures) for i in (0, 1))
+        if failed >= _FEWEST_FAILURES and _tail(failed, calls, (before + 1) / (of + 2)):
+            return f"{failed} of {calls} calls failed, before {before} of {of}"
+        return None
+
+    def why_slower(self, block: Block) -> str | None:
+        """Return which kind is more than 20 % slower, None if none is.
+
+        It must also be so slow as 1 in 500 blocks of the incumbent would be, by Student's
+        prediction interval of at least four.
+        """
+        for name, figure in block.figures().items():
+            logs = self._logs.get(name, ())
+            if len(logs) < _FEWEST:
+                continue
+            spread = stdev(logs) * math.sqrt(1 + 1 / len(logs))
+            expected = t_quantile(2 * _ERROR, len(logs) - 1) * spread
+            ratio = math.log(figure) - fmean(logs)
+            if ratio < min(math.log(MUCH_WORSE), -expected):
+                return f"{name} fell to {math.exp(ratio):.2f} of its speed"
+        return None
+
+
+def _tail(failed: int, calls: int, share: float) -> bool:
+    """Whether so many failures are unlikely, if each call fails with probability ``share``.
+
+    By the Chernoff bound of the binomial distribution, which is never below its tail.
+    """
+    found = failed / calls
+    if found <= share:
+        return False
+    exponent = found * math.log(found / share)
+    if found < 1:
+        exponent += (1 - found) * math.log((1 - found) / (1 - share))
+    return math.exp(-calls * exponent) < _ERROR_OF_FAILURES

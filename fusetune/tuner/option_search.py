@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The search over options of a server and live knobs, on shadow mounts."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from fusetune.bench.intervals import Interval, ratio_interval
+from fusetune.bench.latency import Latencies, Latency
+from fusetune.bench.reading import Reading
+from fusetune.bench.runner import BudgetSpent
+from fusetune.bench.spending import NOTHING
+from fusetune.bench.usage import Usage, Usages
+from fusetune.bench.workloads import Workload
+from fusetune.tuner.auto import Progress
+from fusetune.tuner.candidates import Candidates, Options
+from fusetune.tuner.costs import UNLIMITED, Cost, Limits
+from fusetune.tuner.guards import Guards
+from fusetune.tuner.search import Search
+from fusetune.tuner.space import Dimension, with_followers
+from fusetune.tuner.trials import Trials, describe
+
+_MARK = "-o "  # in front of an option, in the name of its dimension
+_SEARCH_SHARE = 0.75  # of the budget; the rest measures what each option contributes
+_FEWEST_ROUNDS, _MOST_ROUNDS = 4, 12
+_ERROR = 0.05  # of the interval of one option's share
+
+
+@dataclass(frozen=True)
+class OptionTrial:
+    """Options with their values (None: left out), live knobs, and all samples with them."""
+
+    options: Mapping[str, str | None]
+    setting: dict[str, int]
+    samples: tuple[dict[str, float], ...]
+    latency: Mapping[str, Latency] = field(default_factory=dict)
+    usage: Mapping[str, Usage] = field(default_factory=dict)
+
+
+class OptionSearch:
+    """The search over options and live knobs, and then each option's own share."""
+
+    def __init__(
+        self,
+        trials: Trials,
+        candidates: Candidates,
+        knobs: Sequence[Dimension],
+        before: dict[str, int],
+        workloads: Sequence[Workload],
+        unguarded: Collection[str],
+        reading: Reading | None,
+        seed: int,
+        progress: Progress,
+        limits: Limits = UNLIMITED,
+    ) -> None:
+        self.candidates = candidates
+        self.before = before
+        self._trials, self._progress = trials, progress
+        self._measured = workloads
+        self._workloads = [workload.name for workload in workloads]
+        self._weights = [workload.weight for workload in workloads]
+        self._knobs = [dimension.name for dimension in knobs]
+        dimensions = [*map(self._dimension, candidates.changes), *knobs]
+        start = {d.name: before.get(d.name, 0) for d in dimensions}
+        self.start, self.latencies, self.usages = start, Latencies(), Usages()
+        self.ended_by = NOTHING
+        self.guards = Guards.of(workloads, start, unguarded, reading)
+        self.search = Search(dimensions, start, self._workloads, seed, self._weights, limits)
+
+    def _dimension(self, name: str) -> Dimension:
+        required = tuple(_MARK + one for one in self.candidates.required[name])
+        return Dimension(_MARK + name, (0, 1), 0, ordered=False, interacts=required)
+
+    def options(self, setting: Mapping[str, int]) -> Options:
+        """Return the options that a setting of the search gives."""
+        names = [n for n in self.candidates.changes if setting.get(_MARK + n)]
+        return self.candidates.possible(names)
+
+    def knobs(self, setting: Mapping[str, int]) -> dict[str, int]:
+        """Return the live knobs that a setting of the search gives, with the others as they are."""
+        chosen = {name: setting[name] for name in self._knobs}
+        return self.before | with_followers(chosen, self.before)
+
+    def explore(self) -> None:
+        """Search; where the guards refuse what was proven, search on.
+
+        Raises FusetuneError where a limit is on what is not known of the last measurement.
+        """
+        self.search.limits.check(Cost.of(self._trials.usage, self._measured))
+        seconds = _SEARCH_SHARE * self._trials.budget.seconds
+        self.guards.watch(
+            self.search, self._explore, self._guard, lambda: seconds - self._trials.seconds
+        )
+
+    def _guard(self, setting: Mapping[str, int]) -> dict[str, float]:
+        options, knobs = self.options(setting), self.knobs(setting)
+        return self._measure(options, knobs, self.guards.workloads)
+
+    def _explore(self) -> None:
+        """Tell the search the figures of each setting that it asks for, while its share lasts."""
+        share = _SEARCH_SHARE - self.guards.share
+        while (left := self._trials.affordable(share)) > 0:
+            setting = self.search.ask(left)
+            if setting is None:
+                self.ended_by = self._trials.scarcest(share) if self.search.short else NOTHING
+                return
+            try:
+                figures = self._measure(self.options(setting), self.knobs(setting))
+            except BudgetSpent as spent:
+                self.ended_by = spent.part
+                return
+            self.search.tell(figures, Cost.of(self._trials.usage, self._measured))
+            self.latencies.add(setting, self._trials.bins)
+            self.usages.add(setting, self._trials.usage)
+        self.ended_by = self._trials.scarcest(share)
+
+    def shares(self) -> dict[str, Interval]:
+        """Return for each chosen option the speed with it over the speed without it.
+
+        Without it also those options go that require it; everything else is as chosen.
+        """
+        choice = self.search.choice()
+        chosen, knobs = self.options(choice.setting), self.knobs(choice.setting)
+        if len(chosen) == 1 and knobs == self.before:
+            return dict.fromkeys(chosen, choice.gain)
+        without = {name: self.candidates.possible(chosen - {name}) for name in chosen}
+        logs: dict[str, list[float]] = {name: [] for name in chosen}
+        order = [chosen, *dict.fromkeys(without.values())]
+        for _ in range(_MOST_ROUNDS if chosen else 0):
+            if self._trials.affordable(1.0) < len(order):
+                break
+            try:
+                means = {options: self._mean(options, knobs) for options in order}
+            except BudgetSpent:
+                break
+            for name, others in without.items():
+                logs[name].append(means[chosen] - means[others])
+            order.reverse()  # so that a steady drift cancels over two rounds
+        return {
+            name: ratio_interval(each, _ERROR, math.inf)
+            for name, each in logs.items()
+            if len(each) >= _FEWEST_ROUNDS
+        }
+
+    def _mean(self, options: Options, knobs: Mapping[str, int]) -> float:
+        figures = self._measure(options, knobs)
+        return fmean([math.log(figures[name]) for name in self._workloads], self._weights)
+
+    def _measure(
+        self, options: Options, knobs: Mapping[str, int], guards: Sequence[Workload] = ()
+    ) -> dict[str, float]:
+        spent = self._trials.seconds / self._trials.budget.seconds
+        self._progress(spent, self.words(options, knobs))
+        return self._trials.measure(self.candidates, options, knobs, guards)
+
+    def setting_words(self, setting: Mapping[str, int]) -> str:
+        """Return `words` of a setting of the search."""
+        return self.words(self.options(setting), self.knobs(setting))
+
+    def change_words(self, changed: Mapping[str, int]) -> str:
+        """Return as text the options and live knobs that a setting changes beside another."""
+        names = frozenset(name.removeprefix(_MARK) for name in changed if name.startswith(_MARK))
+        knobs = [f"{n}={v}" for n, v in changed.items() if not n.startswith(_MARK)]
+        return " ".join(filter(None, [describe(self.candidates.values(names)), *knobs]))
+
+    def words(self, options: Options, knobs: Mapping[str, int]) -> str:
+        """Return the options, and the live knobs that differ from those before, as text."""
+        moved = (f"{name}={v}" for name, v in knobs.items() if v != self.before.get(name))
+        return " ".join([describe(self.candidates.values(options)) or "no option", *moved])
+
+    def trials(self) -> Iterator[OptionTrial]:
+        """Yield what the search has measured."""
+        for trial in self.search.trials:
+            values = self.candidates.values(self.options(trial.setting))
+            knobs = {name: trial.setting[name] for name in self._knobs}
+            found = self.latencies.of(trial.setting), self.usages.of(trial.setting)
+            yield OptionTrial(values, knobs, trial.samples, *found)

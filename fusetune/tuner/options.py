@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``auto --try-options``: prove on shadow mounts which options of a server are better.
+
+The live mount is not touched. Each set of options has a shadow mount of its own, and the search
+measures them in turn, with the live knobs set alike on each.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+
+from fusetune.bench.intervals import Interval
+from fusetune.bench.latency import Latencies
+from fusetune.bench.reading import Reading
+from fusetune.bench.spending import NOTHING, Budget
+from fusetune.bench.usage import Usages
+from fusetune.bench.worker import Interruption
+from fusetune.bench.workloads import Workload
+from fusetune.changes.lock import Lock
+from fusetune.changes.state import values_now
+from fusetune.desired.resolve import Resolver
+from fusetune.errors import FusetuneError, UsageError
+from fusetune.host import Host
+from fusetune.mounts.mount import Mount
+from fusetune.recipes.advice import Advice, Examined, advice_of, examine
+from fusetune.recipes.load import Loaded, why_not
+from fusetune.recipes.plan import Plan, plan
+from fusetune.shadow.conditions import conditions_of
+from fusetune.shadow.shadows import Shadows
+from fusetune.shadow.words import with_point
+from fusetune.text import printable, shell_word
+from fusetune.tuner.auto import Progress
+from fusetune.tuner.candidates import Candidates
+from fusetune.tuner.costs import UNLIMITED, Limits
+from fusetune.tuner.ending import Ending
+from fusetune.tuner.guards import Guarded, about_files
+from fusetune.tuner.option_search import OptionSearch, OptionTrial
+from fusetune.tuner.search import Choice
+from fusetune.tuner.space import searched_on
+from fusetune.tuner.trials import Trials, refuse_second
+
+
+@dataclass(frozen=True)
+class OptionsOutcome:
+    """What was proven; ``before`` and ``after``: live knobs by name, in each knob's unit.
+
+    ``gains``: for each option of the advice, the speed with it over that without it, all else
+    alike; none where the budget did not last for that. ``start``: the dimensions of the search
+    before; ``latencies``, ``usages``: by setting of these. ``ended_by``: as `Ending` has it.
+    """
+
+    mount: Mount
+    workloads: Sequence[Workload]
+    before: dict[str, int]
+    after: dict[str, int]
+    choice: Choice
+    advice: Advice
+    gains: Mapping[str, Interval]
+    trials: Sequence[OptionTrial] = ()
+    seconds: float = 0.0
+    bytes_written: int = 0
+    evaluations: int = 0
+    reasons: Sequence[str] = ()
+    reading: Reading | None = None
+    bytes_read: int = 0
+    requests: int = 0
+    guarded: Sequence[Guarded] = ()
+    start: Mapping[str, int] = field(default_factory=dict)
+    latencies: Latencies = field(default_factory=Latencies)
+    usages: Usages = field(default_factory=Usages)
+    ended_by: str = NOTHING
+
+
+def prove_options(
+    resolver: Resolver,
+    mount: Mount,
+    recipes: Sequence[Loaded],
+    workloads: Sequence[Workload],
+    budget: Budget,
+    *,
+    allowed_owners: Collection[int] = (),
+    unsafe: Mapping[str, str | None],
+    unguarded: Collection[str] = (),
+    limits: Limits = UNLIMITED,
+    size: int | None = None,
+    reading: Reading | None = None,
+    seed: int = 0,
+    progress: Progress = lambda share, words: None,
+) -> OptionsOutcome:
+    """Prove on shadow mounts which options and live knobs are better than those of ``mount``.
+
+    ``unsafe``: unsafe options to try all the same, with a value or None for the recipe's;
+    ``unguarded``: the guards to leave out; ``limits``: on what a choice costs. ``reading``: which
+    files are read, None for scratch files. Raises `Unwritable` without it for a server whose second
+    instance may only read. Afterwards this process is in a mount namespace of its own. Raises
+    FusetuneError where no second instance is possible or measuring fails, `Interrupted` on a
+    signal; no shadow mount remains.
+    """
+    host = resolver.host
+    resolver.check_not_left_alone(mount)
+    seen, found = _planned(host, mount, recipes, workloads, unsafe)
+    refuse_second(seen, reading)
+    candidates, reasons = _candidates(seen, found)
+    before = values_now(host, mount)
+    knobs, refused = searched_on(resolver, mount, before, workloads, allowed_owners)
+    if not candidates.changes:
+        return _nothing(mount, workloads, before, seen, reasons)
+    with (
+        Lock(host, mount),
+        Interruption() as interruption,
+        _trials(host, seen, workloads, budget, interruption, size, reading) as trials,
+    ):
+        trials.measure(candidates, frozenset(), before)  # tells what an evaluation costs
+        failed = trials.try_alone(candidates)
+        reasons += [f"{name}: not tried: {why}" for name, why in failed.items()]
+        candidates = candidates.without(failed)
+        if not candidates.changes:
+            return _nothing(mount, workloads, before, seen, reasons)
+        how = (unguarded, reading, seed, progress, limits)
+        run = OptionSearch(trials, candidates, knobs, before, workloads, *how)
+        run.explore()
+        gains = run.shares()
+    reasons += [*refused, *about_files(reading, workloads)]
+    return _proven(seen, workloads, trials, run, gains, reasons, reading)
+
+
+def _candidates(seen: Examined, found: Plan) -> tuple[Candidates, list[str]]:
+    """Return the changes that can be tried, and why others are not."""
+    usable = [one for one in found.changes if seen.can_say(one.option)]
+    reasons = [
+        f"{one.option}: not tried, because the command line cannot set it"
+        for one in found.changes
+        if one not in usable
+    ]
+    return Candidates.of(seen.recipe, usable), reasons
+
+
+def _proven(
+    seen: Examined,
+    workloads: Sequence[Workload],
+    trials: Trials,
+    run: OptionSearch,
+    gains: Mapping[str, Interval],
+    reasons: Sequence[str],
+    reading: Reading | None,
+) -> OptionsOutcome:
+    """Return the outcome of a search that has ended."""
+    choice = run.search.choice()
+    after = run.knobs(choice.setting)
+    of_knobs = choice.reasons[len(run.candidates.changes) :]
+    words = run.setting_words
+    of_budget = Ending(run.ended_by, trials.budget, trials.evaluations).reasons(run.search, words)
+    of_costs = [
+        f"{run.change_words(one)}: refused, because {why}" for one, why in run.search.refused
+    ]
+    return OptionsOutcome(
+        seen.mount,
+        workloads,
+        run.before,
+        after,
+        choice,
+        advice_of(seen, run.candidates.plan(run.options(choice.setting))),
+        gains,
+        list(run.trials()),
+        trials.seconds,
+        trials.bytes_written,
+        trials.evaluations,
+        [
+            *reasons,
+            *of_budget,
+            *of_costs,
+            *of_knobs,
+            *run.guards.reasons(words),
+            *_afterwards(seen.mount, run.before, after),
+        ],
+        reading,
+        trials.bytes_read,
+        trials.requests,
+        guarded=[replace(one, setting=run.knobs(one.setting)) for one in run.guards.measured],
+        start=run.start,
+        latencies=run.latencies,
+        ended_by=run.ended_by,
+        usages=run.usages,
+    )
+
+
+def _nothing(
+    mount: Mount,
+    workloads: Sequence[Workload],
+    values: dict[str, int],
+    seen: Examined,
+    reasons: Sequence[str],
+) -> OptionsOutcome:
+    """Return the outcome where there is no option to try."""
+    choice = Choice({}, False, Interval(1.0, 1.0, 1.0), {}, ())
+    advice = advice_of(seen, Plan())
+    return OptionsOutcome(mount, workloads, values, values, choice, advice, {}, reasons=reasons)
+
+
+@contextmanager
+def _trials(
+    host: Host,
+    seen: Examined,
+    workloads: Sequence[Workload],
+    budget: Budget,
+    interruption: Interruption,
+    size: int | None,
+    reading: Reading | None,
+) -> Iterator[Trials]:
+    """Give the means to measure on shadow mounts, which are all ended afterwards."""
+    process = seen.process
+    assert process.pid is not None  # noqa: S101 - as `_planned` says
+    # No window may ask for a password in place of a terminal.
+    environment = {**process.environment, "SSH_ASKPASS_REQUIRE": "never"}
+    with closing(conditions_of(host, process.pid)) as conditions:
+        words = with_point(host, seen.mount, process.words, conditions.directory)
+        prepared = seen.with_words(words, environment)
+        with (
+            Shadows(host, conditions) as shadows,
+            Trials(
+                *(host, prepared, shadows, workloads, budget, interruption, size, reading)
+            ) as trials,
+        ):
+            yield trials
+
+
+def _planned(
+    host: Host,
+    mount: Mount,
+    recipes: Sequence[Loaded],
+    workloads: Sequence[Workload],
+    unsafe: Mapping[str, str | None],
+) -> tuple[Examined, Plan]:
+    """Return what is known about the server, and what to change.
+
+    Raises FusetuneError where no second instance may be started.
+    """
+    path = printable(mount.path)
+    seen = examine(host, mount, recipes, [workload.name for workload in workloads])
+    if isinstance(seen, Advice):
+        raise FusetuneError(
+            f"{path}: no recipe is about its server; 'fusetune advise {shell_word(mount.path)}' "
+            "says what limits it"
+        )
+    recipe = seen.recipe
+    for name, value in unsafe.items():
+        option = recipe.named(name)
+        if option is None or option.class_ != "unsafe":
+            raise UsageError(f"the recipe {recipe.name} has no unsafe option {name!r}")
+        if value is not None and (why := why_not(option, value)):
+            raise UsageError(f"{name}: {why}")
+        if value is None and not option.flag and option.propose is None:
+            raise UsageError(f"{name} needs a value: --try-unsafe {name}=VALUE")
+    if not seen.process.words or seen.process.pid is None:
+        raise FusetuneError(f"{path}: the command line of its server is not known; run it as root")
+    return seen, plan(recipe, seen.settings, replace(seen.here, unsafe=unsafe))
+
+
+def _afterwards(mount: Mount, before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+    changed = [f"{name}={value}" for name, value in after.items() if value != before.get(name)]
+    if not changed:
+        return []
+    path, values = shell_word(mount.path), " ".join(changed)
+    return [
+        f"proven together with {values}: 'fusetune set {path} {values}' after the next mount, then "
+        f"'fusetune save {path}'"
+    ]

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Measurements on shadow mounts: one shadow for each set of options, within one budget."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from fusetune.bench.latency import Bins
+from fusetune.bench.place import Unwritable
+from fusetune.bench.reading import Reading, bench_of
+from fusetune.bench.runner import Bench, BudgetSpent
+from fusetune.bench.spending import (
+    LEAST_BYTES,
+    LEAST_REQUESTS,
+    LEAST_SECONDS,
+    Budget,
+    Left,
+    affordable,
+    scarcest,
+)
+from fusetune.bench.usage import Usage
+from fusetune.bench.worker import Interruption
+from fusetune.bench.workloads import Workload
+from fusetune.changes.apply import enforce
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.recipes.advice import Examined
+from fusetune.recipes.second import not_safe_with, second_words
+from fusetune.shadow.shadows import Shadow, Shadows
+from fusetune.text import printable
+from fusetune.tuner.candidates import Candidates, Options
+
+_MOST_SHADOWS = 8  # at once; each has a server and its scratch files
+_RECENT = 8  # evaluations that tell what the next one costs
+#: Part of the budget of bytes that one shadow may write or read.
+_SHARE = 4
+
+_Open = tuple[Shadow, Bench, ExitStack]
+
+
+class Trials:
+    """Measures options and live knobs on shadow mounts, which it mounts as they are asked for."""
+
+    def __init__(
+        self,
+        host: Host,
+        seen: Examined,
+        shadows: Shadows,
+        workloads: Sequence[Workload],
+        budget: Budget,
+        interruption: Interruption,
+        size: int | None,
+        reading: Reading | None,
+    ) -> None:
+        self._host, self._seen, self._shadows = host, seen, shadows
+        self._workloads, self.budget, self._size = workloads, budget, size
+        self._interruption = interruption
+        self._open: dict[Options, _Open] = {}
+        self._reading = reading
+        self._ended: list[Bench] = []
+        self._cost: list[float] = []
+        self._start = time.monotonic()
+        self.evaluations = 0
+        #: Latencies of each workload at the last measurement, by name.
+        self.bins: dict[str, Bins] = {}
+        #: What each workload took then.
+        self.usage: dict[str, Usage] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with ExitStack() as every:
+            for _, _, contexts in self._open.values():
+                every.push(contexts)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._start
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes written to all shadow mounts."""
+        return sum(bench.bytes_written for bench in self._benches)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of files that were there, read on all shadow mounts."""
+        return sum(bench.bytes_read for bench in self._benches)
+
+    @property
+    def requests(self) -> int:
+        """Calls of read(2) for these."""
+        return sum(bench.requests for bench in self._benches)
+
+    @property
+    def _benches(self) -> list[Bench]:
+        return [*self._ended, *(bench for _, bench, _ in self._open.values())]
+
+    def affordable(self, share: float) -> int:
+        """Return how many evaluations fit into a share of the budget, by the cost of the last."""
+        return affordable(self._left(share))
+
+    def scarcest(self, share: float) -> str:
+        """Return the part of that share of the budget that pays for the fewest."""
+        return scarcest(self._left(share))
+
+    def _left(self, share: float) -> Left:
+        cost = sum(self._cost[-_RECENT:]) / len(self._cost[-_RECENT:])
+        left = {"seconds": (share * self.budget.seconds - self.seconds) / cost - 1}
+        for part in ("bytes_written", "bytes_read", "requests"):
+            allowed, spent = getattr(self.budget, part), getattr(self, part)
+            if self.evaluations and spent:
+                left[part] = (share * allowed - spent) / (spent / self.evaluations)
+        return left
+
+    def try_alone(self, candidates: Candidates) -> dict[str, str]:
+        """Mount each change with what it requires; return why those fail that do."""
+        failed = {}
+        for name in candidates.changes:
+            try:
+                self._shadows.end(self._mounted(candidates, candidates.with_required(name)))
+            except FusetuneError as error:
+                failed[name] = str(error)
+            self._interruption.check()
+        return failed
+
+    def measure(
+        self,
+        candidates: Candidates,
+        options: Options,
+        knobs: Mapping[str, int],
+        guards: Sequence[Workload] = (),
+    ) -> dict[str, float]:
+        """Measure every workload once with ``options`` and live ``knobs``, or ``guards`` alone.
+
+        Returns the figure of each workload, or of each job of the guards, in its unit. Raises
+        FusetuneError as `Bench` does.
+        """
+        shadow, bench = self._bench(candidates, options)
+        began = self.seconds
+        enforce(self._host, shadow.mount, knobs)
+        if guards:
+            return bench.measure_readers(guards)
+        figures = bench.measure()
+        self.bins, self.usage = bench.bins, bench.usage
+        self._cost.append(self.seconds - began)
+        self.evaluations += 1
+        return figures
+
+    def _bench(self, candidates: Candidates, options: Options) -> tuple[Shadow, Bench]:
+        self._interruption.check()
+        found = self._open.pop(options, None) or self._opened(candidates, options)
+        self._open[options] = found  # as the last one used
+        return found[:2]
+
+    def _opened(self, candidates: Candidates, options: Options) -> _Open:
+        seconds = self.budget.seconds - self.seconds
+        if seconds < LEAST_SECONDS:
+            raise BudgetSpent(seconds)
+        if len(self._open) == _MOST_SHADOWS:
+            self._end(next(filter(None, self._open)))  # all are compared with that without options
+        share = Budget(
+            seconds,
+            max(LEAST_BYTES, self.budget.bytes_written // _SHARE),
+            max(LEAST_BYTES, self.budget.bytes_read // _SHARE),
+            max(LEAST_REQUESTS, self.budget.requests // _SHARE),
+        )
+        with ExitStack() as contexts:
+            shadow = self._mounted(candidates, options)
+            contexts.callback(self._shadows.end, shadow)
+            bench = bench_of(
+                self._host,
+                shadow.mount,
+                self._workloads,
+                share,
+                self._interruption,
+                size=self._size,
+                reading=self._reading,
+                sample_seconds=min(1.0, max(0.2, self.budget.seconds / 300)),
+                inherited=[self._shadows.inherited],
+            )
+            contexts.enter_context(bench)
+            return shadow, bench, contexts.pop_all()
+
+    def _mounted(self, candidates: Candidates, options: Options) -> Shadow:
+        words, environment = self._seen.command(candidates.plan(options))
+        try:
+            server = self._seen.recipe.server
+            shadow = self._shadows.mount(second_words(server, words), environment)
+            if server.second == "read-only" and not shadow.mount.read_only:
+                self._shadows.end(shadow)
+                raise FusetuneError("its recipe's second_with does not mount it read-only")
+            return shadow
+        except FusetuneError as error:
+            changes = describe(candidates.values(options))
+            what = f"with {changes}" if options else "as it is mounted"
+            raise FusetuneError(f"no second instance can be mounted {what}: {error}") from error
+
+    def _end(self, options: Options) -> None:
+        _, bench, contexts = self._open.pop(options)
+        self._ended.append(bench)
+        contexts.close()
+
+
+def describe(values: Mapping[str, str | None]) -> str:
+    """Return options with their values as text, those to leave out with a minus sign."""
+    return " ".join(f"-{name}" if to is None else f"{name}={to}" for name, to in values.items())
+
+
+def refuse_second(seen: Examined, reading: Reading | None) -> None:
+    """Raise FusetuneError where a second instance is not safe, `Unwritable` if it may only read."""
+    server = seen.recipe.server
+    said = (
+        f"{printable(seen.mount.path)}: a second instance of {seen.recipe.name} beside the live one"
+    )
+    if server.second == "no":
+        raise FusetuneError(f"{said} is not safe: {server.second_because}")
+    if server.second == "read-only" and not server.second_with:
+        raise FusetuneError(
+            f"{said} may only read, and its recipe has no second_with that mounts it so: "
+            f"{server.second_because}"
+        )
+    if unsafe := not_safe_with(server, seen.process.words):
+        raise FusetuneError(f"{said} is not safe with {unsafe[0]}: {server.second_because}")
+    if server.second == "read-only" and reading is None:
+        raise Unwritable(f"{said} may only read: {server.second_because}")

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The values of one run of ``auto`` on a locked mount: set, kept for good, or put back."""
+
+import errno
+from collections.abc import Mapping
+
+from fusetune.bench.intervals import Interval
+from fusetune.bench.place import failure
+from fusetune.changes.apply import drop_if_undone, enforce, make, plan
+from fusetune.changes.journal import Journal
+from fusetune.changes.state import not_stock
+from fusetune.desired.results import Run, forget, save
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.knobs import LIVE_BY_NAME, knobs_of
+from fusetune.mounts.control import still_mounted
+from fusetune.mounts.mount import Mount
+
+
+class Values:
+    """What is written to a mount, each value journalled first; ``before``: the values found."""
+
+    def __init__(self, host: Host, mount: Mount, before: dict[str, int], journal: Journal) -> None:
+        self.host, self.mount, self.before, self.journal = host, mount, before, journal
+        # If the journal cannot be written, fail now, before anything is measured.
+        journal.append([])
+
+    def set(self, setting: Mapping[str, int], why: str) -> None:
+        """Write a setting, all or nothing. Raises FusetuneError if that fails."""
+        values = {LIVE_BY_NAME[name]: value for name, value in setting.items()}
+        try:
+            make(self.host, self.journal, plan(self.host, self.mount, values), why)
+        except FusetuneError as error:
+            if still_mounted(self.host, self.mount):
+                raise
+            raise failure(self.mount, errno.ENODEV, "set values") from error
+
+    def keep(self, after: Mapping[str, int], gain: Interval, run: Run | None = None) -> None:
+        """Set ``after`` for good and save it; if that fails, put everything back.
+
+        ``run``: what was measured, for a later run to begin with.
+        """
+        try:
+            self.set(after, f"auto: gain {gain.ratio:.3f}")
+            kept = not_stock(knobs_of(self.host, self.mount), after)
+            if kept:
+                ci95 = (gain.low, gain.high)
+                save(self.host, self.mount, kept, "auto", gain.ratio, ci95, run)
+            else:
+                forget(self.host, self.mount)
+        except FusetuneError:
+            self.put_back()
+            raise
+
+    def put_back(self) -> None:
+        """Set the values found at the start, even if they cannot be journalled any more."""
+        try:
+            self.set(self.before, "auto: put back")
+        except FusetuneError:
+            enforce(self.host, self.mount, self.before)
+        drop_if_undone(self.host, self.journal, self.mount)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Warm start: a search that begins at what an earlier run chose, once it sees that this holds.
+
+The samples of the earlier run go into the model, so that little promises more than its choice, and
+the proof can begin soon. They never count in the proof, which takes fresh samples alone. Before
+that the choice and other settings are measured again. If they differ from what the earlier samples
+predict by more than chance explains, these are dropped and the search is a cold one. They are
+dropped as well if the proof fails, unless the earlier choice is set already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fusetune.tuner import constants
+from fusetune.tuner.grid import Setting
+from fusetune.tuner.model import Point, dot
+from fusetune.tuner.state import State, Steps
+
+# `python3 -m tests.bench.warm_start` judges these on simulated mounts.
+PROBES = 9  # settings that are measured again
+SURPRISE = 3.0  # standard deviations from what is expected at which one is measured once more
+DISAGREEMENT = 2.0  # mean square of these distances that chance does not explain
+MISFIT = 0.05  # log ratio by which the model may miss a setting that was measured often
+EXPLORED = 10  # samples to explore with besides, while the earlier ones hold
+KEPT = 80  # samples to save for a later run
+
+#: What was measured together: each setting with its figures.
+Block = Sequence[tuple[Setting, Mapping[str, float]]]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier run: what it chose, and its samples in the blocks that they were measured in."""
+
+    setting: Setting
+    blocks: Sequence[Block]
+
+
+class WarmStart:
+    """Begins a search at an earlier run's choice; `holds`: whether its samples are in use."""
+
+    def __init__(self, state: State, earlier: Earlier | None) -> None:
+        self._state = state
+        self._point = state.grid.point(earlier.setting) if earlier else None
+        self.blocks = _known(state, earlier.blocks) if earlier and self._point is not None else []
+        self.holds = bool(self.blocks)
+        self._checked = False
+
+    def check(self) -> Steps:
+        """Measure, once, whether the earlier samples still predict what is measured."""
+        state, point = self._state, self._point
+        if self._checked or not self.holds or point is None:
+            return
+        self._checked = state.screened = True
+        state.assume(self.blocks)
+        state.incumbent = point
+        state.model.fit()
+        probes = self._probes(point)
+        expected = self._expected([state.grid.start, *probes])
+        distances: list[float] = []
+        while probes and (size := state.affordable(constants.BLOCK)):
+            asked, probes = probes[: size - 1], probes[size - 1 :]
+            found = yield from self._distances(asked, expected)
+            far = [p for p in asked if found[p] > SURPRISE]
+            if far and state.affordable(1 + len(far)):  # once may be a hiccup
+                again = yield from self._distances(far, expected)
+                found |= {p: min(found[p], again[p]) for p in far}
+            # A single one that stays far may have been a hiccup then, so it counts for no more.
+            distances += [min(found[p], SURPRISE) ** 2 for p in asked]
+        if distances and fmean(distances) > DISAGREEMENT:
+            self._drop()
+        else:
+            state.most_explored = state.model.samples + EXPLORED
+
+    def _probes(self, point: Point) -> list[Point]:
+        """Return settings to measure again: the earlier choice, then those it was screened by."""
+        grid = self._state.grid
+        probes = dict.fromkeys([point, grid.stock, *self._state.model.points()])
+        probes.pop(grid.start, None)
+        return list(probes)[:PROBES]
+
+    def _expected(self, points: Sequence[Point]) -> dict[Point, tuple[float, float]]:
+        """Return mean and standard deviation of each point's log ratio to the first one."""
+        return dict(zip(points, self._state.model.posterior(points).contrasts(), strict=True))
+
+    def _distances(
+        self, points: Sequence[Point], expected: Mapping[Point, tuple[float, float]]
+    ) -> Generator[Point, dict[str, float], dict[Point, float]]:
+        """Measure points in a block with the start.
+
+        Return how far each is from what is expected beside the start, in standard deviations.
+        """
+        state, before = self._state, len(self._state.samples)
+        noise = math.hypot(math.sqrt(2) * state.model.noise, MISFIT)
+        yield from state.measure_block([state.grid.start, *points])
+        missed = {
+            point: dot(state.weights, [math.log(figures[name]) for name in state.workloads])
+            - expected[point][0]
+            for _, point, figures in state.samples[before:]
+        }
+        usual = missed[state.grid.start]
+        return {p: abs(missed[p] - usual) / math.hypot(expected[p][1], noise) for p in points}
+
+    def proof_failed(self) -> None:
+        """Go on without the earlier samples if the earlier choice should have been proven."""
+        if self._point != self._state.grid.start:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self.holds:
+            self.holds = self._state.screened = False
+            self._state.drop_assumed()
+            self._state.most_explored = constants.MOST_EXPLORED
+            self._state.incumbent = self._state.grid.start
+
+
+def _known(state: State, blocks: Sequence[Block]) -> list[list[tuple[Point, Mapping[str, float]]]]:
+    """Return the blocks as points of the grid, less what it does not have."""
+    names, known = set(state.workloads), []
+    for block in blocks:
+        points = [(state.grid.point(setting), figures) for setting, figures in block]
+        known.append([(p, f) for p, f in points if p is not None and set(f) == names])
+    return [block for block in known if len(block) > 1]

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What options of the tuned module gain that overrule a server, measured in a virtual machine."""
+
+import math
+
+from tests.bench.contest import paired
+from tests.bench.page import Section, ratio, table
+from tests.kernel.guest.overruled import CASES, ROUNDS
+from tests.kernel.machine import made_and_run
+from tests.kernel.suites import USERLAND
+
+_COLUMNS = ("server", "what is done", "options", "speed to stock")
+
+
+def _make() -> str:
+    """Return the table. Raises RuntimeError where the machine did not get so far."""
+    said = made_and_run(USERLAND.series, "measure_overruled")
+    entry = said.checks.get("measure_overruled", {})
+    if not entry.get("value"):
+        raise RuntimeError(entry.get("failure") or said.console[-4000:])
+    rows = []
+    for case, seconds in zip(CASES, entry["value"], strict=True):
+        stock, overruled = ([-math.log(one) for one in seconds[kind]] for kind in seconds)
+        speed = ratio(paired(overruled, stock))
+        rows.append((case.server, case.action, f"`{case.options}`", speed))
+    return table(_COLUMNS, rows)
+
+
+OVERRULED = Section(
+    "Options that overrule a server",
+    "Speed of servers whose mounts fusetune-intercept makes by the tuned module with these "
+    "options, as a ratio to that of the same servers on the kernel's own FUSE; writes count until "
+    f"they are synced. Linux {USERLAND.series} runs in an emulated virtual machine with two cores; "
+    "the servers are the distribution's bindfs, on libfuse 2, and mirrorfs on its libfuse 3. Each "
+    f"of {ROUNDS} rounds measures both on fresh mounts; in brackets the 95 % interval over the "
+    "rounds.",
+    (_COLUMNS,),
+    _make,
+)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What readahead costs page faults, and that auto chooses no value by which they lose."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from fusetune.bench.workloads import WORKLOADS
+from fusetune.tuner.guards import GUARDS
+from tests.native.conftest import sysfs_files, sysfs_values
+from tests.native.made_up_fio import made_up_fio
+from tests.native.mirror import Mirror
+from tests.native.program import Fusetune
+from tests.native.requirements import requires
+from tests.native.test_loads import benched
+
+pytestmark = requires("fio", "setpriv")
+
+
+@pytest.fixture
+def environment(open_path: Path, mirror: Mirror) -> Iterator[dict[str, str]]:
+    """A PATH that leads to a fio whose figures follow the mount's read_ahead_kb."""
+    with made_up_fio(open_path, mirror) as found:
+        yield found
+
+
+def test_a_value_that_costs_page_faults_is_passed_over(
+    fusetune: Fusetune, mirror: Mirror, environment: dict[str, str]
+) -> None:
+    words = ("auto", mirror.mountpoint, "-w", "seq-read", "--budget", "60")
+    document = fusetune.json(*words, environment=environment)
+    why = "passed over, because mmap-read (random) seemed to fall to 0.6"
+    assert any(why in reason for reason in document["reasons"])
+    assert not any(one["refused"] for one in document["guards"])
+    assert document["applied"]
+    assert 128 < document["after"]["read_ahead_kb"] <= 512
+    kept = [one for one in document["guards"] if one["knobs"].items() <= document["after"].items()]
+    assert {one["name"] for one in kept} == {
+        "mmap-read (sequential)",
+        "mmap-read (random)",
+        "rand-read",
+    }
+    assert sysfs_values(mirror.bdi) == document["after"]
+
+
+def test_a_guard_that_was_left_out_refuses_nothing(
+    fusetune: Fusetune, mirror: Mirror, environment: dict[str, str]
+) -> None:
+    words = ("auto", mirror.mountpoint, "-w", "seq-read", "--no-guard", "mmap-read")
+    document = fusetune.json(*words, environment=environment)
+    assert {one["name"] for one in document["guards"]} == {"rand-read"}
+    assert document["after"]["read_ahead_kb"] >= 2048
+
+
+@pytest.mark.alone
+def test_faults_really_lose_by_readahead_on_a_slow_line(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    """A fault reads as much as read_ahead_kb around it (mm/filemap.c, do_sync_mmap_readahead)."""
+    server = ("read_delay=2ms", "served=64", "bandwidth=128M")
+    with (
+        Mirror(tmpfs_dir, tmp_path / "mnt", *server) as mirror,
+        benched(fusetune, mirror, "seq-read", 128 << 20) as bench,
+    ):
+        ahead = sysfs_files(mirror.bdi)["read_ahead_kb"]
+        speeds: dict[str, list[dict[str, float]]] = {"128": [], "8192": []}
+        for _ in range(3):
+            for value, figures in speeds.items():
+                ahead.write_text(value)
+                figures.append(bench.measure_readers([WORKLOADS[name] for name in GUARDS]))
+        labels = ("mmap-read (sequential)", "mmap-read (random)", "rand-read")
+        assert all(tuple(one) == labels for figures in speeds.values() for one in figures)
+        faults = {
+            value: median(one["mmap-read (random)"] for one in figures)
+            for value, figures in speeds.items()
+        }
+        assert faults["8192"] < 0.7 * faults["128"]

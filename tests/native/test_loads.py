@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the workloads ask of the server, counted by it."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusetune.bench.runner import SAMPLES_WANTED, Bench, dirty_limit
+from fusetune.bench.spending import Budget
+from fusetune.bench.worker import Interruption
+from fusetune.bench.workloads import WORKLOADS
+from fusetune.changes.lock import Lock
+from tests.native.mirror import Mirror
+from tests.native.program import Fusetune
+from tests.native.requirements import requires
+
+pytestmark = requires("fio", "setpriv")
+
+_MIB = 1 << 20
+_SECONDS = 0.5  # that one sample may take
+
+
+@contextmanager
+def benched(
+    fusetune: Fusetune,
+    mirror: Mirror,
+    workload: str,
+    size: int = 8 * _MIB,
+    budget: int = 8 << 30,
+) -> Iterator[Bench]:
+    """Give a bench of one workload whose scratch files are laid out."""
+    mount = fusetune.find(mirror.mountpoint)
+    with (
+        Lock(fusetune.host, mount),
+        Interruption() as interruption,
+        Bench(
+            fusetune.host,
+            mount,
+            [WORKLOADS[workload]],
+            Budget(30.0, budget),
+            interruption,
+            size,
+            _SECONDS,
+        ) as bench,
+    ):
+        yield bench
+
+
+@pytest.fixture
+def asked(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> Any:
+    """Measures a workload once; returns its figure, and the server's counters by operation."""
+
+    def measured(workload: str, *options: str) -> tuple[float, dict[str, Any]]:
+        with (
+            Mirror(tmpfs_dir, tmp_path / "mnt", *options) as mirror,
+            benched(fusetune, mirror, workload) as bench,
+        ):
+            mirror.reset_counters()
+            figure = bench.measure()[workload]
+            return figure, mirror.counters()["ops"]
+
+    return measured
+
+
+def test_mmap_read_asks_by_faults(asked: Any) -> None:
+    """Faults are read in pages; what is read sequentially is read whole, and only once."""
+    figure, ops = asked("mmap-read", "read_delay=2ms", "served=1")
+    assert figure > 0
+    assert ops["OPEN"]["count"] == 2
+    # A fault all over the file brings the pages around it: read_ahead_kb of them (mm/filemap.c,
+    # do_sync_mmap_readahead), so 4 KiB asked for cost far more.
+    assert ops["READ"]["bytes"] > 64 << 10
+    assert ops["READ"]["largest_bytes"] > 4096
+    assert "WRITE" not in {name for name, one in ops.items() if one["count"]}
+
+
+def test_many_streams_reads_32_files_at_once(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    options = ("read_delay=50ms", "served=64", "max_background=64")
+    with (
+        Mirror(tmpfs_dir, tmp_path / "mnt", *options) as mirror,
+        benched(fusetune, mirror, "many-streams") as bench,
+    ):
+        (directory,) = tmpfs_dir.glob(".fusetune-*")
+        assert len(list(directory.glob("stream.*"))) == 32
+        assert bench.bytes_written == 2 * 8 * _MIB
+        mirror.reset_counters()
+        bench.measure()
+        ops = mirror.counters()["ops"]
+        assert ops["OPEN"]["count"] == ops["RELEASE"]["count"] == 32
+        assert ops["READ"]["most_in_flight"] >= 32
+        assert ops["READ"]["bytes"] == 8 * _MIB
+
+
+def test_large_read_asks_for_large_requests(asked: Any) -> None:
+    _, ops = asked("large-read", "max_write=1M")
+    assert ops["READ"]["largest_bytes"] == _MIB  # direct: as large as a request may be
+    assert ops["READ"]["bytes"] == 2 * 8 * _MIB  # buffered, then direct
+
+
+def test_open_storm_opens_each_file_once(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    with (
+        Mirror(tmpfs_dir, tmp_path / "mnt", "delay=1ms") as mirror,
+        benched(fusetune, mirror, "open-storm") as bench,
+    ):
+        (directory,) = tmpfs_dir.glob(".fusetune-*")
+        files = len(list(directory.glob("storm.*")))
+        assert files >= 10
+        mirror.reset_counters()
+        bench.measure()
+        ops = mirror.counters()["ops"]
+        assert ops["OPEN"]["count"] == ops["RELEASE"]["count"] == ops["READ"]["count"] == files
+        assert ops["READ"]["bytes"] == files * 4096
+        assert not ops["CREATE"]["count"]
+
+
+def test_tree_copy_does_all_with_each_file(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    with (
+        Mirror(tmpfs_dir, tmp_path / "mnt", "delay=1ms", "no_xattr") as mirror,
+        benched(fusetune, mirror, "tree-copy") as bench,
+    ):
+        (directory,) = tmpfs_dir.glob(".fusetune-*")
+        files = len(list(directory.glob("source.*")))
+        assert files >= 10
+        mirror.reset_counters()
+        assert bench.measure()["tree-copy"] > 0
+        ops = mirror.counters()["ops"]
+        for name in ("OPEN", "READ", "CREATE", "WRITE", "SETATTR", "UNLINK"):
+            assert ops[name]["count"] == files, name
+        assert ops["READ"]["bytes"] == ops["WRITE"]["bytes"] == files * (16 << 10)
+        assert not list(directory.glob("copy.*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "fills"), [(("writeback", "no_xattr"), True), (("write_delay=100us",), False)]
+)
+def test_a_burst_fills_what_may_be_dirty(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path, options: tuple[str, ...], fills: bool
+) -> None:
+    """A smaller one never waits, whatever max_ratio is; without a writeback cache none does."""
+    with (
+        Mirror(tmpfs_dir, tmp_path / "mnt", *options) as mirror,
+        benched(fusetune, mirror, "small-write", 256 * _MIB, 2 << 30) as bench,
+    ):
+        limit = dirty_limit(fusetune.host, bench.mount)
+        mirror.reset_counters()
+        bench.measure()
+        written = mirror.counters()["ops"]["WRITE"]["bytes"]
+        share = bench.budget.bytes_written // SAMPLES_WANTED
+        assert (written >= min(limit, share - 2 * _MIB)) is fills
+
+
+@pytest.mark.parametrize("options", [(), ("writeback", "no_xattr")])
+def test_log_append_syncs_each_append(asked: Any, options: tuple[str, ...]) -> None:
+    """The last one is followed by the end of the file, not by a fdatasync (fio's io_u.c)."""
+    _, ops = asked("log-append", *options, "delay=2ms")
+    assert ops["WRITE"]["count"] >= 10
+    assert abs(ops["FSYNC"]["count"] - ops["WRITE"]["count"]) <= 1
+    assert ops["CREATE"]["count"] == ops["UNLINK"]["count"] == 1
+
+
+def test_database_syncs_each_write(asked: Any) -> None:
+    _, ops = asked("database", "delay=1ms", "no_xattr")
+    assert ops["WRITE"]["count"] >= 10
+    assert abs(ops["FSYNC"]["count"] - ops["WRITE"]["count"]) <= 1
+    assert ops["WRITE"]["largest_bytes"] == 8192
+    assert ops["READ"]["count"] >= 10
+    assert not ops["CREATE"]["count"]  # in place
+
+
+def test_checkpoint_is_synced_and_renamed(asked: Any) -> None:
+    figure, ops = asked("checkpoint", "no_xattr")
+    assert figure > 0
+    assert ops["FSYNC"]["count"] == ops["CREATE"]["count"] == 1
+    assert ops["RENAME"]["count"] + ops.get("RENAME2", {"count": 0})["count"] == 1
+    assert ops["WRITE"]["bytes"] >= _MIB
+
+
+@pytest.mark.alone
+def test_video_is_in_time_on_a_fast_server_alone(asked: Any) -> None:
+    """A request of 100 ms lasts five blocks of 20 ms, and readahead reads few of them ahead."""
+    # The best of three: the host itself may be late.
+    assert max(asked("video")[0] for _ in range(3)) == 1.0
+    slow, ops = asked("video", "read_delay=100ms", "served=2")
+    assert ops["READ"]["count"] >= 4
+    assert 0 < slow < 0.5
+
+
+def test_a_set_is_shown_with_its_shares(fusetune: Fusetune, mirror: Mirror) -> None:
+    document = fusetune.json("auto", mirror.mountpoint, "-w", "media", "--dry-run")
+    assert document["workloads"] == ["video", "many-streams", "seq-write"]
+    assert document["weights"] == pytest.approx(
+        {"video": 0.5, "many-streams": 0.3, "seq-write": 0.2}
+    )
+    text = fusetune("auto", mirror.mountpoint, "-w", "media", "--dry-run").stdout
+    assert "would measure video 50%, many-streams 30%, seq-write 20%" in text
+
+
+@pytest.mark.alone
+def test_latencies_are_those_of_the_server(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    """No read is faster than the server; so neither half of them nor 99 in 100 are."""
+    with Mirror(tmpfs_dir, tmp_path / "mnt", "read_delay=20ms") as mirror:
+        words = (mirror.mountpoint, "-w", "rand-read", "--budget", "6")
+        document = fusetune.json("bench", *words)
+        took = document["series"][0]["workloads"][0]["latency"]
+        assert 0.019 < took["p50_seconds"] <= took["p99_seconds"]
+        shown = fusetune("bench", *words).stdout
+        assert "p50 2" in shown
+        assert " ms, p99 " in shown
+
+
+def test_auto_aims_at_the_p99(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> None:
+    """Each sample is 1 divided by the p99, which no setting makes shorter than the server."""
+    with Mirror(tmpfs_dir, tmp_path / "mnt", "read_delay=20ms") as mirror:
+        words = ("auto", mirror.mountpoint, "-w", "rand-read", "--target", "p99", "--budget", "20")
+        done = fusetune(*words, "--no-guard", "mmap-read", "--json")
+        assert done.returncode in (0, 4), done.stderr
+        trials = json.loads(done.stdout)["trials"]
+        assert trials
+        for trial in trials:
+            assert all(0 < sample["rand-read"] < 52 for sample in trial["samples"])
+            assert trial["latency"]["rand-read"]["p99_seconds"] > 0.019

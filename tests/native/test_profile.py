@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""profile counts real requests as mirrorfs counts them, knows their pattern, and leaves nothing.
+
+It stands on the tracepoints fuse:fuse_request_send and fuse:fuse_request_end (fs/fuse/dev.c).
+"""
+
+import json
+import mmap
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusetune.profile.btf import Types
+from tests import schemas
+from tests.native.conftest import TRACING
+from tests.native.mirror import PATIENCE, Mirror, wait_for
+from tests.native.program import Fusetune, Started
+from tests.native.requirements import requires
+
+pytestmark = [
+    requires("bpftrace", "bpftool"),
+    pytest.mark.usefixtures("tracefs"),
+    pytest.mark.xdist_group("probes"),
+]
+
+BLOCK = 4096
+#: The server counts these, but the kernel has no tracepoint for them.
+UNTRACED = {"FORGET", "BATCH_FORGET"}
+
+
+def _programs() -> list[str]:
+    """Return the kernel's programs on FUSE's tracepoints."""
+    done = subprocess.run(
+        ["bpftool", "--json", "prog", "show"], capture_output=True, check=True, timeout=PATIENCE
+    )
+    names = (one.get("name", "") for one in json.loads(done.stdout))
+    return [name for name in names if name.startswith("fuse_request")]
+
+
+def _watching(fusetune: Fusetune, mount: Path) -> Started:
+    """Start profile, and return once it watches."""
+    process = fusetune.start("profile", mount, "--for", "10m", "--json")
+    assert process.stderr
+    assert "watching" in process.stderr.readline()
+    assert len(_programs()) == 2
+    return process
+
+
+def _result(process: Started) -> dict[str, Any]:
+    """Return what profile printed at its end, after which nothing is left of it in the kernel."""
+    said, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    assert _programs() == []
+    return schemas.validate(json.loads(said))
+
+
+def _profile(fusetune: Fusetune, mirror: Mirror, work: Callable[[], None]) -> dict[str, Any]:
+    """Watch ``work``, end it by Ctrl-C's signal, and return the document."""
+    process = _watching(fusetune, mirror.mountpoint)
+    mirror.reset_counters()
+    work()
+    wait_for(lambda: not any(one["in_flight"] for one in _ops(mirror).values()), "rest")
+    process.send_signal(signal.SIGINT)
+    return _result(process)
+
+
+def _ops(mirror: Mirror) -> dict[str, Any]:
+    found: dict[str, Any] = mirror.counters()["ops"]
+    return found
+
+
+def _fill(mirror: Mirror, blocks: int) -> Path:
+    (mirror.source / "file").write_bytes(os.urandom(BLOCK) * blocks)
+    return mirror.mountpoint / "file"
+
+
+def _read_direct(file: Path, seed: int, count: int, blocks: int) -> None:
+    """Read random blocks, each with one request."""
+    seeded = random.Random(seed)
+    with mmap.mmap(-1, BLOCK) as buffer:
+        fd = os.open(file, os.O_RDONLY | os.O_DIRECT)
+        for _ in range(count):
+            os.preadv(fd, [buffer], seeded.randrange(blocks) * BLOCK)
+        os.close(fd)
+
+
+def _counts(document: dict[str, Any]) -> dict[str, int]:
+    return {one["operation"]: one["requests"] for one in document["operations"]}
+
+
+def _served(mirror: Mirror) -> dict[str, int]:
+    """Return the server's own counts of what the kernel has a tracepoint for."""
+    counted = {name: one["count"] for name, one in _ops(mirror).items() if name not in UNTRACED}
+    return {name: count for name, count in counted.items() if count}
+
+
+def test_counts_are_the_servers(fusetune: Fusetune, mirror: Mirror) -> None:
+    file = _fill(mirror, 1024)
+
+    def read() -> None:
+        for number in range(200):  # at most 10,000 a second
+            end = time.monotonic() + 0.01
+            _read_direct(file, number, 98, 1024)
+            time.sleep(max(0.0, end - time.monotonic()))
+
+    document = _profile(fusetune, mirror, read)
+    assert _counts(document) == _served(mirror)
+    assert (document["source"], document["ended"], document["lost"]) == ("bpftrace", "signal", 0)
+    (found,) = (one for one in document["operations"] if one["operation"] == "READ")
+    assert (found["requests"], found["bytes"]) == (200 * 98, 200 * 98 * BLOCK)
+    assert (found["largest_bytes"], found["most_in_flight"]) == (BLOCK, 1)
+    latency = found["latency_us"]
+    assert 0 < latency["p50"] <= latency["p95"] <= latency["p99"]
+    pattern = document["pattern"]
+    assert (pattern["reads"], pattern["direct_reads_share"]) == (200 * 98, 1)
+    assert pattern["sequential_reads_share"] < 0.01
+    assert pattern["writes"] == 0
+    assert pattern["appends_share"] is None
+
+
+def test_counts_are_exact_beyond_what_is_recorded(fusetune: Fusetune, mirror: Mirror) -> None:
+    file = _fill(mirror, 1024)
+    document = _profile(fusetune, mirror, lambda: _read_direct(file, 0, 40_000, 1024))
+    assert _counts(document) == _served(mirror)
+    (found,) = (one for one in document["operations"] if one["operation"] == "READ")
+    assert (found["requests"], found["bytes"]) == (40_000, 40_000 * BLOCK)
+
+
+def test_a_sequential_reader(fusetune: Fusetune, mirror: Mirror) -> None:
+    file = _fill(mirror, 1024)
+    pattern = _profile(fusetune, mirror, lambda: _read_all(file))["pattern"]
+    assert pattern["reads"] == 1024
+    assert pattern["sequential_reads_share"] == 1
+    assert pattern["direct_reads_share"] == 0
+    assert pattern["streams"] == 1
+
+
+def _read_all(file: Path) -> None:
+    with file.open("rb", buffering=0) as stream:
+        while stream.read(BLOCK):
+            pass
+
+
+def test_an_appender_with_fsync(fusetune: Fusetune, mirror: Mirror) -> None:
+    def append() -> None:
+        fd = os.open(mirror.mountpoint / "log", os.O_WRONLY | os.O_APPEND)
+        for _ in range(50):
+            os.write(fd, b"line\n")
+            os.fsync(fd)
+        os.close(fd)
+
+    (mirror.source / "log").write_bytes(b"older\n")
+    document = _profile(fusetune, mirror, append)
+    pattern = document["pattern"]
+    assert (pattern["writes"], pattern["appends_share"], pattern["fsyncs"]) == (50, 1, 50)
+    (write,) = (one for one in document["operations"] if one["operation"] == "WRITE")
+    assert (write["requests"], write["bytes"]) == (50, 250)
+
+
+def test_a_profile_is_saved_and_measured(fusetune: Fusetune, mirror: Mirror) -> None:
+    file = _fill(mirror, 1024)
+    document = _profile(fusetune, mirror, lambda: _read_direct(file, 0, 2000, 1024))
+    assert max(document["workloads"], key=document["workloads"].get) == "rand-read"
+    words = ("bench", mirror.mountpoint, "-w", "profile", "--budget", "10s", "--json")
+    done = fusetune(*words)
+    assert done.returncode == 0, done.stderr
+    assert "measuring by the mount's profile, what was seen of it in " in done.stderr
+    (series,) = schemas.validate(json.loads(done.stdout))["series"]
+    assert [one["name"] for one in series["workloads"]] == list(document["workloads"])
+
+
+def test_most_in_flight_is_the_servers(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path) -> None:
+    with Mirror(tmpfs_dir / "source", tmp_path / "mnt", "delay=2ms") as mirror:
+        file = _fill(mirror, 4096)
+        document = _profile(fusetune, mirror, lambda: _read_all(file))
+        (read,) = (one for one in document["operations"] if one["operation"] == "READ")
+        served = _ops(mirror)["READ"]
+        assert read["requests"] == served["count"]
+        # The server's count of a request begins after the kernel's and ends before it.
+        assert served["most_in_flight"] <= read["most_in_flight"] <= served["most_in_flight"] + 1
+        assert document["limit"]["knob"] == "read_ahead_kb"
+        assert document["limit"]["command"] == (
+            f"fusetune set {mirror.mountpoint} read_ahead_kb=256"
+        )
+
+
+def test_another_mount_is_not_counted(
+    fusetune: Fusetune, mirror: Mirror, tmp_path: Path, tmpfs_dir: Path
+) -> None:
+    (tmpfs_dir / "other").mkdir()
+    with Mirror(tmpfs_dir / "other", tmp_path / "other") as other:
+        file = _fill(other, 64)
+        document = _profile(fusetune, mirror, lambda: _read_all(file))
+    assert document["operations"] == []
+    assert document["pattern"]["reads"] == 0
+
+
+def test_it_leaves_nothing_when_killed(fusetune: Fusetune, mirror: Mirror) -> None:
+    process = _watching(fusetune, mirror.mountpoint)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for child in children:  # so that it does not notice by itself that nobody reads what it prints
+        os.kill(int(child), signal.SIGSTOP)
+    assert len(children) == 1
+    process.kill()
+    process.wait(PATIENCE)
+    wait_for(lambda: _programs() == [], "the end of the probes")
+
+
+def test_a_mount_that_goes_ends_it(fusetune: Fusetune, mirror: Mirror) -> None:
+    process = _watching(fusetune, mirror.mountpoint)
+    (mirror.mountpoint / "file").write_bytes(b"x")
+    mirror.unmount()
+    document = _result(process)
+    assert document["ended"] == "unmounted"
+    assert {"CREATE", "WRITE"} <= {one["operation"] for one in document["operations"]}
+
+
+def test_without_bpftrace(fusetune: Fusetune, mirror: Mirror, tmp_path: Path) -> None:
+    hide = 'mount --bind /dev/null "$(command -v bpftrace)"; exec "$@"'
+    hidden = ("unshare", "--mount", "sh", "-c", hide, "sh")
+    line = fusetune.fails("profile", mirror.mountpoint, before=hidden)
+    assert line == (
+        "fusetune: bpftrace is not installed: apt install bpftrace, or dnf install bpftrace"
+    )
+
+
+def test_without_tracefs(fusetune: Fusetune, mirror: Mirror) -> None:
+    hidden = ("unshare", "--mount", "sh", "-c", f'umount {TRACING}; exec "$@"', "sh")
+    line = fusetune.fails("profile", mirror.mountpoint, before=hidden)
+    assert line.endswith("mount it: mount -t tracefs tracefs /sys/kernel/tracing")
+
+
+def test_only_for_root(fusetune: Fusetune, mirror: Mirror) -> None:
+    as_nobody = ("setpriv", "--reuid", "65534", "--clear-groups", "--")
+    line = fusetune.fails("profile", mirror.mountpoint, before=as_nobody)
+    assert line == "fusetune: only root may trace the kernel; run it as root"
+
+
+@pytest.mark.parametrize("given", ["", "0", "0s", "-1"])
+def test_an_empty_time_is_wrong_use(fusetune: Fusetune, mirror: Mirror, given: str) -> None:
+    line = fusetune.fails("profile", mirror.mountpoint, f"--for={given}", code=2)
+    assert "is not a time such as 90, 90s or 2m" in line
+
+
+def test_offsets_of_the_running_kernel() -> None:
+    """Before Linux 6.12 the probes read members of structures, where bpftool sees them, too."""
+    command = ["bpftool", "--json", "btf", "dump", "file", "/sys/kernel/btf/vmlinux"]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
+    wanted = {"file": ("f_pos", "f_inode"), "inode": ("i_sb", "i_size")}
+    expected = {
+        (one["name"], member["name"]): member["bits_offset"] // 8
+        for one in json.loads(done.stdout)["types"]
+        if one["kind"] == "STRUCT"
+        for member in one["members"]
+        if member["name"] in wanted.get(one["name"], ())
+    }
+    assert Types(Path("/sys/kernel/btf"), "none").offsets(wanted) == expected

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""bench and auto on mounts that cannot be written, and with --files: they read what is there.
+
+What a server counts tells what was read of it: mirrorfs counts requests and bytes, and a server in
+raw protocol keeps the range of each READ. The kernel requests whole pages, and what a
+program reads again while it is cached is not requested again.
+"""
+
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.native.conftest import AS_NOBODY, sysfs_values
+from tests.native.files_to_read import MIB, fill
+from tests.native.hostile import Fault, HostileServer
+from tests.native.mirror import Mirror
+from tests.native.program import Fusetune
+from tests.native.requirements import requires
+from tests.native.servers import run_server
+
+pytestmark = requires("fio", "mksquashfs", "setpriv", "squashfuse")
+READ_ONLY = ("ro", "delay=1ms", "served=8")
+
+
+def tree(source: Path) -> Mapping[str, tuple[int, ...]]:
+    """Return what any write would change, by path."""
+    return {
+        str(path): (path.stat().st_size, path.stat().st_mtime_ns, path.stat().st_ctime_ns)
+        for path in (source, *source.rglob("*"))
+    }
+
+
+def paths(read: Mapping[str, Any]) -> list[str]:
+    return [file["path"] for file in read["files"]]
+
+
+def test_a_read_only_mount_is_read_cold(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    """Enough data for every sample: the server is asked for no byte twice."""
+    source = tmpfs_dir / "source"
+    for number in range(4):
+        with (source / f"model-{number}").open("wb") as file:
+            file.truncate(4 << 30)
+    before = tree(source)
+    with Mirror(source, tmp_path / "mnt", *READ_ONLY, "bandwidth=64M") as mirror:
+        words = ("bench", mirror.mountpoint, "-w", "seq-read", "--budget", "8")
+        (series,) = fusetune.json(*words)["series"]
+        counted = mirror.counters()["ops"]
+    read, cost = series["read"], series["cost"]
+    assert read["server_cache"] == "cold"
+    assert sorted(paths(read)) == [f"model-{number}" for number in range(4)]
+    assert not read["named"]
+    assert cost["evaluations"] >= 2
+    assert cost["bytes_written"] == 0
+    assert cost["bytes_read"] <= counted["READ"]["bytes"]
+    assert 0 < cost["requests"] <= cost["bytes_read"] / (128 << 10) + cost["evaluations"] + 2
+    assert not any(counted[one]["count"] for one in ("MKDIR", "CREATE", "WRITE", "UNLINK"))
+    assert tree(source) == before
+
+
+#: What a server says that tells the truth.
+NO_FAULT = Fault("no such file", lambda shown: shown)
+
+
+def blocks(ranges: list[tuple[str, int, int]]) -> Counter[tuple[str, int]]:
+    """Return how often each page was requested."""
+    return Counter(
+        (name, page)
+        for name, offset, size in ranges
+        for page in range(offset // 4096, (offset + size) // 4096)
+    )
+
+
+def repeated(reads: list[tuple[str, int, int]], length: int) -> list[tuple[str, int, int]]:
+    """Return the requests of several pages, all of which an earlier sample requested.
+
+    ``length``: of a sample's range. The kernel may reclaim what a sample has not read yet, and
+    request it once more; single pages it requests at any time.
+    """
+    seen: dict[tuple[str, int], int] = {}
+    found, here, sample = [], ("", 0), 0
+    for name, offset, size in reads:
+        if (name, offset // length) != here:
+            here, sample = (name, offset // length), sample + 1
+        pages = list(blocks([(name, offset, size)]))
+        if len(pages) >= 8 and all(seen.get(page, sample) < sample for page in pages):
+            found.append((name, offset, size))
+        seen |= dict.fromkeys(pages, sample)
+    return found
+
+
+@pytest.mark.parametrize("workload", ["seq-read", "rand-read", "large-read"])
+def test_no_page_is_requested_twice(fusetune: Fusetune, tmp_path: Path, workload: str) -> None:
+    sizes = {f"file-{number}": 8 << 30 for number in range(3)}
+    with HostileServer(tmp_path / "mnt", NO_FAULT, tmp_path, sizes) as server:
+        words = (server.point, "-w", workload, "--files", server.point, "--budget", "10")
+        if workload == "seq-read":  # with all that is set meanwhile
+            done = fusetune("auto", *words, "--json")
+            assert done.returncode in (0, 4), done.stderr
+            found = json.loads(done.stdout)
+            assert any(one.startswith("ranges of ") for one in found["reasons"])
+        else:
+            (found,) = fusetune.json("bench", *words)["series"]
+        assert found["read"]["server_cache"] == "cold"
+        assert found["cost"]["evaluations"] >= 2
+        requested = blocks(server.reads)
+    assert sum(requested.values()) * 4096 >= found["cost"]["bytes_read"]
+    assert repeated(server.reads, found["read"]["range_bytes"]) == []
+    assert sum(requested.values()) < 1.01 * len(requested)
+
+
+def test_few_data_are_warm_for_all(fusetune: Fusetune, tmp_path: Path) -> None:
+    """Each range is read once before the first sample; then none twice before all others once."""
+    with HostileServer(tmp_path / "mnt", NO_FAULT, tmp_path, {"small": 6 * MIB}) as server:
+        words = ("bench", server.point, "-w", "seq-read", "--files", server.point / "small")
+        (series,) = fusetune.json(*words, "--budget", "6")["series"]
+        requested = blocks(server.reads)
+    read = series["read"]
+    assert read["server_cache"] == "warm"
+    assert read["range_bytes"] == MIB
+    assert read["ranges"] >= 4
+    assert read["named"]
+    assert "the server's cache was warm for all samples alike" in series["read_how"]
+    # Of the last page of each range, so that the probe and readahead count for little.
+    counts = [requested["small", number * 256 - 1] for number in range(1, 7)]
+    used = sorted(count for count in counts if count >= 2)  # once beforehand, and for samples
+    assert len(used) >= read["ranges"]
+    assert used[-1] - used[0] <= 3
+
+
+def test_squashfuse_is_read(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path) -> None:
+    source, image, point = tmpfs_dir / "source", tmpfs_dir / "image", tmp_path / "mnt"
+    fill(source / "below" / "old", 20 * MIB)
+    fill(source / "new", 20 * MIB, 1)
+    fill(source / "small", MIB // 2, 2)
+    os.utime(source / "below" / "old", (1e9, 1e9))
+    subprocess.run(["mksquashfs", source, image, "-quiet", "-no-progress"], check=True)
+    with run_server(["squashfuse", "-f", image, point], point, tmp_path / "log") as (_, bdi):
+        before = sysfs_values(bdi)
+        done = fusetune("auto", point, "--budget", "10", "--json")
+        assert done.returncode in (0, 4), done.stderr
+        found = json.loads(done.stdout)
+        if done.returncode == 4:
+            assert sysfs_values(bdi) == before
+        refused = fusetune.fails("bench", point, "-w", "seq-write", code=2)
+        fusetune("reset", point)
+    assert found["workloads"] == ["seq-read", "rand-read"]
+    assert paths(found["read"]) == ["new", "below/old"]
+    assert found["cost"]["bytes_written"] == 0
+    told = done.stderr.splitlines()[1]
+    assert told.startswith("fusetune reads at most 4096 MiB (--budget-read) in at most 1000000 ")
+    assert told.endswith(f" of new, below/old in {point}, and writes nothing there")
+    assert "seq-write needs files of its own" in refused
+    assert refused.endswith("seq-read, rand-read, large-read")
+
+
+def test_the_budget_of_bytes_and_calls_is_kept(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    fill(tmpfs_dir / "source" / "file", 200 * MIB)
+    words = ("-w", "rand-read", "--budget", "8", "--budget-read", "64M")
+    with Mirror(tmpfs_dir / "source", tmp_path / "mnt", "ro") as mirror:
+        (series,) = fusetune.json("bench", mirror.mountpoint, *words, "--budget-requests", "10000")[
+            "series"
+        ]
+    assert 0 < series["cost"]["bytes_read"] <= 64 * MIB
+    assert 0 < series["cost"]["requests"] <= 10_000
+    for wrong in (("--budget-read", "63M"), ("--budget-requests", "9999")):
+        assert "at least" in fusetune.fails("bench", "/none", *wrong, code=2)
+
+
+def test_only_the_files_that_are_read_leave_the_page_cache(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    source = tmpfs_dir / "source"
+    for name in ("read", "other"):
+        fill(source / name, 8 * MIB)
+    with Mirror(source, tmp_path / "mnt", "keep_cache") as mirror:
+        (mirror.mountpoint / "other").read_bytes()
+        mirror.reset_counters()
+        words = ("-w", "seq-read", "--files", mirror.mountpoint / "read", "--budget", "5")
+        fusetune.json("bench", mirror.mountpoint, *words)
+        before = mirror.counters()["ops"]["READ"]["bytes"]
+        assert before >= 8 * MIB
+        (mirror.mountpoint / "other").read_bytes()
+        # The kernel may have reclaimed a few pages meanwhile.
+        assert mirror.counters()["ops"]["READ"]["bytes"] < before + MIB
+
+
+def test_who_may_not_write_reads(fusetune: Fusetune, open_path: Path, user_mirror: Mirror) -> None:
+    """A user whose own mount's top directory is root's, or has no permission to be written."""
+    fill(user_mirror.source / "file", 8 * MIB)
+    (user_mirror.source / "file").chmod(0o444)
+    user_mirror.source.chmod(0o555)
+    os.chown(user_mirror.source, 0, 0)
+    theirs = Fusetune(open_path)
+    words = ("bench", user_mirror.mountpoint, "--budget", "5")
+    for program, before in ((theirs, AS_NOBODY), (fusetune, ())):
+        (series,) = program.json(*words, before=before)["series"]
+        assert [one["name"] for one in series["workloads"]] == ["seq-read", "rand-read"]
+        assert paths(series["read"]) == ["file"]
+    (user_mirror.source / "file").chmod(0o000)
+    os.chown(user_mirror.source / "file", 0, 0)
+    line = fusetune.fails(*words)
+    assert line.startswith(f"fusetune: cannot read file in {user_mirror.mountpoint}: permission")

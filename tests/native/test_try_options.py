@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""auto --try-options on real servers: what it proves on shadow mounts, and that nothing remains.
+
+A shadow mount is a second instance of the server, with the same source. bindfs writes one page a
+request unless ``big_writes`` is set (libfuse 2, do_init).
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.shadow.conditions import conditions_of
+from tests.native.conftest import sysfs_values
+from tests.native.mirror import MOUNTINFO, PATIENCE, Mirror, wait_for
+from tests.native.program import Fusetune
+from tests.native.requirements import requires
+from tests.native.servers import command_of, run_server
+from tests.tmpfs import tmpfs
+
+pytestmark = [
+    requires("fio", "setpriv", "bindfs", "sshfs", "rclone"),
+    pytest.mark.xdist_group("private"),
+]
+
+TRY = ("--try-options", "--budget", "40", "--budget-bytes", "500M")
+
+
+#: Where a second instance gets a directory of its own.
+PRIVATE = Path("/var/tmp")  # noqa: S108 - as the program has it
+
+
+@pytest.fixture(autouse=True)
+def no_directory_left() -> Iterator[None]:
+    before = set(PRIVATE.glob("fusetune-*"))
+    yield
+    assert set(PRIVATE.glob("fusetune-*")) == before
+
+
+@pytest.mark.alone
+def test_bindfs_gains_by_big_writes(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path) -> None:
+    source, point = tmpfs_dir / "source", tmp_path / "mnt"
+    command = command_of("bindfs", source, point, tmp_path)
+    with run_server(command, point, tmp_path / "log") as (process, bdi):
+        values, called = sysfs_values(bdi), _calls(process.pid)
+        found = fusetune.json("auto", point, "-w", "seq-write", *TRY, timeout=60)
+        assert _calls(process.pid) == called  # the live mount is asked nothing
+        assert sysfs_values(bdi) == values
+    gain = {one["option"]: one["gain"] for one in found["advice"]["changes"]}["big_writes"]
+    assert found["gain"]["ci95"][0] > 1
+    assert gain["ratio"] > 1
+    assert not found["applied"]
+    assert found["advice"]["commands"]["then"].startswith("bindfs -o big_writes")
+    tried = [one["options"] for one in found["trials"]]
+    assert {} in tried
+    assert any(one.get("big_writes") == "true" for one in tried)
+    assert list(source.iterdir()) == []
+    assert list(fusetune.run.iterdir()) == []
+
+
+def _calls(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("syscr:"))
+
+
+def test_a_second_rclone_has_a_cache_of_its_own(
+    fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
+) -> None:
+    source, point, cache = tmpfs_dir / "source", tmp_path / "mnt", tmp_path / "cache"
+    command: list[str | Path] = ["rclone", "mount", source, point, "--config", ""]
+    command += ["--vfs-cache-mode", "writes", "--cache-dir", cache]
+    with run_server(command, point, tmp_path / "log"):
+        before = sorted(cache.rglob("*"))
+        process = fusetune.start("auto", point, "-w", "small-write", *TRY)
+        wait_for(lambda: any(PRIVATE.glob("fusetune-*/vfs*/**/write-data")), "a private cache")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 1
+        assert process.stderr is not None
+        assert "interrupted" in process.stderr.read().splitlines()[-1]
+        assert sorted(cache.rglob("*")) == before
+    assert list(source.iterdir()) == []
+
+
+def test_an_option_that_does_not_mount_is_told(fusetune: Fusetune, mirror: Mirror) -> None:
+    shipped = Path("fusetune/recipes/mirrorfs.toml").read_text()
+    broken = shipped.replace('name = "no_xattr"', 'name = "no_xatr"', 1)
+    fusetune.configure(broken, "recipes/mirrorfs.toml")
+    words = ("auto", mirror.mountpoint, "-w", "small-write", "--try-options", "--budget", "6")
+    done = fusetune(*words, "--json")
+    assert done.returncode in (0, 4), done.stderr
+    told = [one for one in json.loads(done.stdout)["reasons"] if one.startswith("no_xatr: ")]
+    assert len(told) == 1
+    assert "ended with status" in told[0]
+    assert "no_xatr" in told[0].partition("not tried")[2]
+
+
+@pytest.mark.parametrize(
+    ("ssh", "what"),
+    [
+        ("read password </dev/tty && sleep 600", "/dev/tty"),
+        ("kill -STOP -1", "did not mount and answer within 10 s"),
+        ("sh -c 'sleep 600 & sleep 600'", "did not mount and answer within 10 s"),
+    ],
+    ids=["asks-for-a-password", "is-stopped", "forks"],
+)
+def test_a_server_that_does_not_mount_is_told_and_ended(
+    fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path, ssh: str, what: str
+) -> None:
+    source, point = tmpfs_dir / "source", tmp_path / "mnt"
+    command = command_of("sshfs", source, point, tmp_path)
+    with run_server(command, point, tmp_path / "log"):
+        (tmp_path / "ssh").write_text(f"#!/bin/sh\n{ssh}\n")
+        line = fusetune.fails("auto", point, *TRY, timeout=60)
+        assert "no second instance can be mounted as it is mounted: the server " in line
+        assert what in line
+    assert list(fusetune.run.iterdir()) == []
+
+
+#: What a process tells about itself, but for what differs between any two.
+_TELL = (
+    "id; umask; ulimit -a; pwd; env | grep -v ^_= | sort; "
+    'grep -E "^(Cap|Groups|NoNew|Seccomp)" /proc/self/status; '
+    "readlink /proc/self/ns/net /proc/self/ns/uts /proc/self/ns/ipc /proc/self/ns/mnt"
+)
+
+
+@contextmanager
+def waiting_process(*before: str, tell: Path | None = None) -> Iterator[int]:
+    """Give a shell that runs until the end of the context; it writes what it is to ``tell``."""
+    script = f"{{ {_TELL}; }} >$0; echo; read x" if tell else "echo; read x"
+    process = subprocess.Popen(
+        [*before, "sh", "-c", script, str(tell)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "TOKEN": "x"},
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        yield process.pid
+    finally:
+        process.communicate(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        (),
+        ("setpriv", "--reuid=65534", "--regid=65534", "--groups=65534,12", "--"),
+        ("setpriv", "--no-new-privs", "--bounding-set=-all,+setuid", "--"),
+        ("unshare", "--net", "--uts", "--ipc", "--", "sh", "-c", 'umask 7; ulimit -n 77; "$@"', ""),
+        ("env", "--chdir=/usr", "-u", "PATH"),
+    ],
+    ids=["root", "a-user", "few-rights", "namespaces", "directory"],
+)
+def test_a_second_instance_runs_as_the_first(open_path: Path, before: tuple[str, ...]) -> None:
+    first, second = open_path / "first", open_path / "second"
+    for path in (first, second):
+        path.touch(mode=0o666)
+        path.chmod(0o666)
+    with waiting_process(*before, tell=first) as pid:
+        words = (Path(f"/proc/{pid}/environ").read_bytes()).split(b"\0")[:-1]
+        environment = dict(os.fsdecode(word).partition("=")[::2] for word in words)
+        conditions = conditions_of(Host(), pid)
+        output = os.open(second, os.O_WRONLY)
+        child = os.fork()
+        if child == 0:
+            try:
+                conditions.run(["sh", "-c", _TELL], environment, output)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0, second.read_text()
+        os.close(output)
+        conditions.close()
+    assert second.read_text() == first.read_text() != ""
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (("unshare", "--mount", "--"), "another mount namespace"),
+        (("unshare", "--user", "--map-root-user", "--"), "another user namespace"),
+    ],
+    ids=["mount", "user"],
+)
+def test_what_would_gain_rights_is_refused(before: tuple[str, ...], why: str) -> None:
+    with waiting_process(*before) as pid, pytest.raises(FusetuneError, match=why):
+        conditions_of(Host(), pid)
+
+
+def test_a_program_with_its_owners_rights_is_refused(tmp_path: Path) -> None:
+    program = tmp_path / "sh"
+    shutil.copy("/bin/sh", program)
+    program.chmod(0o4755)
+    process = subprocess.Popen([program, "-c", "read x"], stdin=subprocess.PIPE)
+    try:
+        wait_for(lambda: os.readlink(f"/proc/{process.pid}/exe") == str(program), "exec")
+        with pytest.raises(FusetuneError, match="set-user-ID"):
+            conditions_of(Host(), process.pid)
+    finally:
+        process.communicate(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--try-unsafe", "x"), "--try-unsafe needs --try-options"),
+        (("--try-options", "--try-unsafe", "x"), "mirrorfs has no unsafe option 'x'"),
+        (("--try-options", "--dry-run"), "shows what --try-options would try"),
+        (("--try-options", "--cold"), "--cold does not go with --try-options"),
+    ],
+)
+def test_wrong_use(fusetune: Fusetune, mirror: Mirror, words: tuple[str, ...], line: str) -> None:
+    assert line in fusetune.fails("auto", mirror.mountpoint, *words, code=2)
+
+
+def test_a_full_disk_is_told(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path) -> None:
+    source, point = tmp_path / "small", tmp_path / "mnt"
+    source.mkdir()
+    with tmpfs(source, "size=8M"), Mirror(source, point):
+        line = fusetune.fails("auto", point, *TRY, timeout=60)
+        assert "MiB free, less than the scratch files need" in line
+        assert list(source.iterdir()) == []
+
+
+def killed_at(fusetune: Fusetune, point: Path, source: Path, seconds: float) -> None:
+    """Kill a run after some time; assert that nothing of it remains."""
+    mounts = MOUNTINFO.read_text()
+    process = fusetune.start("auto", point, "-w", "small-write", *TRY)
+    time.sleep(seconds)
+    process.kill()
+    process.wait(PATIENCE)
+    wait_for(lambda: not processes_of(fusetune), f"the end of all, killed after {seconds} s")
+    assert list(source.iterdir()) == []
+    assert MOUNTINFO.read_text() == mounts
+    assert not [one for one in fusetune.run.rglob("*") if one.suffix != ".lock"]
+
+
+def processes_of(fusetune: Fusetune) -> dict[int, str]:
+    """Return the command lines of the processes of a run, which have its directory in them."""
+    found: dict[int, str] = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            found |= {int(path.parent.name): words} if str(fusetune.run) in words else {}
+    return found
+
+
+def test_nothing_remains_of_runs_that_were_killed(fusetune: Fusetune, mirror: Mirror) -> None:
+    for seconds in (0.5, 2.0, 5.0):
+        killed_at(fusetune, mirror.mountpoint, mirror.source, seconds)
+
+
+@pytest.mark.long
+def test_nothing_remains_of_many_runs_that_were_killed(
+    fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
+) -> None:
+    chance = random.Random(1)
+    for _ in range(20):  # a server lives no longer than `Mirror.lifetime`
+        with Mirror(tmpfs_dir / "source", tmp_path / "mnt") as mirror:
+            for _ in range(10):
+                killed_at(fusetune, mirror.mountpoint, mirror.source, chance.uniform(0.2, 8.0))
+            assert mirror.process.poll() is None
+
+
+def test_a_shadow_that_is_stopped_ends_the_run(fusetune: Fusetune, mirror: Mirror) -> None:
+    process = fusetune.start("auto", mirror.mountpoint, "-w", "small-write", *TRY)
+
+    def servers() -> list[int]:
+        found = processes_of(fusetune)
+        return [pid for pid, words in found.items() if words.partition(" ")[0].endswith("mirrorfs")]
+
+    wait_for(lambda: list(mirror.source.glob(".fusetune-*")) != [], "a measurement")
+    for pid in servers():
+        os.kill(pid, signal.SIGSTOP)
+    assert process.wait(PATIENCE) == 1
+    assert processes_of(fusetune) == {}

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What build and install run, and which sources they take, on a directory tree.
+
+tests/kernel runs the same with real modules, kernels and DKMS.
+"""
+
+from typing import Any
+
+import pytest
+
+from fusetune.errors import FusetuneError
+from fusetune.kmod import actions, kinds, state
+from fusetune.report.documents.modules import module_report
+from tests import schemas
+from tests.unit.conftest import Tree
+from tests.unit.kmod.module_tree import (
+    DKMS,
+    FUSETUNED,
+    LOG,
+    OLDER,
+    OTHER,
+    RUNNING,
+    Programs,
+    installed,
+)
+
+# f2fs, in place of the kernel's own
+
+
+F2FS = kinds.named("f2fs-tuned")
+
+
+def f2fs_kernels(tree: Tree) -> dict[str, dict[str, Any]]:
+    """What `status` says of f2fs-tuned for each kernel, with the real bash and dkms.conf."""
+    said = schemas.check(module_report(state.status(tree.host, F2FS)))
+    return {one["kernel"]: one for one in said["modules"][0]["kernels"]}
+
+
+def test_an_older_f2fs_is_not_built(f2fs: Tree) -> None:
+    found = f2fs_kernels(f2fs)
+    assert found[RUNNING]["state"] == "skipped"
+    assert found[RUNNING]["reason"] == (
+        "its source, Linux 6.12.90-1, is older than the kernel's own f2fs, 6.12.94, and "
+        "linux-source-6.12 is not installed; for the older one all the same, put the line "
+        f"'f2fs=yes' into {f2fs.host.admin_dir}/older.conf"
+    )
+    assert found[OLDER]["state"] == "none"
+    with pytest.raises(FusetuneError, match="is older than the kernel's own f2fs"):
+        actions.build(f2fs.host, F2FS)
+
+
+def test_an_older_f2fs_by_the_administrators_word(f2fs: Tree) -> None:
+    f2fs.host.admin_dir.mkdir(exist_ok=True)
+    conf = f2fs.host.admin_dir / "older.conf"
+    for text, seen in (("libfuse=yes\n", "skipped"), ("libfuse=yes\nf2fs=yes\n", "none")):
+        conf.write_text(text)
+        assert f2fs_kernels(f2fs)[RUNNING]["state"] == seen
+
+
+def test_an_f2fs_as_new_as_the_kernel_is_built(f2fs: Tree) -> None:
+    f2fs.write("usr/src/f2fs-tuned-0.1.0/6.12.source", "6.12.94\n")
+    assert {one["state"] for one in f2fs_kernels(f2fs).values()} == {"skipped", "none"}
+    assert f2fs_kernels(f2fs)[RUNNING]["reason"].startswith("not built: fusetune module build")
+
+
+# Build
+
+
+def test_build_runs_dkms(host_tree: Tree) -> None:
+    run = Programs()
+    run.then["dkms"] = lambda: installed(host_tree)
+    actions.build(host_tree.host, FUSETUNED, run=run)
+    command = ("dkms", "install", "fusetuned/0.1.0", "-k", RUNNING)
+    assert run.ran == [command]
+    run.ran.clear()
+    actions.build(host_tree.host, FUSETUNED, dry_run=True, run=run)
+    report = actions.build(host_tree.host, FUSETUNED, dry_run=True, run=run)
+    assert report.commands == (("dkms", "unbuild", *command[2:]), command)
+
+
+def test_build_takes_the_newest_source(host_tree: Tree) -> None:
+    for version in ("0.9.0", "0.10.0"):
+        host_tree.write(f"usr/src/fusetuned-{version}/dkms.conf", "")
+    report = actions.build(host_tree.host, FUSETUNED, OLDER, dry_run=True, run=Programs())
+    assert report.commands == (("dkms", "install", "fusetuned/0.10.0", "-k", OLDER),)
+
+
+def test_a_build_that_fails_names_the_first_error(host_tree: Tree) -> None:
+    run = Programs(dkms=(10, "Error! Bad return status"))
+    log = host_tree.write(f"{DKMS}/0.1.0/build/make.log", LOG.format(RUNNING))
+    with pytest.raises(FusetuneError) as raised:
+        actions.build(host_tree.host, FUSETUNED, run=run)
+    assert str(raised.value) == (
+        f"fusetuned was not built for {RUNNING}: /bin/sh: 1: gcc-14: not found; see {log}"
+    )
+
+
+def test_a_build_without_a_log_gives_dkms_last_words(host_tree: Tree) -> None:
+    run = Programs(dkms=(1, "first\nError! You must be root\n"))
+    with pytest.raises(FusetuneError, match=r": Error! You must be root$"):
+        actions.build(host_tree.host, FUSETUNED, run=run)
+
+
+def test_what_cannot_be_built_is_not_tried(host_tree: Tree) -> None:
+    run = Programs()
+    for kernel, why in ((OTHER, "not for this kernel"), ("6.12.1", "no kernel 6.12.1 in /lib")):
+        with pytest.raises(FusetuneError, match=why):
+            actions.build(host_tree.host, FUSETUNED, kernel, run=run)
+    (host_tree.root / "usr/src/fusetuned-0.1.0/dkms.conf").unlink()
+    with pytest.raises(FusetuneError, match="there is no source of fusetuned in /usr/src"):
+        actions.build(host_tree.host, FUSETUNED, run=run)
+    assert not run.ran

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Guards of a choice: what is guarded, when a choice is refused, and what is chosen then."""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from fusetune.bench.reading import Reading
+from fusetune.bench.runner import BudgetSpent
+from fusetune.bench.workloads import chosen
+from fusetune.tuner.guards import GUARDS, SHARE, Guards, about_files, judged
+from fusetune.tuner.search import Choice, Search
+from fusetune.tuner.space import Dimension
+
+AHEAD = Dimension("read_ahead_kb", (0, 32, 64, *(128 << power for power in range(9))), 128)
+START = {"read_ahead_kb": 128}
+Speed = Callable[[int], float]
+
+
+def guards(
+    *names: str,
+    left_out: tuple[str, ...] = (),
+    knob: str = "read_ahead_kb",
+    reading: Reading | None = None,
+) -> Guards:
+    return Guards.of(chosen(names), {knob: 128}, left_out, reading)
+
+
+@pytest.mark.parametrize(
+    ("of", "names"),
+    [
+        (guards("seq-read"), GUARDS),
+        (guards(), GUARDS),  # the default reads
+        (guards("seq-write"), ()),
+        (guards("rand-read"), ("mmap-read",)),  # it may not get worse as it is
+        (guards("seq-read", left_out=("mmap-read",)), ("rand-read",)),
+        (guards("seq-read", left_out=GUARDS), ()),
+        (guards("seq-read", reading=Reading()), ()),  # they need a scratch file
+        (guards("seq-read", knob="strict_limit"), ()),  # no read depends on it
+        (guards("seq-read", knob="-o cache"), GUARDS),  # it may depend on any option
+    ],
+)
+def test_what_is_guarded(of: Guards, names: tuple[str, ...]) -> None:
+    assert tuple(workload.name for workload in of.workloads) == names
+    assert of.share == (SHARE if names else 0.0)
+
+
+def test_what_files_leave_unguarded_is_said() -> None:
+    assert about_files(None, chosen(["seq-read"])) == []
+    (_, said) = about_files(Reading(), chosen(["seq-read", "rand-read"]))
+    assert said == "mmap-read: not guarded, because that needs a scratch file"
+    assert len(about_files(Reading(), chosen(GUARDS))) == 1
+
+
+def test_only_a_change_that_reads_depend_on_is_guarded() -> None:
+    start = {"read_ahead_kb": 128, "max_ratio": 1}
+    of = Guards.of(chosen(["mixed"]), start, (), None)
+    assert of.concern(start | {"read_ahead_kb": 256})
+    assert not of.concern(start | {"max_ratio": 20})
+    assert not Guards([], start).concern({"read_ahead_kb": 256})
+
+
+def pairs(loss: float, count: int = 6) -> list[tuple[dict[str, float], dict[str, float]]]:
+    draw = random.Random(2)
+    return [
+        tuple(  # type: ignore[misc]
+            {"a": 100 * math.exp(draw.gauss(0, 0.02)), "b": by * math.exp(draw.gauss(0, 0.02))}
+            for by in (100, 100 * loss)
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("loss", "refused"), [(0.5, True), (0.9, True), (1.0, False), (2, False)])
+def test_a_loss_of_one_guard_is_not_made_up_for_by_another(loss: float, refused: bool) -> None:
+    one, other = judged({}, pairs(loss))
+    assert (one.guard, one.refused) == ("a", False)
+    assert (other.guard, other.refused) == ("b", refused)
+    assert other.ratio.low < loss < other.ratio.high
+
+
+def run(
+    faults: Speed,
+    seconds: float = 100.0,
+    left_out: tuple[str, ...] = (),
+    evaluations: int = 150,
+    seed: int = 3,
+) -> tuple[Choice, Guards]:
+    """Search with a reader that is faster with more readahead, and ``faults`` to guard."""
+    search, of = Search([AHEAD], START, ["seq-read"], seed), guards("seq-read", left_out=left_out)
+    draw = random.Random(5)
+    spent = [0.0, 0]
+
+    def explore() -> None:
+        while (setting := search.ask(evaluations - int(spent[1]))) is not None:
+            spent[1] += 1
+            worth = 100.0 * min(setting["read_ahead_kb"], 4096) ** 0.5
+            search.tell({"seq-read": (worth or 50.0) * math.exp(draw.gauss(0, 0.01))})
+
+    def measure(setting: Mapping[str, int]) -> dict[str, float]:
+        spent[0] += 1
+        if spent[0] > seconds:
+            raise BudgetSpent(1)
+        speed = faults(setting["read_ahead_kb"])
+        return {w.name: speed * math.exp(draw.gauss(0, 0.01)) for w in of.workloads}
+
+    of.watch(search, explore, measure, lambda: seconds - spent[0])
+    return search.choice(), of
+
+
+def words(setting: Mapping[str, int]) -> str:
+    return str(setting["read_ahead_kb"])
+
+
+def test_a_harmless_value_stays_chosen() -> None:
+    choice, of = run(lambda ahead: 100.0)
+    assert choice.setting["read_ahead_kb"] >= 2048
+    assert {one.guard for one in of.measured} == set(GUARDS)
+    assert not any(one.refused for one in of.measured)
+    assert of.reasons(words) == []
+
+
+def test_a_value_that_a_guard_loses_by_is_refused_and_a_smaller_one_found() -> None:
+    choice, of = run(lambda ahead: 100.0 if ahead <= 512 else 60.0)
+    refused = of.passed_over
+    assert refused
+    assert min(one.setting["read_ahead_kb"] for one in refused) > 512
+    assert 128 < choice.setting["read_ahead_kb"] <= 512
+    assert of.reasons(words)[0].startswith(
+        f"{words(refused[0].setting)}: passed over, because mmap-read seemed to fall to 0.6"
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_great_loss_is_seen_before_the_budget_is_spent_on_a_proof(seed: int) -> None:
+    choice, _ = run(lambda ahead: 100.0 if ahead <= 512 else 20.0, evaluations=30, seed=seed)
+    assert 128 < choice.setting["read_ahead_kb"] <= 512
+
+
+def test_where_every_gain_costs_a_guard_nothing_is_changed() -> None:
+    choice, _ = run(lambda ahead: 100.0 if ahead <= 128 else 60.0)
+    assert not choice.changed
+
+
+def test_what_was_left_out_by_name_refuses_nothing() -> None:
+    choice, of = run(lambda ahead: 100.0 if ahead <= 128 else 60.0, left_out=GUARDS)
+    assert choice.setting["read_ahead_kb"] >= 2048
+    assert of.measured == []
+
+
+@pytest.mark.parametrize("seconds", [1.0, 5.0])
+def test_what_there_is_no_time_to_guard_is_refused(seconds: float) -> None:
+    choice, of = run(lambda ahead: 100.0, seconds)
+    assert not choice.changed
+    assert of.measured == []
+    (told,) = of.reasons(words)
+    assert "no time was left to see what becomes of mmap-read and rand-read; give a" in told
+
+
+def test_only_what_is_proven_can_be_refused() -> None:
+    with pytest.raises(ValueError, match="proven"):
+        Search([AHEAD], START, ["seq-read"]).refuse()

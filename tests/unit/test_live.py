@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""auto --live on simulated traffic: what it keeps, and what it dares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from fusetune.bench.intervals import Interval
+from fusetune.profile.waits_program import Kind
+from fusetune.tuner import live as live_module
+from fusetune.tuner.search import Choice
+from fusetune.tuner.space import STEP, Dimension, near
+from tests.unit.simulated_traffic import (
+    AHEAD,
+    MIB,
+    START,
+    TICK,
+    Setting,
+    SimulatedTraffic,
+    Speeds,
+    by_readahead,
+    come_and_go,
+    dimension,
+    reader,
+    searched,
+)
+
+# What is kept
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_it_ends_near_the_best(seed: int) -> None:
+    live = searched(SimulatedTraffic(reader, seed), 600, seed)
+    chosen = live.found.choice
+    assert chosen.changed
+    assert chosen.setting["read_ahead_kb"] == 2048  # from there on more brings nothing
+    assert chosen.gain.low > 10
+    assert chosen.per_workload["read"][2].ratio == pytest.approx(chosen.gain.ratio)
+
+
+def test_it_ends_near_the_best_with_idle_times_between() -> None:
+    live = searched(SimulatedTraffic(come_and_go), 1200)
+    chosen = live.found.choice
+    assert by_readahead(chosen.setting) >= 0.9 * by_readahead({"read_ahead_kb": 2048})
+    assert live.found.shares.keys() == {"read", "write"}
+    assert chosen.per_workload["read"][2].low > 10
+    assert chosen.per_workload["write"][2].ratio == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.6])
+def test_noise_alone_changes_nothing_in_20_of_20(noise: float) -> None:
+    speeds: Speeds = lambda setting, second: {Kind.READ: 10 * MIB, Kind.WRITE: 5 * MIB}  # noqa: E731
+    for seed in range(20):
+        traffic = SimulatedTraffic(speeds, seed, noise)
+        live = searched(traffic, 60, seed)
+        assert not live.found.choice.changed
+        assert live.found.choice.setting == {}
+        assert len(live.found.trials) > 3  # others were tried
+
+
+@pytest.mark.parametrize("changed_at", [20, 40, 60, 80, 100, 112])
+def test_nothing_wrong_is_kept_where_the_traffic_changes_midway(changed_at: float) -> None:
+    """From then on readahead takes programs' time, as it does from random reads."""
+
+    def changing(setting: Setting, second: float) -> Mapping[Kind, float]:
+        slowed = 50 * MIB * 64 / (64 + setting["read_ahead_kb"])
+        return {Kind.READ: by_readahead(setting) if second < changed_at else slowed}
+
+    for seed in range(2):
+        chosen = searched(SimulatedTraffic(changing, seed), 120, seed).found.choice
+        if chosen.changed:  # what is kept is good for what came last
+            assert chosen.setting["read_ahead_kb"] <= START["read_ahead_kb"]
+
+
+def test_nothing_wrong_is_kept_where_another_kind_of_traffic_comes() -> None:
+    """Readers go, and programs that fault their way through mapped files come."""
+
+    def changing(setting: Setting, second: float) -> Mapping[Kind, float]:
+        if second < 80:
+            return {Kind.READ: by_readahead(setting)}
+        return {Kind.FAULT: 50 * MIB * 64 / (64 + setting["read_ahead_kb"])}
+
+    for seed in range(4):
+        live = searched(SimulatedTraffic(changing, seed), 120, seed)
+        assert live.found.proven or live.found.reasons
+        assert not live.found.choice.changed
+
+
+def test_the_search_begins_anew_for_another_kind_of_traffic() -> None:
+    def changing(setting: Setting, second: float) -> Mapping[Kind, float]:
+        return {Kind.WRITE: 5 * MIB} if second < 15 else {Kind.READ: by_readahead(setting)}
+
+    live = searched(SimulatedTraffic(changing), 600)
+    assert any("changed its kind" in reason for reason in live.found.reasons)
+    assert live.found.choice.changed
+    assert live.found.shares == {"read": 1.0}
+
+
+def test_without_traffic_nothing_counts() -> None:
+    traffic = SimulatedTraffic(lambda setting, second: {})
+    live = searched(traffic, 120)
+    assert live.found.idle == live.found.evaluations > 0
+    assert live.found.trials == []
+    assert [setting for _, setting in traffic.written] == [START]
+    assert live.seconds < 120
+
+
+def test_a_few_calls_count_for_nothing() -> None:
+    """2 a tick, which is 8 in a block: too few to compare, however different their speed."""
+    traffic = SimulatedTraffic(lambda setting, second: {Kind.READ: 2 * 4096 / TICK}, noise=0.01)
+    live = searched(traffic, 120)
+    assert all(len(trial.samples) >= 1 for trial in live.found.trials)
+    assert traffic.elapsed >= live.found.evaluations * 32 / 20  # each took as long as 32 calls
+
+
+# What it dares
+
+
+def test_each_step_of_a_knob_is_at_most_fourfold() -> None:
+    """From values that were proven better; `near` has the rule."""
+    traffic = SimulatedTraffic(reader)
+    live = searched(traffic, 600)
+    assert live.found.choice.setting["read_ahead_kb"] >= 2048
+    most = START["read_ahead_kb"]
+    for _, setting in traffic.written:
+        assert setting["read_ahead_kb"] <= STEP * most
+        if setting["read_ahead_kb"] <= 2048:  # so far each step is an improvement
+            most = max(most, setting["read_ahead_kb"])
+        assert setting["read_ahead_kb"] >= START["read_ahead_kb"] / STEP
+    tried = {setting["read_ahead_kb"] for _, setting in traffic.written if _ < 1020}
+    assert max(tried) <= STEP * START["read_ahead_kb"]
+
+
+@pytest.mark.parametrize(
+    ("value", "earlier", "kept"),
+    [
+        (128, 128, (32, 64, 128, 256, 512)),
+        (0, 0, (0, 32)),
+        (32, 32, (0, 32, 64, 128)),
+        (64, 64, (32, 64, 128, 256)),  # not 0: that is no neighbour
+        (512, 128, (256, 512, 1024, 2048)),
+        (32, 128, (0, 32, 64)),
+        (100, 100, (32, 64, 100, 128, 256)),
+    ],
+)
+def test_values_within_one_step(value: int, earlier: int, kept: tuple[int, ...]) -> None:
+    found = near(AHEAD, value, earlier)
+    assert found
+    assert found.values == kept
+    assert found.stock == (128 if 128 in kept else value)
+
+
+def test_a_knob_without_a_value_in_reach_is_left_out() -> None:
+    assert near(Dimension("max_background", (12, 256), 12), 2000, 2000) is None
+
+
+def test_a_switch_has_no_steps() -> None:
+    strict = dimension("strict_limit", 1)
+    assert near(strict, 1, 1) == strict
+
+
+def test_a_second_step_is_looked_at_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many rounds one may well err; here each of them does."""
+
+    class Errs:
+        evaluations, short = 0, False
+
+        def __init__(self, dimensions: object, start: Setting, *others: object) -> None:
+            self._start = start
+
+        def ask(self, remaining: int) -> None:
+            return None
+
+        def choice(self) -> Choice:
+            wrong = {**self._start, "read_ahead_kb": 2 * self._start["read_ahead_kb"]}
+            return Choice(wrong, True, Interval(1.1, 1.05, 1.2), {}, ())
+
+    monkeypatch.setattr(live_module, "Search", Errs)
+    traffic = SimulatedTraffic(lambda setting, second: {Kind.READ: 10 * MIB})
+    live = searched(traffic, 120)
+    tried = {setting["read_ahead_kb"] for _, setting in traffic.written}
+    assert tried == {128, 256, 512}  # the first step is left to the proof, which refuses it
+    assert not live.found.choice.changed

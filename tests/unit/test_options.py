@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""auto --try-options without a mount: what it tries and chooses, and each option's share.
+
+Figures are made up of the options and knobs that are set; so the tests know what is true.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import resource
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from fusetune.bench.latency import Bins
+from fusetune.bench.runner import BudgetSpent
+from fusetune.bench.spending import Budget
+from fusetune.bench.usage import Cpu, Usage
+from fusetune.bench.workloads import WORKLOADS, Workload
+from fusetune.errors import FusetuneError
+from fusetune.mounts.discover import discover
+from fusetune.recipes.plan import Circumstances, plan
+from fusetune.shadow.conditions import _limits
+from fusetune.shadow.guard import POINT
+from fusetune.shadow.words import with_point
+from fusetune.tuner.candidates import Candidates, Options
+from fusetune.tuner.costs import UNLIMITED, Limits
+from fusetune.tuner.guards import GUARDS
+from fusetune.tuner.option_search import OptionSearch
+from fusetune.tuner.space import Dimension
+from fusetune.tuner.trials import Trials, describe
+from tests.unit.conftest import Tree
+from tests.unit.server_options.oursd import recipe_with
+
+Speed = Callable[[Options, Mapping[str, int]], float]
+KNOB = Dimension("max_ratio", (1, 10, 40), 1)
+
+
+class MadeUpTrials:
+    """Stands for `Trials`: speed and CPU time are functions of what is set, with 1 % noise."""
+
+    def __init__(self, speed: Speed, evaluations: int, seconds: Speed) -> None:
+        self.budget, self.seconds = Budget(), 1.0
+        self._speed, self._most, self._seconds = speed, evaluations, seconds
+        self.bins: dict[str, Bins] = {}
+        self.usage = {"mixed": Usage(False, 1.0, Cpu(1), Cpu(1), 1)}
+        self.measured: list[tuple[Options, dict[str, int]]] = []
+        self._draw, self._cost_draw = random.Random(1), random.Random(2)
+
+    def affordable(self, share: float) -> int:
+        return int(share * self._most) - len(self.measured)
+
+    def scarcest(self, share: float) -> str:
+        return "seconds"
+
+    def measure(
+        self,
+        candidates: Candidates,
+        options: Options,
+        knobs: Mapping[str, int],
+        guards: Sequence[Workload] = (),
+    ) -> dict[str, float]:
+        if len(self.measured) == self._most:
+            raise BudgetSpent(1)
+        self.measured.append((options, dict(knobs)))
+        spent = Cpu(self._seconds(options, knobs) * math.exp(self._cost_draw.gauss(0, 0.01)))
+        self.usage = {"mixed": Usage(False, 1.0, Cpu(), spent, 1 << 20)}
+        return {"mixed": self._speed(options, knobs) * math.exp(self._draw.gauss(0, 0.01))}
+
+
+def candidates_of(tree: Tree, **here: Any) -> Candidates:
+    recipe = recipe_with(tree, "mount")
+    changes = plan(recipe, {}, Circumstances("6.12", "2.5", root=True, **here)).changes
+    return Candidates.of(recipe, changes)
+
+
+def _quiet(share: float, words: str) -> None:
+    """Show no progress."""
+
+
+def run_on(
+    candidates: Candidates,
+    speed: Speed,
+    evaluations: int = 150,
+    seconds: Speed = lambda options, knobs: 1.0,
+    limits: Limits = UNLIMITED,
+) -> tuple[OptionSearch, MadeUpTrials]:
+    trials = MadeUpTrials(speed, evaluations, seconds)
+    before = {"max_ratio": 1}
+    work = [WORKLOADS["mixed"]]
+    search = (cast(Trials, trials), candidates, [KNOB], before, work)
+    run = OptionSearch(*search, GUARDS, None, 0, _quiet, limits)
+    run.explore()
+    return run, trials
+
+
+def test_a_change_goes_with_what_it_needs_and_without_what_it_excludes(tree: Tree) -> None:
+    candidates = candidates_of(tree, workloads=("small-write",))
+    assert set(candidates.changes) == {"cache", "writeback"}
+    assert candidates.required == {"cache": frozenset(), "writeback": {"cache"}}
+    assert candidates.with_required("writeback") == {"cache", "writeback"}
+    assert candidates.possible({"writeback"}) == frozenset()
+    assert candidates.possible({"cache"}) == {"cache"}
+    assert candidates.values(frozenset({"cache"})) == {"cache": "some"}
+    assert set(candidates.without({"cache"}).changes) == set()
+    assert set(candidates.without({"writeback"}).changes) == {"cache"}
+
+
+def test_an_option_waits_for_the_removal_of_what_it_excludes(tree: Tree) -> None:
+    edits = (
+        ('excludes = ["passthrough"]', 'excludes = ["threads=1"]'),
+        ('default = "1"', 'default = "2"'),
+        ('option = "single"\ncommand = "-s"', 'option = "threads"\nvalue = "1"\nto = "4"'),
+    )
+    recipe = recipe_with(tree, "mount", *edits)
+    here = Circumstances("6.12", "2.5", root=True)
+    candidates = Candidates.of(recipe, plan(recipe, {"threads": "1"}, here).changes)
+    assert candidates.required == {
+        "cache": frozenset(),
+        "writeback": {"cache", "threads"},
+        "passthrough": frozenset(),
+        "threads": frozenset(),
+    }
+
+
+def test_a_cache_that_only_helps_with_writeback_is_found(tree: Tree) -> None:
+    """The cache alone is slower; so one option after another would find nothing."""
+
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * (0.9 if "cache" in options else 1) * (5 if "writeback" in options else 1)
+
+    run, trials = run_on(candidates_of(tree, workloads=("small-write",)), speed)
+    choice = run.search.choice()
+    assert run.options(choice.setting) == {"cache", "writeback"}
+    assert choice.gain.low < 4.5 < choice.gain.high
+    shares = run.shares()
+    for name in ("cache", "writeback"):  # without either, at most the cache is left
+        assert shares[name].ratio == pytest.approx({"cache": 4.5, "writeback": 5}[name], rel=0.02)
+    assert all(
+        options in ({"cache"}, {"cache", "writeback"}, set()) for options, _ in trials.measured
+    )
+
+
+def test_live_knobs_are_searched_with_the_options(tree: Tree) -> None:
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * (2 if "writeback" in options and knobs["max_ratio"] > 1 else 1)
+
+    run, _ = run_on(candidates_of(tree, workloads=("small-write",)), speed)
+    setting = run.search.choice().setting
+    assert run.options(setting) == {"cache", "writeback"}
+    assert run.knobs(setting)["max_ratio"] == 10  # the smallest that does it
+    assert run.shares()["writeback"].low > 1.9
+
+
+def test_an_option_without_effect_is_not_advised(tree: Tree) -> None:
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * (2 if "threads" in options else 1)
+
+    candidates = candidates_of(tree)
+    assert set(candidates.changes) == {"cache", "writeback", "threads"}
+    run, _ = run_on(candidates, speed)
+    assert run.options(run.search.choice().setting) == {"threads"}
+    assert run.shares() == {"threads": run.search.choice().gain}
+
+
+@pytest.mark.parametrize(("factor", "wanted"), [(1.0, {"cache", "threads"}), (2.5, {"threads"})])
+def test_an_option_that_doubles_the_cpu_time_for_a_little_is_not_advised(
+    tree: Tree, factor: float, wanted: set[str]
+) -> None:
+    """Also where another option gains much."""
+
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * (2 if "threads" in options else 1) * (1.07 if "cache" in options else 1)
+
+    def seconds(options: Options, knobs: Mapping[str, int]) -> float:
+        return factor if "cache" in options else 1.0
+
+    run, _ = run_on(candidates_of(tree), speed, 150, seconds)
+    assert run.options(run.search.choice().setting) == wanted
+
+
+def test_options_that_break_a_limit_are_refused_by_name(tree: Tree) -> None:
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * (3 if "threads" in options else 1)
+
+    def seconds(options: Options, knobs: Mapping[str, int]) -> float:
+        return 1.5 if "threads" in options else 1.0
+
+    run, _ = run_on(candidates_of(tree), speed, 150, seconds, Limits(cpu_ratio=1.2))
+    assert not run.search.choice().changed
+    (setting, why), *_ = run.search.refused
+    assert run.change_words(setting) == "threads=8"
+    assert why.endswith("times the CPU time, above --max-cpu-ratio 1.2")
+
+
+def test_nothing_better_is_no_choice(tree: Tree) -> None:
+    run, _ = run_on(candidates_of(tree), lambda options, knobs: 100 / (1 + len(options)))
+    choice = run.search.choice()
+    assert not choice.changed
+    assert run.options(choice.setting) == frozenset()
+    assert run.shares() == {}
+
+
+def test_without_time_for_it_no_share_is_said(tree: Tree) -> None:
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * math.pow(3, len(options))
+
+    run, trials = run_on(candidates_of(tree, workloads=("small-write",)), speed, 30)
+    assert run.search.choice().changed
+    trials._most = len(trials.measured) + 5
+    assert run.shares() == {}
+
+
+def test_an_unsafe_option_is_proposed_only_by_name(tree: Tree) -> None:
+    assert "nosync" not in candidates_of(tree).changes
+    asked = candidates_of(tree, unsafe={"nosync": None}, workloads=("metadata",))
+    assert asked.changes["nosync"].class_ == "unsafe"
+    assert asked.changes["nosync"].after == "true"
+
+
+def test_options_in_words() -> None:
+    assert describe({"a": "1", "direct_io": None}) == "a=1 -direct_io"
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["s", "host:/a", "/mnt/x"], ["s", "host:/a", POINT]),
+        (["s", "/a", "x", "-o", "x=/mnt/x"], ["s", "/a", POINT, "-o", "x=/mnt/x"]),
+        (["s", "/a", "/mnt//x/", "-f"], ["s", "/a", POINT, "-f"]),
+        (["s", "/a", "/mnt/bound"], ["s", "/a", POINT]),
+        (["s", "/mnt/x", "/mnt/x"], "names it more than once"),
+        (["/mnt/x", "/a", "/dev/fd/9"], "does not name it"),
+    ],
+)
+def test_a_second_instance_is_mounted_elsewhere(
+    tree: Tree, words: list[str], wanted: list[str] | str
+) -> None:
+    tree.mount("/mnt/x")
+    tree.mount("/mnt/bound")
+    (mount,) = discover(tree.host)
+    if isinstance(wanted, str):
+        with pytest.raises(FusetuneError, match=wanted):
+            with_point(tree.host, mount, words, "/mnt")
+    else:
+        assert with_point(tree.host, mount, words, "/mnt") == wanted
+
+
+def test_limits_of_a_process(tree: Tree) -> None:
+    text = Path("/proc/self/limits").read_text()
+    tree.write("proc/7/limits", text)
+    every = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    own = {getattr(resource, name): resource.getrlimit(getattr(resource, name)) for name in every}
+    assert _limits(tree.host, "7").items() >= own.items()

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""profile: what it makes of counters, and what a host must have for it."""
+
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from fusetune.errors import FusetuneError
+from fusetune.mounts.mount import Mount
+from fusetune.profile.bpftrace import abilities
+from fusetune.profile.counted import Counted
+from fusetune.profile.module import operations_between, parse_statistics, watch_by_module
+from fusetune.profile.program import Abilities, bucket_middle, program
+from fusetune.profile.requests import TRACEPOINTS
+from fusetune.profile.traffic import Calls, Operation, Pattern
+from tests.unit.conftest import Tree
+from tests.unit.test_btf import write as write_types
+
+EVERY = Abilities(pauses=True, faults=True, calls=True)
+EVENTS = "sys/kernel/tracing/events"
+
+
+# What a host must have
+
+
+@pytest.fixture
+def traced(tree: Tree) -> Tree:
+    """A host on which everything can be told."""
+    for event in (
+        *("fuse/fuse_request_send", "writeback/balance_dirty_pages"),
+        *("filemap/mm_filemap_fault", "syscalls/sys_enter_pread64"),
+    ):
+        tree.write(f"{EVENTS}/{event}/id", "1\n")
+    tree.write("sys/kernel/btf/vmlinux", "")
+    return tree
+
+
+def test_everything_can_be_told(traced: Tree) -> None:
+    assert abilities(traced.host) == EVERY
+
+
+def test_without_types_there_is_no_pattern_of_calls(traced: Tree) -> None:
+    (traced.root / "sys/kernel/btf/vmlinux").unlink()
+    assert abilities(traced.host) == replace(EVERY, calls=False)
+
+
+def test_without_tracefs(tree: Tree) -> None:
+    with pytest.raises(FusetuneError, match=r"mount -t tracefs tracefs /sys/kernel/tracing$"):
+        abilities(tree.host)
+
+
+def test_a_kernel_without_the_tracepoint(traced: Tree) -> None:
+    shutil.rmtree(traced.root / EVENTS / "fuse/fuse_request_send")
+    with pytest.raises(FusetuneError, match=r"neither FUSE's tracepoints .* nor .* fusetuned"):
+        abilities(traced.host)
+    write_types(traced.root / "sys/kernel/btf")
+    assert abilities(traced.host).requests.sends[0].sent_probe == "kprobe:fuse_simple_request"
+
+
+def test_a_kernel_whose_tracepoints_do_not_know_the_request(traced: Tree) -> None:
+    """On Linux 6.12 a send has no number yet, so that its end would never be found."""
+    btf = traced.root / "sys/kernel/btf"
+    write_types(btf, "__fuse_simple_request", ("idmap", "fm", "args"))
+    assert abilities(traced.host).requests.sends[0].sent_probe == "kprobe:__fuse_simple_request"
+    write_types(btf, "fuse_request_assign_unique", ("fiq", "req"))
+    assert abilities(traced.host).requests == TRACEPOINTS
+
+
+def test_a_locked_kernel(traced: Tree) -> None:
+    traced.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
+    assert abilities(traced.host) == EVERY
+    traced.write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n")
+    with pytest.raises(FusetuneError, match="lockdown"):
+        abilities(traced.host)
+
+
+# bpftrace
+
+
+@pytest.mark.parametrize("able", [EVERY, Abilities(pauses=False, faults=False, calls=False)])
+def test_the_program_differs_in_numbers_alone(able: Abilities) -> None:
+    texts = [
+        program(device, bdi, 2, able) for device, bdi in ((41, "0:41"), (7340077, "7:45-fuse"))
+    ]
+    assert re.sub("7340077|7:45-fuse", "", texts[1]) == re.sub(r"\b(0:)?41\b", "", texts[0])
+    assert not re.search(
+        "DEVICE|CPUS|LOOKED|BDI|BIT_|NAME|POSITION|LENGTH|CONDITION|BODY", texts[0]
+    )
+
+
+def test_buckets_are_exact_to_seven_percent() -> None:
+    for microseconds in (*range(1, 5000), 10**6, 3 * 10**8):
+        log = microseconds.bit_length() - 1
+        bucket = microseconds
+        if log > 3:  # as the program does
+            bucket = ((log - 2) << 3) | ((microseconds >> (log - 3)) & 7)
+        assert abs(bucket_middle(bucket) - microseconds) <= max(0.5, 0.07 * microseconds)
+
+
+LINES = b"""{"type": "attached_probes", "data": {"probes": 9}}
+{"type": "printf", "data": "ready\\n"}
+{"type": "map", "data": {"@streams": 3}}
+
+{"type": "map", "data": {"@streams": 0}}
+{"type": "map", "data": {"@requests": {"15": 100, "3": 2, "63": 1}}}
+{"type": "map", "data": {"@bytes": {"15": 397312, "3": 104}}}
+{"type": "map", "data": {"@largest": {"15": 4096}}}
+{"type": "map", "data": {"@most": {"15": 7, "3": 1}}}
+{"type": "map", "data": {"@latency": {"15,20": 89, "15,3": 8, "3,9": 1}}}
+{"type": "map", "data": {"@sent": {"88": 1231, "90": 1283}}}
+{"type": "map", "data": {"@reads": {"0": 1, "1": 80, "2": 10, "5": 9}}}
+{"type": "map", "data": {"@writes": {"9": 4, "12": 1}}}
+{"type": "map", "data": {"@faults": 5}}
+{"type": "map", "data": {"@paused_ms": 1500}}
+"""
+
+
+@pytest.fixture
+def counted() -> Counted:
+    """What bpftrace 0.17 prints."""
+    found = Counted()
+    for line in LINES.splitlines():
+        found.take(line)
+    return found
+
+
+def test_counters_become_traffic(counted: Counted) -> None:
+    assert counted.ready
+    read, getattr_, other = counted.operations()
+    assert (read.name, read.requests, read.nbytes) == ("READ", 100, 409600)
+    assert (read.largest_bytes, read.most_in_flight) == (4096, 7)
+    assert [read.percentile(percent) for percent in (5, 50, 99)] == [3.5, 25.0, 25.0]
+    assert (getattr_.name, getattr_.requests, getattr_.nbytes) == ("GETATTR", 2, 104)
+    assert (other.name, other.most_in_flight, other.percentile(50)) == ("OTHER", None, None)
+    assert counted.lost() == 3
+    assert counted.pattern(EVERY) == Pattern(
+        Calls(total=100, sequential=89, elsewhere=10, direct=9, appends=0),
+        Calls(total=5, sequential=4, elsewhere=0, direct=1, appends=5),
+        streams=3,
+        page_faults=5,
+        paused_seconds=1.5,
+    )
+
+
+def test_what_the_kernel_cannot_tell_is_not_told(counted: Counted) -> None:
+    able = Abilities(pauses=False, faults=False, calls=False)
+    assert counted.pattern(able) == Pattern()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"[]",
+        b'{"type": "map"}',
+        b'{"type": "map", "data": {"@requests": {"15": "many"}}}',
+        b'{"type": "map", "data": {"@requests": {"15": [1]}}}',
+        b"[" * 100,
+    ],
+)
+def test_other_output_is_an_error(line: bytes) -> None:
+    with pytest.raises(FusetuneError, match=r"^bpftrace printed"):
+        Counted().take(line)
+
+
+# The module
+
+BEFORE = "READ count 10 errors 0 sent_bytes 400 received_bytes 40960 time_ns 99 latency_us 0 10 0\n"
+AFTER = (
+    "LOOKUP count 1 errors 1 sent_bytes 5 received_bytes 0 time_ns 9 latency_us 1 0 0\n"
+    "READ count 14 errors 0 sent_bytes 560 received_bytes 57344 time_ns 109 latency_us 0 11 3\n"
+    "WRITE count 2 errors 0 sent_bytes 8272 received_bytes 16 time_ns 9 latency_us 2 0 0\n"
+)
+
+
+def test_statistics_are_the_difference_of_two_readings() -> None:
+    found = operations_between(parse_statistics(BEFORE), parse_statistics(AFTER))
+    assert found == [
+        Operation("READ", 4, 16384, [(1.5, 1), (3.0, 3)]),
+        Operation("WRITE", 2, 8192, [(0.75, 2)]),
+        Operation("LOOKUP", 1, 0, [(0.75, 1)]),
+    ]
+    same = parse_statistics(AFTER)
+    assert operations_between(same, same) == []
+
+
+def test_the_module_counts_its_own_mounts(tree: Tree, by_module: Mount) -> None:
+    file = "sys/fs/fusetuned/connections/41/statistics"
+    tree.write(file, BEFORE)
+
+    def progress(share: float, words: str) -> None:
+        tree.write(file, AFTER)
+
+    traffic = watch_by_module(tree.host, by_module, 0.3, progress)
+    assert (traffic.source, traffic.ended, traffic.lost) == ("module", "time", 0)
+    assert [(one.name, one.requests) for one in traffic.operations] == [
+        *(("READ", 4), ("WRITE", 2), ("LOOKUP", 1))
+    ]
+    assert traffic.pattern == Pattern()
+    assert traffic.waiting == 0
+
+
+def test_a_module_mount_that_goes_ends_it(tree: Tree, by_module: Mount) -> None:
+    file = tree.write("sys/fs/fusetuned/connections/41/statistics", BEFORE)
+
+    def progress(share: float, words: str) -> None:
+        file.unlink()
+        bdi = tree.root / "sys/class/bdi/0:41"
+        bdi.rename(bdi.with_name("gone"))
+
+    traffic = watch_by_module(tree.host, by_module, 60.0, progress)
+    assert (traffic.ended, traffic.operations) == ("unmounted", [])
+
+
+@pytest.mark.parametrize(
+    "text", ["READ count 1\n", "READ count x latency_us 1\n", "READ a 1 latency_us 1"]
+)
+def test_other_statistics_are_an_error(tree: Tree, by_module: Mount, text: str) -> None:
+    tree.write("sys/fs/fusetuned/connections/41/statistics", text)
+    with pytest.raises(FusetuneError, match="is not what this fusetune knows"):
+        watch_by_module(tree.host, by_module, 1.0, lambda share, words: None)
+
+
+def test_an_old_module_is_an_error(tree: Tree, by_module: Mount) -> None:
+    with pytest.raises(FusetuneError, match=r"^cannot read /sys/fs/fusetuned/connections/41/stat"):
+        watch_by_module(tree.host, by_module, 1.0, lambda share, words: None)

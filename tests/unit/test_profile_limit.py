@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which limit binds the traffic that profile saw, and which workloads stand for it."""
+
+from dataclasses import replace
+
+import pytest
+
+from fusetune.bench.workloads import WORKLOADS, chosen
+from fusetune.desired.profiles import profile_path, save_profile, sets_for
+from fusetune.errors import FusetuneError, UsageError
+from fusetune.mounts.mount import Mount
+from fusetune.profile.limit import limit_of
+from fusetune.profile.shares import shares_of
+from fusetune.profile.traffic import Calls, Operation, Pattern, Traffic
+from tests.unit.conftest import STOCK, Tree
+
+# The limit
+
+READS = Operation("READ", 100, 100 << 17, [(50_000.0, 100)], 1 << 17, 12)
+#: 13 of them at any time.
+SLOW = replace(READS, latency=[(1_300_000.0, 100)], most_in_flight=20)
+SEQUENTIAL = Pattern(reads=Calls(total=100, sequential=99))
+
+
+def seen(*operations: Operation, pattern: Pattern = SEQUENTIAL, waiting: float = 0.0) -> Traffic:
+    """Traffic of ten seconds; READS are half a request at any time."""
+    return Traffic(10.0, "bpftrace", "time", 0, operations, pattern, waiting)
+
+
+@pytest.mark.parametrize(
+    ("traffic", "values", "expected"),
+    [
+        (seen(READS), {}, ("read_ahead_kb", 256)),
+        (seen(READS), {"read_ahead_kb": 4096}, ("max_pages", None)),
+        (seen(READS), {"read_ahead_kb": 4096, "max_pages": 32}, ("max_pages", 64)),
+        (seen(READS, waiting=2.0), {}, ("max_background", 24)),
+        (seen(READS, waiting=2.0), {"max_background": 13}, ("read_ahead_kb", 256)),
+        (replace(seen(SLOW), queued=True), {}, ("max_background", 24)),
+        (replace(seen(SLOW), queued=True), {"max_background": 14}, ("read_ahead_kb", 256)),
+        (seen(replace(READS, latency=[(9_000.0, 100)])), {}, None),
+        (seen(READS, pattern=Pattern(reads=Calls(100, 50, 50))), {}, None),
+        (seen(READS, pattern=Pattern(reads=Calls(100, 99, direct=100))), {}, None),
+        (seen(READS, pattern=Pattern()), {}, None),
+        (seen(READS, pattern=replace(SEQUENTIAL, paused_seconds=1.0)), {}, ("max_ratio", 2)),
+        (
+            seen(READS, pattern=replace(SEQUENTIAL, paused_seconds=0.9)),
+            {},
+            ("read_ahead_kb", 256),
+        ),
+        (seen(pattern=Pattern(paused_seconds=9.0)), {"max_ratio": 100}, None),
+        (seen(replace(READS, name="WRITE")), {}, ("max_pages", None)),
+        (seen(replace(READS, name="WRITE", largest_bytes=4096)), {}, None),
+        (seen(replace(READS, name="WRITE", nbytes=50 << 17)), {}, None),
+        (seen(), {}, None),
+    ],
+)
+def test_the_first_limit_that_binds(
+    traffic: Traffic, values: dict[str, int], expected: tuple[str, int | None] | None
+) -> None:
+    found = limit_of(traffic, {**STOCK, **values})
+    assert (found and (found.knob, found.value)) == expected
+
+
+# The workloads that stand for it
+
+
+def taking(name: str, seconds: float, requests: int = 100, nbytes: int = 0) -> Operation:
+    return Operation(name, requests, nbytes, [(seconds * 1e6 / requests, requests)])
+
+
+FSYNC = taking("FSYNC", 3, 50)
+SMALL, LARGE = taking("WRITE", 1, 100, 100 << 12), taking("WRITE", 1, 100, 100 << 17)
+
+
+@pytest.mark.parametrize(
+    ("operations", "pattern", "expected"),
+    [
+        ([], Pattern(), {}),
+        ([taking("READ", 1)], SEQUENTIAL, {"seq-read": 1.0}),
+        ([taking("READ", 1)], replace(SEQUENTIAL, streams=8), {"many-streams": 1.0}),
+        ([taking("READ", 1)], Pattern(Calls(100, 75, 25)), {"seq-read": 0.75, "rand-read": 0.25}),
+        ([taking("READ", 1)], Pattern(Calls(100, 75, direct=51)), {"large-read": 1.0}),
+        ([taking("READ", 1)], replace(SEQUENTIAL, page_faults=10**6), {"mmap-read": 1.0}),
+        ([taking("READ", 1, 100, 100 << 17)], Pattern(), {"seq-read": 1.0}),
+        ([taking("READ", 1, 100, 100 << 12)], Pattern(), {"rand-read": 1.0}),
+        ([SMALL, FSYNC], Pattern(writes=Calls(100, appends=51)), {"log-append": 1.0}),
+        ([SMALL, FSYNC], Pattern(writes=Calls(100, appends=50)), {"database": 1.0}),
+        ([SMALL, taking("FSYNC", 1, 24)], Pattern(), {"small-write": 1.0}),
+        ([LARGE, taking("GETXATTR", 1)], Pattern(), {"seq-write": 1.0}),
+        ([SMALL], Pattern(writes=Calls(100, 0, 99)), {"rand-write": 1.0}),
+        ([taking("GETXATTR", 1), taking("RELEASE", 9)], Pattern(), {"open-storm": 1.0}),
+        ([taking("LOOKUP", 1), taking("CREATE", 1)], Pattern(), {"metadata": 1.0}),
+        (
+            [taking("READ", 6, 100, 100 << 17), LARGE, taking("OPEN", 3), taking("STATFS", 0.1)],
+            Pattern(),
+            {"seq-read": 6 / 10.1, "open-storm": 3.1 / 10.1, "seq-write": 1 / 10.1},
+        ),
+        ([taking("READ", 96, 100, 100 << 17), SMALL], Pattern(), {"seq-read": 1.0}),
+    ],
+)
+def test_workloads_stand_for_the_traffic(
+    operations: list[Operation], pattern: Pattern, expected: dict[str, float]
+) -> None:
+    found = shares_of(seen(*operations, pattern=pattern))
+    assert list(found) == list(expected)
+    assert found == pytest.approx(expected)
+    assert found.keys() <= WORKLOADS.keys()
+
+
+def test_a_saved_profile_is_a_set_of_workloads(tree: Tree, mounted: Mount) -> None:
+    save_profile(tree.host, mounted, {"rand-read": 0.75, "log-append": 0.25}, 60.0)
+    sets = sets_for(tree.host, mounted, ("profile",))
+    workloads = chosen(("profile",), sets)
+    assert [(one.name, one.weight) for one in workloads] == [
+        *(("rand-read", 0.75), ("log-append", 0.25))
+    ]
+    assert sets["profile"].text.startswith("what was seen of it in 60 s until ")
+    both = chosen(("profile", "rand-read"), sets)
+    assert [one.weight for one in both] == [1.75, 0.25]
+    assert "profile" not in sets_for(tree.host, mounted, ("rand-read",))
+
+
+def test_without_a_saved_profile(tree: Tree, mounted: Mount) -> None:
+    with pytest.raises(FusetuneError, match=r"make one: fusetune profile /mnt/one$"):
+        sets_for(tree.host, mounted, ("profile",))
+    with pytest.raises(UsageError, match="needs a mount"):
+        sets_for(tree.host, None, ("profile",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", "{}", '{"shares": [1], "time": 1, "seconds": 1}'),
+        '{"schema": 1, "shares": {"no-such": 1}, "time": 1, "seconds": 1}',
+        '{"schema": 2, "shares": {"rand-read": 1}, "time": 1, "seconds": 1}',
+        '{"schema": 1, "shares": {}, "time": 1, "seconds": 1}',
+        '{"shares": {"rand-read": 1}, "time": 1, "seconds": 1}',
+        '{"schema": 1, "shares": {"rand-read": -1}, "time": 1, "seconds": 1}',
+    ],
+)
+def test_a_profile_that_cannot_be_used(tree: Tree, mounted: Mount, text: str) -> None:
+    save_profile(tree.host, mounted, {"rand-read": 1.0}, 60.0)
+    profile_path(tree.host, mounted).write_text(text)
+    with pytest.raises(FusetuneError, match=r"make it anew: fusetune profile /mnt/one$"):
+        sets_for(tree.host, mounted, ("profile",))

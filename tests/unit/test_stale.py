@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What fusetune noted of mounts that are gone, or of an earlier boot, is removed."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from fusetune.changes.journal import key_of
+from fusetune.changes.lock import Busy, Lock
+from fusetune.changes.overrides import note_overrides
+from fusetune.changes.stale import remove_stale
+from fusetune.mounts.discover import discover
+from fusetune.mounts.mount import Mount
+from tests.unit.conftest import Tree
+from tests.unit.journals import RECORDS, files_of_run, journal_with
+
+
+def remembered(tree: Tree, mount: Mount) -> set[str]:
+    """Remember all there is to remember of a mount, as if killed; return the files' names."""
+    journal_with(tree.host, mount, RECORDS)
+    note_overrides(tree.host, mount, {"max_ratio": 7})
+    tree.write(f"run/{key_of(mount)}.lock", "4242")
+    return {f"{key_of(mount)}.{kind}" for kind in ("journal", "left", "lock")}
+
+
+def files(tree: Tree) -> set[str]:
+    return {
+        path.name
+        for directory in (tree.host.state_dir / "undo", tree.host.run_dir)
+        for path in directory.iterdir()
+    }
+
+
+def two_mounts(tree: Tree) -> tuple[Mount, Mount]:
+    tree.mount("/mnt/one")
+    tree.mount("/mnt/two", device="0:41")
+    tree.live()
+    tree.live(bdi="0:41", connection="41")
+    one, two = discover(tree.host)
+    return one, two
+
+
+def test_what_is_remembered_of_gone_mounts_is_removed(tree: Tree) -> None:
+    living, gone = two_mounts(tree)
+    kept = remembered(tree, living) | {"host.journal"}
+    journal_with(tree.host, None, RECORDS)
+    of_gone = remembered(tree, gone)
+    remove_stale(tree.host)
+    assert files(tree) == kept | of_gone
+    shutil.rmtree(tree.root / "sys/class/bdi/0:41")
+    remove_stale(tree.host, key_of(living))
+    assert files(tree) == kept | of_gone
+    remove_stale(tree.host)
+    assert files(tree) == kept
+
+
+def test_a_note_that_another_fusetune_removes_meanwhile_is_no_error(
+    tree: Tree, mounted: Mount
+) -> None:
+    note_overrides(tree.host, mounted, {"max_ratio": 7})
+
+    def removing(path: Path) -> dict[str, int]:
+        path.unlink()
+        return {"instance": -1}
+
+    with mock.patch("fusetune.changes.stale.read_overrides", removing):
+        remove_stale(tree.host)
+    assert files_of_run(tree) == []
+
+
+def test_a_reused_device_number_is_another_mount(tree: Tree, mounted: Mount) -> None:
+    remembered(tree, mounted)
+    assert mounted.instance
+    again = replace(mounted, instance=mounted.instance + 1)
+    journal_with(tree.host, again, RECORDS)
+    note_overrides(tree.host, again, {"max_ratio": 7})
+    remove_stale(tree.host)
+    assert files(tree) == {"0:40.lock"}  # nothing tells that it is another's
+
+
+def killed_at(tree: Tree, mount: Mount) -> None:
+    """Leave the lock of a process that was killed while it worked on the mount."""
+    tree.write(f"run/{key_of(mount)}.lock", f"4242 {mount.instance}")
+
+
+def test_a_lock_of_an_earlier_mount_with_this_number_is_removed(tree: Tree, mounted: Mount) -> None:
+    assert mounted.instance
+    killed_at(tree, replace(mounted, instance=mounted.instance + 1))
+    remove_stale(tree.host)
+    assert files_of_run(tree) == []
+    killed_at(tree, mounted)
+    remove_stale(tree.host)
+    assert files_of_run(tree) == ["0:40.lock"]
+
+
+def test_what_was_left_behind_at_an_earlier_mount_is_not_this_ones(
+    tree: Tree, mounted: Mount
+) -> None:
+    assert mounted.instance
+    for instance, is_ours in ((mounted.instance, True), (mounted.instance + 1, False)):
+        killed_at(tree, replace(mounted, instance=instance))
+        with Lock(tree.host, mounted) as lock:
+            assert lock.left_behind is is_ours
+
+
+def test_what_is_of_the_boot_before_is_removed(tree: Tree, mounted: Mount) -> None:
+    journal_with(tree.host, mounted, RECORDS)
+    journal_with(tree.host, None, RECORDS)
+    remove_stale(tree.reboot())
+    assert tree.journals() == []
+
+
+def test_the_hosts_lock_is_no_gone_mounts(tree: Tree) -> None:
+    """It tells the next holder that a killed one may have left its work unfinished."""
+    tree.write("run/host.lock", "4242")
+    remove_stale(tree.host)
+    with Lock(tree.host, None) as lock:
+        assert lock.left_behind
+
+
+def test_a_lock_that_is_held_stays(tree: Tree) -> None:
+    _, gone = two_mounts(tree)
+    with Lock(tree.host, gone):
+        shutil.rmtree(tree.root / "sys/class/bdi/0:41")
+        remove_stale(tree.host)
+        with pytest.raises(Busy):
+            Lock(tree.host, gone)
+    assert files_of_run(tree) == []
+
+
+def test_a_damaged_journal_of_a_gone_mount_is_not_lost(tree: Tree, mounted: Mount) -> None:
+    path = journal_with(tree.host, mounted, RECORDS)
+    path.write_bytes(b"garbage\n")
+    shutil.rmtree(tree.root / "sys/class/bdi/0:40")
+    remove_stale(tree.host)
+    assert path.read_bytes() == b"garbage\n"
