@@ -20,7 +20,7 @@ from pathlib import Path
 
 from docs.commands import commands, commands_named, options_of, synopsis, usage
 from docs.markup import Row, Table, mdoc_words, sentence
-from fusetune.bench.workloads import DEFAULT, WORKLOADS
+from fusetune.bench.workloads import DEFAULT, SETS, WORKLOADS
 from fusetune.errors import ExitCode
 from fusetune.knobs import LIVE, REMOUNT, SYSTEM, Knob
 from fusetune.libfuse.options import OPTIONS
@@ -100,6 +100,12 @@ def workloads() -> Table:
         text = f"{sentence(one.measures)}{' The default.' if one.name == DEFAULT else ''}"
         rows.append(Row(one.name, f"Cm {one.name}", text, (text, one.unit)))
     return Table(("workload", "what it measures", "unit"), rows)
+
+
+def workload_sets() -> Table:
+    """Return the sets of workloads, with their shares."""
+    rows = [Row(one.name, f"Cm {one.name}", sentence(one.text)) for one in SETS.values()]
+    return Table(("set", "what it stands for, and the share of each workload"), rows)
 
 
 def library_options() -> Table:
@@ -189,6 +195,7 @@ TABLES: dict[str, Callable[[Sequence[str]], Table]] = {
     "host-knobs": lambda _: _knobs(SYSTEM),
     "remount-knobs": lambda _: remount_knobs(),
     "workloads": lambda _: workloads(),
+    "workload-sets": lambda _: workload_sets(),
     "library-options": lambda _: library_options(),
     "findings": lambda _: findings(),
     "metrics": lambda _: metrics(),

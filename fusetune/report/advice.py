@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Advice on a mount by its recipe or, without one, by what the kernel tells about it."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
+from fusetune.bench.limits import Limits
 from fusetune.changes.state import values_now
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.control import negotiated
-from fusetune.mounts.discover import find
+from fusetune.mounts.discover import discover, find
 from fusetune.mounts.mount import Mount
 from fusetune.mounts.mountinfo import mountinfo
+from fusetune.mounts.stack import Layer, Stacks
 from fusetune.recipes.advice import advise
 from fusetune.recipes.load import Loaded, load_recipes
 from fusetune.report.doctor import diagnose
 from fusetune.report.documents.advice import Advised, advised
+from fusetune.text import printable
 
 HOW_TO_WRITE = (
     "no recipe is about this server; docs/recipes.md and fusetune-advise(8) say how to write one "
@@ -28,16 +32,87 @@ FORMATS: dict[str, Callable[[Advised], str]] = {
 }
 
 
-def advise_on(host: Host, name: str, workloads: Collection[str]) -> Advised:
-    """Return advice on the mount that ``name`` means, without touching a path in a mount.
+#: Measures mounts by label, from the bottom up, with the labels of what each lies on.
+Measure = Callable[[Mapping[str, Mount], Mapping[str, Sequence[str]]], Limits]
 
-    Raises FusetuneError if it is no FUSE mount, `ConfigError` for a recipe that is wrong.
+
+def advise_on(
+    host: Host, name: str, workloads: Collection[str], measure: Measure | None = None
+) -> Advised:
+    """Return advice on the mount that ``name`` means, and on the mounts that it lies on.
+
+    Touches a path in a mount only by ``measure``, which finds out which of them limits. Raises
+    FusetuneError if it is no FUSE mount, `ConfigError` for a recipe that is wrong.
     """
     recipes = load_recipes(host)
     _refuse_other_types(host, name, recipes)
     mount = find(host, name)
-    advice = advise(host, mount, recipes, workloads)
-    return advised(advice, [] if advice.recipe else [*_limits(host, mount), HOW_TO_WRITE])
+    stacks = Stacks(host, discover(host))
+    advice = advise(host, mount, recipes, workloads, stacks.daemons)
+    below = stacks.down(mount)
+    of_layers = {
+        one.device: advise(host, one.mount, recipes, workloads, stacks.daemons)
+        for one in below
+        if one.mount
+    }
+    return advised(
+        advice,
+        [] if advice.recipe else [*_limits(host, mount), HOW_TO_WRITE],
+        below,
+        {device: [each.option for each in one.changes] for device, one in of_layers.items()},
+        _measured(mount, below, stacks, measure) if measure else None,
+    )
+
+
+def _measured(mount: Mount, below: Sequence[Layer], stacks: Stacks, measure: Measure) -> Limits:
+    """Measure ``mount`` and the FUSE mounts below it. Raises FusetuneError if there is none."""
+    under = {one.device: stacks.below_layer(one) for one in below}
+    under[mount.device] = stacks.below(mount)
+    strangers = _strangers(mount, below, under)
+    mounts, left_out = {}, {}
+    for one in below:
+        if one.mount is None:
+            left_out[one.device] = f"it is no FUSE mount but {one.fstype}"
+        elif one.elsewhere:
+            left_out[one.device] = "it is in another mount namespace"
+        elif one.device in strangers:
+            left_out[one.device] = "only the server of another user's mount leads there"
+        else:
+            mounts[one.device] = one.mount
+    if not mounts:
+        paths = {one.device: printable(one.path) for one in below}
+        whys = [f"{paths[device]}: {why}" for device, why in left_out.items()]
+        raise FusetuneError(
+            f"{printable(mount.path)} lies on no FUSE mount that can be measured "
+            f"({'; '.join(whys) or 'none is known'}); 'fusetune bench' measures it alone"
+        )
+    labels = {device: [one.device for one in layers] for device, layers in under.items()}
+    found = measure(mounts | {mount.device: mount}, labels)
+    return replace(found, left_out=left_out | dict(found.left_out))
+
+
+def _strangers(
+    mount: Mount, below: Sequence[Layer], under: Mapping[str, Sequence[Layer]]
+) -> set[str]:
+    """Return the devices of layers to which only users' mounts lead that are not theirs.
+
+    A user's server could name any mount, and have it written to.
+    """
+    trusted = {mount.device}
+    owners = {one.device: _owner(one.mount) for one in below} | {mount.device: _owner(mount)}
+    for upper in (mount.device, *(one.device for one in reversed(below))):
+        if upper in trusted:
+            layers = [one.device for one in under[upper]]
+            own = owners[upper]
+            trusted.update(one for one in layers if own is not None and own in (0, owners[one]))
+    return {one.device for one in below} - trusted
+
+
+def _owner(mount: Mount | None) -> int | None:
+    """Return who owns a mount, None if that is unknown; root what is not FUSE."""
+    if mount is None:
+        return 0
+    return mount.owner_uid if mount.owner_known else None
 
 
 def _refuse_other_types(host: Host, name: str, recipes: Sequence[Loaded]) -> None:
@@ -61,7 +136,7 @@ def _refuse_other_types(host: Host, name: str, recipes: Sequence[Loaded]) -> Non
 def _limits(host: Host, mount: Mount) -> Iterator[str]:
     """Yield what INIT negotiated, which limit binds, and what doctor finds on the mount."""
     init = negotiated(host, mount)
-    numbers = [f"{key} {value}" for key, value in init.items() if key != "flags"]
+    numbers = [f"{key} {value}" for key, value in init.items() if value.isdigit()]
     if numbers:
         yield f"INIT negotiated {', '.join(numbers)}"
     values = values_now(host, mount)

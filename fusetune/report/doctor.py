@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fusetune.changes.policy import dirty_share
@@ -19,6 +19,7 @@ from fusetune.libfuse import installed
 from fusetune.mounts.control import waiting
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import CONTROLS, Mount
+from fusetune.mounts.stack import Layer, Stacks
 from fusetune.report.findings import Finding, Seen, found
 from fusetune.source_age import Age
 from fusetune.toml.file import ConfigError
@@ -42,7 +43,8 @@ class Diagnosis:
     ``dirty_percent``: what all tuned mounts together may keep dirty, in percent of the host's
     limit; ``max_dirty_percent``: the bound of the configuration, None if the file is wrong.
     ``elsewhere``: how many FUSE mounts are in other mount namespaces, and so left alone. ``ages``:
-    how old our copies of other projects' code are.
+    how old our copies of other projects' code are. ``below``: what each mount lies on itself, by
+    its device.
     """
 
     features: list[Feature]
@@ -51,6 +53,7 @@ class Diagnosis:
     max_dirty_percent: int | None
     elsewhere: int
     ages: Sequence[Age] = ()
+    below: Mapping[str, Sequence[Layer]] = field(default_factory=dict)
 
 
 def diagnose(
@@ -76,10 +79,12 @@ def diagnose(
         settings = load(host).settings
     except ConfigError as error:
         problem = str(error)
+    stacks = Stacks(host, mounts)
     seen = Seen(
         host,
         mounts,
         values,
+        {mount.device: stacks.below(mount) for mount in mounts},
         values_now(host, None),
         _unanswered(host, mounts),
         ages(host),
@@ -95,6 +100,7 @@ def diagnose(
         settings.max_dirty_percent if settings else None,
         _elsewhere(host, mounts),
         seen.ages,
+        seen.below,
     )
 
 

@@ -21,6 +21,7 @@ from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
 from fusetune.mounts.mount import CONTROLS, Mount
+from fusetune.mounts.stack import Layer
 from fusetune.report.fiemap import interleaved
 from fusetune.source_age import Age
 from fusetune.text import printable, shell_word
@@ -53,7 +54,8 @@ class Finding:
 class Seen:
     """What the checks examine.
 
-    ``values``: those of each mount by its device, then by knob; ``host_values``: the host's by
+    ``values``: those of each mount by its device, then by knob; ``below``: what each mount lies on
+    itself, by its device; ``host_values``: the host's by
     knob; ``waiting``: how many requests wait for the server, by device. ``settings``: those of the
     configuration, None where it is wrong, which ``problem`` then says. ``dirty_percent``: what all
     tuned mounts together may keep dirty. ``backing``: where a server keeps its files, if given.
@@ -62,6 +64,7 @@ class Seen:
     host: Host
     mounts: Sequence[Mount]
     values: Mapping[str, Mapping[str, int]]
+    below: Mapping[str, Sequence[Layer]]
     host_values: Mapping[str, int]
     waiting: Mapping[str, int]
     ages: Sequence[Age]
@@ -229,6 +232,20 @@ def _writeback_cache(seen: Seen, mount: Mount) -> Iterator[Found]:
         )
 
 
+def _readahead_below(seen: Seen, mount: Mount) -> Iterator[Found]:
+    own = seen.values[mount.device].get("read_ahead_kb", 0)
+    for layer in seen.below[mount.device]:
+        under = seen.values.get(layer.device, {}).get("read_ahead_kb", own)
+        if under < own:
+            point = shell_word(layer.path)
+            yield (
+                f"{printable(mount.path)} has read_ahead_kb={own} and lies on "
+                f"{printable(layer.path)}, which has {under}: that mount reads ahead no further, "
+                "and splits the larger requests of its server",
+                f"'fusetune auto {point}' first, or 'fusetune set {point} read_ahead_kb={own}'",
+            )
+
+
 # Checks of the directory that a server keeps its files in
 
 
@@ -303,6 +320,10 @@ MOUNT_CHECKS: dict[str, Check[[Seen, Mount]]] = {
     "writeback-cache": Check(
         "no page of a mount was ever dirty, so it seems to have no writeback cache",
         _writeback_cache,
+    ),
+    "readahead-below": Check(
+        "a mount lies on a FUSE mount that reads less far ahead, which splits larger requests",
+        _readahead_below,
     ),
 }
 BACKING_CHECKS: dict[str, Check[[Seen, Path]]] = {

@@ -92,6 +92,12 @@ def _waiting(report: HostReport) -> Iterator[Sample]:
         yield _mount(mount), mount.waiting
 
 
+def _layers(report: HostReport) -> Iterator[Sample]:
+    for mount in report.mounts:
+        for one in mount.below:
+            yield (*_mount(mount), one.path, one.fstype, one.device, one.found_by), 1
+
+
 def _gain(report: HostReport) -> Iterator[Sample]:
     for mount in report.mounts:
         if mount.saved and mount.saved.gain_ratio is not None:
@@ -132,6 +138,11 @@ METRICS = {
     "fusetune_knob_stock": Metric("The kernel's default.", partial(_knob, "stock"), _KNOB),
     "fusetune_knob_expected": Metric("Value that is kept.", partial(_knob, "expected"), _KNOB),
     "fusetune_waiting_requests": Metric("Requests that wait for the server.", _waiting, _MOUNT),
+    "fusetune_layer_info": Metric(
+        "1: the mount lies on another one, below.",
+        _layers,
+        (*_MOUNT, "below", "below_fstype", "below_device", "found_by"),
+    ),
     "fusetune_auto_gain_ratio": Metric("Speed after / before, of the last auto.", _gain, _MOUNT),
     "fusetune_auto_gain_low": Metric(
         "Lower end of the 95 % interval, of the last auto.", partial(_gain_end, 0), _MOUNT

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import click
 
+from fusetune.bench.figures import P99_UNIT
 from fusetune.text import printable
 
 _SCALES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -46,12 +47,31 @@ def value_text(value: object) -> str:
 
 
 def figure_text(figure: float, unit: str) -> str:
-    """Return a figure: bytes/s in MiB/s and the like, operations/s as they are."""
+    """Return a figure: bytes/s in MiB/s and the like, operations/s as they are, shares in %."""
     if unit == "bytes_per_second":
-        scale, name = next(((s, n) for s, n in _SCALES if figure >= s), (1, "B"))
-        scaled = figure / scale
-        return f"{scaled:.3g} {name}/s" if scaled < 1000 else f"{scaled:.0f} {name}/s"
-    return f"{figure:.0f} /s"
+        return f"{size_text(figure)}/s"
+    if unit == P99_UNIT:
+        return f"p99 {seconds_text(1 / figure)}"
+    return f"{figure:.1%}" if unit == "share" else f"{figure:.0f} /s"
+
+
+def latency_text(p50_seconds: float, p99_seconds: float) -> str:
+    """Return how long half of the operations and 99 in 100 took."""
+    return f"p50 {seconds_text(p50_seconds)}, p99 {seconds_text(p99_seconds)}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time in s, ms or us."""
+    for scale, name in ((1, "s"), (1e3, "ms")):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {name}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes in GiB, MiB or KiB."""
+    scale, name = next(((s, n) for s, n in _SCALES if size >= s), (1, "B"))
+    return f"{size / scale:.3g} {name}" if size < 1000 * scale else f"{size / scale:.0f} {name}"
 
 
 def ratio_text(ratio: float, ci95: Sequence[float]) -> str:

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated
 
+from fusetune.bench.intervals import Interval
+from fusetune.bench.limits import Limits
+from fusetune.mounts.mount import is_fuse
+from fusetune.mounts.stack import Layer
 from fusetune.recipes.advice import Advice
-from fusetune.recipes.advise import Change
+from fusetune.recipes.plan import Change
 from fusetune.recipes.recipe import LIBRARIES
 from fusetune.report.documents.base import (
     Document,
@@ -18,7 +23,15 @@ from fusetune.report.documents.base import (
     Positive,
     Text,
 )
-from fusetune.report.text import ratio_text
+from fusetune.report.documents.edits import AdvisedEdit
+from fusetune.report.documents.stack import (
+    Layers,
+    LimitingLayer,
+    limiting_layer,
+    stack_layers,
+    stack_text,
+)
+from fusetune.report.text import Table, ratio_text
 from fusetune.schema import Rule
 
 
@@ -54,14 +67,17 @@ class AdvisedChange:
     class_: Annotated[
         str,
         "safe: nothing that a program can see changes; conditional: right where the condition "
-        "holds.",
-        Rule(enum=["safe", "conditional"]),
+        "holds; unsafe: data can be lost or rot, so it was asked for.",
+        Rule(enum=["safe", "conditional", "unsafe"]),
     ]
     condition: Annotated[Text | None, "When the change is right; null if always."]
     risk: Annotated[Text, "What happens where the condition does not hold."]
     needs: Annotated[
         Sequence[Annotated[Text, "Another option with its value, or a sentence."]],
         "What the change needs besides.",
+    ]
+    slows: Annotated[
+        Sequence[Annotated[str, "A workload."]], "The workloads that the change slows down."
     ]
     source: Annotated[Text, "Where these facts come from."]
 
@@ -72,14 +88,6 @@ class AdvisedCommands:
 
     now: Annotated[Text | None, "The line as it is; null if it cannot be read."]
     then: Annotated[Text | None, "The line as it should be; null if nothing is to change."]
-
-
-@dataclass(frozen=True)
-class AdvisedEdit:
-    """A change of a file that says how the mount is made."""
-
-    file: Annotated[FullPath, "Absolute path of the file."]
-    diff: Annotated[Text, "The change as a unified diff for patch -p1 -d /."]
 
 
 @dataclass(frozen=True)
@@ -100,9 +108,25 @@ class Advised(Document):
         "Options that do nothing or are unsafe, what limits a mount without a recipe, and what "
         "could not be read.",
     ]
+    layers: Layers
+    limits: Annotated[
+        LimitingLayer | None,
+        "The layer that limits; null if none does more than the rest, or without --measure-layers.",
+    ]
 
-    def parts(self) -> Iterator[str]:
-        """Yield each change with its conditions, the command lines, the diffs and the notes."""
+    @property
+    def has_advice(self) -> bool:
+        """Whether there is more to say than that a recipe has nothing to change."""
+        return bool(
+            self.changes
+            or self.recipe is None
+            or any(one.changes or one.workloads for one in self.layers)
+        )
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield the layers, each change with its conditions, the command lines, diffs and notes."""
+        if any(is_fuse(one.fstype) for one in self.layers[:-1]):
+            yield from stack_text(self.layers, self.limits)
         if self.recipe and not self.changes:
             yield f"{self.mount.path}: the recipe {self.recipe} has nothing to change"
             yield from (f"note: {note}" for note in self.notes)
@@ -137,12 +161,16 @@ def _lines(change: AdvisedChange) -> Iterator[str]:
         now = "not set" if change.from_ is None else f"now {change.from_}"
         yield f"set {change.option} to {change.to} ({now})"
     yield f"  {change.about}"
-    if change.condition:
+    if change.class_ == "unsafe":
+        yield f"  unsafe: only if {change.condition}; otherwise {change.risk}"
+    elif change.condition:
         yield f"  only if {change.condition}; otherwise {change.risk}"
     else:
         yield f"  {change.class_}: {change.risk}"
     if change.needs:
         yield f"  needs {', '.join(change.needs)}"
+    if change.slows:
+        yield f"  slows down {', '.join(change.slows)}"
     if change.gain:
         yield f"  gain {ratio_text(change.gain.ratio, change.gain.ci95)}"
     else:
@@ -150,31 +178,47 @@ def _lines(change: AdvisedChange) -> Iterator[str]:
     yield f"  source: {change.source}"
 
 
-def advised(advice: Advice, general: Sequence[str]) -> Advised:
-    """Return the document; ``general``: what limits a mount without a recipe."""
+def advised(
+    advice: Advice,
+    general: Sequence[str] = (),
+    below: Sequence[Layer] = (),
+    proposed: Mapping[str, Sequence[str]] | None = None,
+    limits: Limits | None = None,
+    gains: Mapping[str, Interval] = MappingProxyType({}),
+) -> Advised:
+    """Return the document; ``general``: what limits a mount without a recipe.
+
+    ``below``: all layers that the mount lies on, from the bottom up; ``proposed``: the options that
+    each should have, by device; ``limits``: what was measured; ``gains``: of options, by name.
+    """
     mount = advice.mount
+    own = {mount.device: [one.option for one in advice.changes]}
+    layers = stack_layers(mount, below, own | dict(proposed or {}), limits)
     return Advised(
         MountIdentity(mount.path, mount.fstype, advice.source, mount.bdi),
         AdvisedServer(advice.program, advice.version, advice.library),
         advice.recipe.recipe.name if advice.recipe else None,
-        [_change(one) for one in advice.changes],
+        [_change(one, gains.get(one.option)) for one in advice.changes],
         AdvisedCommands(advice.now, advice.then),
         [AdvisedEdit(file, diff) for file, diff in advice.edits],
         [*advice.named, *general, *advice.notes],
+        layers,
+        limiting_layer(layers, limits),
     )
 
 
-def _change(change: Change) -> AdvisedChange:
+def _change(change: Change, gain: Interval | None) -> AdvisedChange:
     return AdvisedChange(
         change.option,
         change.about,
         change.before,
         change.after,
-        None,
-        False,
+        AdvisedGain(gain.ratio, [gain.low, gain.high]) if gain else None,
+        gain is not None,
         change.class_,
         change.condition,
         change.risk,
         change.needs,
+        change.slows,
         change.source,
     )

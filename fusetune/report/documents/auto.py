@@ -4,27 +4,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Annotated
 
+from fusetune.bench.latency import Latencies, Latency
+from fusetune.bench.spending import NOTHING, OPTIONS, RANGES
 from fusetune.bench.workloads import Workload
-from fusetune.mounts.mount import Mount
+from fusetune.report.documents.advice import Advised, advised
 from fusetune.report.documents.base import (
-    Count,
     Document,
     Interval95,
-    KnobFile,
-    KnobName,
     KnobValues,
     MountIdentity,
     Positive,
     Text,
+    identity,
 )
-from fusetune.report.documents.figures import Cost, Ratio, WorkloadName, WorkloadUnit
-from fusetune.report.text import Table, figure_text, ratio_text
+from fusetune.report.documents.begun import BegunAt
+from fusetune.report.documents.figures import (
+    Cost,
+    FilesRead,
+    MaybePercentiles,
+    Percentiles,
+    Ratio,
+    Weights,
+    WorkloadName,
+    WorkloadUnit,
+    cost_text,
+    files_read,
+    percentiles,
+    weights_of,
+)
+from fusetune.report.documents.guards import GuardRatio, guard_ratios
+from fusetune.report.documents.usage import (
+    UsageChange,
+    WorkloadUsage,
+    usage_by_name,
+    usage_changes,
+)
+from fusetune.report.text import Table, figure_text, latency_text, ratio_text, value_text
 from fusetune.schema import Rule
 from fusetune.text import shell_word
-from fusetune.tuner.auto import Candidates, Outcome
+from fusetune.tuner.auto import Outcome
+from fusetune.tuner.options import OptionsOutcome
+from fusetune.tuner.search import Choice
 
 Sample = Annotated[
     Mapping[str, Positive],
@@ -47,6 +70,8 @@ class WorkloadGain:
     ]
     ratio: Annotated[Positive, "After divided by before; above 1 is faster."]
     ci95: Annotated[Interval95, "95 % interval of the ratio, lower end first."]
+    latency_before: MaybePercentiles
+    latency_after: MaybePercentiles
 
 
 @dataclass(frozen=True)
@@ -55,6 +80,12 @@ class MeasuredSetting:
 
     knobs: KnobValues
     samples: Annotated[Sequence[Sample], "One figure a workload for each evaluation, in order."]
+    latency: Annotated[
+        Mapping[str, Percentiles], "How long the operations of each workload took, by its name."
+    ]
+    usage: Annotated[
+        Mapping[str, WorkloadUsage], "What each workload took of the host, by its name."
+    ]
 
 
 @dataclass(frozen=True)
@@ -70,6 +101,7 @@ class AutoResult(Document):
         "Names of the workloads measured.",
         Rule(minItems=1, uniqueItems=True),
     ]
+    weights: Weights
     before: Annotated[
         KnobValues, "Values found at the start, by the knob's name, in the unit named at each."
     ]
@@ -78,8 +110,8 @@ class AutoResult(Document):
     ]
     gain: Annotated[
         Ratio,
-        "Speed after divided by speed before, geometric mean over the workloads; 1 if nothing was "
-        "changed.",
+        "Speed after divided by speed before, weighted geometric mean over the workloads; 1 if "
+        "nothing was changed.",
     ]
     per_workload: Annotated[
         Sequence[WorkloadGain], "The gain by workload; empty if nothing was changed."
@@ -92,6 +124,35 @@ class AutoResult(Document):
         Sequence[Annotated[Text, "One sentence."]],
         "Why it was chosen so, and what could not be decided: sentences.",
     ]
+    read: Annotated[
+        FilesRead | None, "The files that were read and not written; null for scratch files."
+    ]
+
+    guards: Annotated[Sequence[GuardRatio], "What was measured of guards, in order."]
+    ended_by: Annotated[
+        str,
+        "What ended the search: search if nothing more promised anything, a part of its budget, or "
+        "ranges if the files were read whole; seconds stands for --for as well.",
+        Rule(enum=[NOTHING, *OPTIONS, RANGES]),
+    ]
+    usage: Annotated[
+        Sequence[UsageChange],
+        "What each workload took of the host, over all its samples; empty if none was measured.",
+    ]
+    source: Annotated[
+        str,
+        "fio: loads of its own. live: the mount's own traffic, with --live; the figures of read, "
+        "write and fault are bytes per second of waiting, over all programs together.",
+        Rule(enum=["fio", "live"]),
+    ]
+    warm_start: Annotated[
+        BegunAt | None, "Where the search began; null without an earlier run to begin with."
+    ]
+
+    @property
+    def better(self) -> bool:
+        """Whether something was proven better."""
+        return self.gain.ratio > 1
 
     def parts(self) -> Iterator[str | Table]:
         """Yield the values and speeds before and after, the reasons and the cost."""
@@ -100,113 +161,190 @@ class AutoResult(Document):
             [(name, str(value), str(self.after[name])) for name, value in self.before.items()],
             right="before after",
         )
-        if self.per_workload:
-            yield ""
-            yield Table(
-                ("workload", "before", "after", "gain [95 %]"),
-                [
-                    (
-                        row.name,
-                        figure_text(row.before, row.unit),
-                        figure_text(row.after, row.unit),
-                        ratio_text(row.ratio, row.ci95),
-                    )
-                    for row in self.per_workload
-                ],
-                right="before after",
-            )
-        yield ""
-        yield from (f"- {reason}" for reason in self.reasons)
-        yield (
-            f"{self.cost.evaluations} evaluations in {self.cost.seconds:.0f} s, "
-            f"{self.cost.bytes_written / (1 << 20):.0f} MiB written"
-        )
+        yield from self.figures()
         if self.applied:
             gain = ratio_text(self.gain.ratio, self.gain.ci95)
             path = shell_word(self.mount.path)
             yield f"set and saved: {gain}; 'fusetune reset {path}' undoes it"
         else:
             yield "nothing better was found than what is set; nothing was changed"
+            path = shell_word(self.mount.path)
+            yield f"'fusetune auto {path} --try-options' measures what its server's options gain"
+
+    def figures(self) -> Iterator[str | Table]:
+        """Yield the speeds before and after, the reasons and the cost."""
+        if self.per_workload:
+            yield ""
+            yield Table(
+                ("workload", "before", "after", "gain [95 %]", "latency before", "after"),
+                [
+                    (
+                        row.name,
+                        figure_text(row.before, row.unit),
+                        figure_text(row.after, row.unit),
+                        ratio_text(row.ratio, row.ci95),
+                        _latency_text(row.latency_before),
+                        _latency_text(row.latency_after),
+                    )
+                    for row in self.per_workload
+                ],
+                right="before after",
+            )
+        yield ""
+        yield from (f"- {one.text()}" for one in (self.warm_start, *self.usage) if one)
+        yield from (f"- {reason}" for reason in self.reasons)
+        if self.source == "live":
+            cost = self.cost
+            yield f"{cost.evaluations} blocks of traffic in {cost.seconds:.0f} s, no files used"
+        else:
+            yield cost_text(self.cost, self.read)
 
 
 @dataclass(frozen=True)
-class KnobCandidates:
-    """A knob that would be written."""
+class MeasuredOptions(MeasuredSetting):
+    """Options, live knobs, and their samples."""
 
-    knob: KnobName
-    file: KnobFile
-    before: Annotated[Count, "Value now, in the knob's unit."]
-    candidates: Annotated[
-        Sequence[Annotated[Count, "A value, in the knob's unit."]],
-        "Values that may be tried, in the knob's unit, ascending.",
-        Rule(minItems=1, uniqueItems=True),
+    options: Annotated[
+        Mapping[str, Annotated[str | None, "Its value; null if it is left out."]],
+        "The options that differ from those of the live mount, by name.",
     ]
 
 
 @dataclass(frozen=True)
-class AutoPreview(Document):
-    """What 'auto' would write and try, without measuring."""
+class AutoOptions(AutoResult):
+    """What 'auto --try-options' measured on shadow mounts, and what it advises."""
 
-    SCHEMA = "auto-preview"
-    COMMANDS = ("auto --dry-run",)
+    SCHEMA = "auto-options"
+    COMMANDS = ("auto --try-options",)
 
-    mount: MountIdentity
-    workloads: Annotated[
-        Sequence[WorkloadName],
-        "Names of the workloads that would be measured.",
-        Rule(minItems=1, uniqueItems=True),
-    ]
-    knobs: Annotated[Sequence[KnobCandidates], "Each knob that would be written."]
+    trials: Annotated[Sequence[MeasuredOptions], "Every setting that was measured."]
+    advice: Annotated[Advised, "The options that were proven better, as 'advise' says them."]
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield the files that would be written, and the values to try."""
-        yield Table(
-            ("file", "before", "would try"),
-            [
-                (knob.file, str(knob.before), " ".join(map(str, knob.candidates)))
-                for knob in self.knobs
-            ],
-            right="before",
-        )
-        yield f"dry run: would measure {', '.join(self.workloads)}; nothing was written"
+        """Yield the advice, the speeds, the reasons and the cost."""
+        if self.advice.changes:
+            yield from self.advice.parts()
+        yield from self.figures()
+        gain = ratio_text(self.gain.ratio, self.gain.ci95)
+        if self.advice.changes:
+            yield f"proven on shadow mounts: {gain}; nothing was changed"
+            yield f"'{self._remount()}' writes these options into the files that make the mount"
+        elif self.better:
+            yield f"no option is better, but live knobs are: {gain}; nothing was changed"
+        else:
+            yield "nothing better was found than what is set; nothing was changed"
+
+    def _remount(self) -> str:
+        """Return the command that writes the options; whoever runs it says that conditions hold."""
+        words = [f"-w {name}" for name in self.workloads]
+        words += [
+            f"--accept {shell_word(one.option)}"
+            for one in self.advice.changes
+            if one.class_ == "conditional"
+        ]
+        return " ".join(["fusetune remount", shell_word(self.mount.path), *words])
 
 
 def auto_result(outcome: Outcome) -> AutoResult:
     """Return what 'auto' did."""
     choice = outcome.choice
-    gains = []
-    for workload in outcome.workloads:
-        if workload.name in choice.per_workload:
-            before, after, gain = choice.per_workload[workload.name]
-            ci95 = [gain.low, gain.high]
-            gains.append(
-                WorkloadGain(workload.name, workload.unit, before, after, gain.ratio, ci95)
-            )
     return AutoResult(
-        _identity(outcome.mount),
+        identity(outcome.mount),
         [workload.name for workload in outcome.workloads],
+        weights_of(outcome.workloads),
         outcome.before,
         outcome.after,
         Ratio(choice.gain.ratio, [choice.gain.low, choice.gain.high]),
-        gains,
-        [MeasuredSetting(trial.setting, trial.samples) for trial in outcome.trials],
-        Cost(outcome.seconds, outcome.bytes_written, outcome.evaluations),
+        _gains(outcome.workloads, choice, outcome.start, outcome.latencies),
+        [
+            MeasuredSetting(
+                one.setting,
+                one.samples,
+                _shown(outcome.latencies.of(one.setting)),
+                usage_by_name(outcome.usages.of(one.setting)),
+            )
+            for one in outcome.trials
+        ],
+        _cost(outcome),
         choice.changed,
         choice.changed,
         outcome.reasons,
+        files_read(outcome.reading),
+        guard_ratios(outcome.guarded),
+        outcome.ended_by,
+        _usage_changes(outcome),
+        outcome.source,
+        BegunAt(*astuple(outcome.warm_start)) if outcome.warm_start else None,
     )
 
 
-def auto_preview(
-    mount: Mount, workloads: Sequence[Workload], candidates: Sequence[Candidates]
-) -> AutoPreview:
-    """Return the files that 'auto' would write, and the values to try."""
-    return AutoPreview(
-        _identity(mount),
-        [workload.name for workload in workloads],
-        [KnobCandidates(one.knob, one.file, one.now, one.values) for one in candidates],
+def auto_options(outcome: OptionsOutcome) -> AutoOptions:
+    """Return what 'auto --try-options' found."""
+    choice = outcome.choice
+    return AutoOptions(
+        identity(outcome.mount),
+        [workload.name for workload in outcome.workloads],
+        weights_of(outcome.workloads),
+        outcome.before,
+        outcome.after,
+        Ratio(choice.gain.ratio, [choice.gain.low, choice.gain.high]),
+        _gains(outcome.workloads, choice, outcome.start, outcome.latencies),
+        [
+            MeasuredOptions(
+                one.setting, one.samples, _shown(one.latency), usage_by_name(one.usage), one.options
+            )
+            for one in outcome.trials
+        ],
+        _cost(outcome),
+        False,
+        False,
+        outcome.reasons,
+        files_read(outcome.reading),
+        guard_ratios(outcome.guarded),
+        outcome.ended_by,
+        _usage_changes(outcome),
+        "fio",
+        None,
+        advised(outcome.advice, gains=outcome.gains),
     )
 
 
-def _identity(mount: Mount) -> MountIdentity:
-    return MountIdentity(mount.path, mount.fstype, mount.source, mount.bdi)
+def _cost(outcome: Outcome | OptionsOutcome) -> Cost:
+    return Cost(
+        outcome.seconds,
+        outcome.bytes_written,
+        outcome.evaluations,
+        outcome.bytes_read,
+        outcome.requests,
+    )
+
+
+def _usage_changes(outcome: Outcome | OptionsOutcome) -> list[UsageChange]:
+    setting = outcome.choice.setting if outcome.choice.changed else None
+    return usage_changes(outcome.workloads, outcome.usages, outcome.start, setting)
+
+
+def _gains(
+    workloads: Sequence[Workload],
+    choice: Choice,
+    start: Mapping[str, int],
+    latencies: Latencies,
+) -> list[WorkloadGain]:
+    found = []
+    early, late = latencies.of(start), latencies.of(choice.setting)
+    for one in workloads:
+        if one.name in choice.per_workload:
+            before, after, gain = choice.per_workload[one.name]
+            took = percentiles(early.get(one.name)), percentiles(late.get(one.name))
+            ci95 = [gain.low, gain.high]
+            found.append(WorkloadGain(one.name, one.unit, before, after, gain.ratio, ci95, *took))
+    return found
+
+
+def _shown(latencies: Mapping[str, Latency]) -> dict[str, Percentiles]:
+    found = {name: percentiles(latency) for name, latency in latencies.items()}
+    return {name: one for name, one in found.items() if one}
+
+
+def _latency_text(one: Percentiles | None) -> str:
+    return latency_text(one.p50_seconds, one.p99_seconds) if one else value_text(None)

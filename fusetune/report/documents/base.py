@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Annotated, Any, ClassVar
 
 from fusetune.knobs import LIVE, SYSTEM
+from fusetune.mounts.mount import Mount
 from fusetune.report.text import Table
 from fusetune.schema import Rule, key_of
 from fusetune.text import printable
@@ -153,3 +154,8 @@ class MountIdentity:
         "Name of the mount's device in /sys/class/bdi; null where the kernel shows none.",
         Rule(pattern="^[0-9]+:[0-9]+(-[a-z]+)?$"),
     ]
+
+
+def identity(mount: Mount) -> MountIdentity:
+    """Return what a document says of a mount."""
+    return MountIdentity(mount.path, mount.fstype, mount.source, mount.bdi)

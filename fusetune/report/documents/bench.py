@@ -9,8 +9,18 @@ from typing import Annotated
 
 from fusetune.bench.measure import Figure, Measurement
 from fusetune.report.documents.base import Document, Interval95, MountIdentity, Positive, Text
-from fusetune.report.documents.figures import Cost, WorkloadName, WorkloadUnit
-from fusetune.report.text import Table, figure_text
+from fusetune.report.documents.figures import (
+    Cost,
+    FilesRead,
+    MaybePercentiles,
+    WorkloadName,
+    WorkloadUnit,
+    cost_text,
+    files_read,
+    percentiles,
+)
+from fusetune.report.documents.usage import MaybeUsage, usage_shown, usage_text
+from fusetune.report.text import Table, figure_text, latency_text
 from fusetune.schema import Rule
 
 
@@ -29,6 +39,8 @@ class WorkloadFigure:
         "The samples, in order, in the workload's unit.",
         Rule(minItems=2),
     ]
+    latency: MaybePercentiles
+    usage: MaybeUsage
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,12 @@ class Series:
     absent_reason: Annotated[Text | None, "Why this host cannot show it; null if it was measured."]
     workloads: Annotated[Sequence[WorkloadFigure], "Its figures; empty if absent."]
     cost: Cost
+    read: Annotated[
+        FilesRead | None, "The files that were read and not written; null for scratch files."
+    ]
+    read_how: Annotated[
+        Text | None, "Which ranges of these files were compared, in a sentence; null for none."
+    ]
 
 
 @dataclass(frozen=True)
@@ -59,17 +77,31 @@ class BenchResult(Document):
         rows = []
         for position, workload in enumerate(measured[0].workloads):
             figures = (one.workloads[position] for one in measured)
-            rows.append([workload.name, *map(_cell, figures)])
+            rows.append([workload.name, *map(figure_cell, figures)])
         yield Table(("workload", *(one.label for one in measured)), rows)
         for one in self.series:
             if one.absent_reason:
                 yield f"{one.label}: {one.absent_reason}"
+            where = f"{one.label}, " if len(measured) > 1 else ""
+            yield from (
+                f"- {where}{workload.name}: {usage_text(workload.usage)}"
+                for workload in one.workloads
+            )
+            if one.read:
+                yield f"- {one.read_how}"
+                yield cost_text(one.cost, one.read)
 
 
-def _cell(one: WorkloadFigure) -> str:
+def figure_cell(one: WorkloadFigure) -> str:
+    """Return a figure with half its interval, for a table."""
     low, high = one.ci95
     half = (high - low) / 2 / one.figure
-    return f"{figure_text(one.figure, one.unit)} ±{half:.0%}"
+    shown = f"{figure_text(one.figure, one.unit)} ±{half:.0%}"
+    return (
+        f"{shown}, {latency_text(one.latency.p50_seconds, one.latency.p99_seconds)}"
+        if one.latency
+        else shown
+    )
 
 
 def bench_result(series: Sequence[Measurement]) -> BenchResult:
@@ -83,16 +115,21 @@ def _series(one: Measurement) -> Series:
         one.label,
         MountIdentity(mount.path, mount.fstype, mount.source, mount.bdi) if mount else None,
         one.absent,
-        [_figure(figure) for figure in one.figures],
-        Cost(one.seconds, one.bytes_written, one.evaluations),
+        [shown_figure(figure) for figure in one.figures],
+        Cost(one.seconds, one.bytes_written, one.evaluations, one.bytes_read, one.requests),
+        files_read(one.reading),
+        one.reading.why if one.reading else None,
     )
 
 
-def _figure(figure: Figure) -> WorkloadFigure:
+def shown_figure(figure: Figure) -> WorkloadFigure:
+    """Return what a document says of a figure."""
     return WorkloadFigure(
         figure.workload.name,
         figure.workload.unit,
         figure.mean,
         [figure.low, figure.high],
         figure.samples,
+        percentiles(figure.latency),
+        usage_shown(figure.usage),
     )

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fusetune.changes.apply import Change
 from fusetune.desired.sysctl import Line
+from fusetune.desired.undo import Reset
 from fusetune.report.documents.base import (
     RAW_BYTES,
     Count,
@@ -19,6 +20,7 @@ from fusetune.report.documents.base import (
     KnobName,
     MountPoint,
 )
+from fusetune.report.documents.edits import AdvisedEdit, edits_of
 from fusetune.report.text import Table
 
 
@@ -85,6 +87,19 @@ class ResetChanges(Changes):
     SCHEMA = "reset"
     COMMANDS = ("reset",)
 
+    edits: Annotated[Sequence[AdvisedEdit], "The files of 'remount' that were put back."]
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield a table of the values, and the diffs of the files."""
+        if self.changes or not self.edits:
+            yield from super().parts()
+        elif self.dry_run:
+            yield "dry run: nothing was written"
+        for edit in self.edits:
+            yield from edit.diff.splitlines()
+        if self.edits and not self.dry_run:
+            yield "the next mount is made with the options of before"
+
 
 @dataclass(frozen=True)
 class AppliedValue(ChangedValue):
@@ -111,9 +126,10 @@ def set_changes(changes: Sequence[Change | Line], dry_run: bool) -> SetChanges:
     return SetChanges(dry_run, [_changed(one) for one in changes])
 
 
-def reset_changes(changes: Sequence[Change | Line], dry_run: bool) -> ResetChanges:
+def reset_changes(found: Reset, dry_run: bool) -> ResetChanges:
     """Return what 'reset' put back; a `Line` is in a file for later boots."""
-    return ResetChanges(dry_run, [_changed(one) for one in changes])
+    edits = [edit for one in found.undone for edit in edits_of(one.edits, one.secrets)]
+    return ResetChanges(dry_run, [_changed(one) for one in found.changes], edits)
 
 
 def applied_changes(changes: Sequence[Change], dry_run: bool) -> AppliedChanges:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from fusetune.changes.state import KnobState
+from fusetune.mounts.stack import Layer
 from fusetune.report.documents.base import (
     AbsentReason,
     Count,
@@ -35,6 +36,7 @@ from fusetune.report.documents.expected import (
     origin_of,
     saved_result,
 )
+from fusetune.report.documents.layers import Below, layers_below
 from fusetune.report.documents.sources import Sources, source_ages
 from fusetune.report.documents.verify import Differences, Differs, RefusedReason
 from fusetune.report.inventory import MODULES, InventoriedMount, Inventory
@@ -118,6 +120,7 @@ class ReportedMount(MountIdentity):
         "What is saved for the mount by 'auto' or 'save', null if nothing is.",
     ]
     knobs: Annotated[Sequence[ReportedKnob], "The live knobs, in the order of their table."]
+    below: Below
 
     def parts(self) -> Iterator[str | Table]:
         """Yield the mount, what is saved for it, and a table of its knobs."""
@@ -126,6 +129,8 @@ class ReportedMount(MountIdentity):
         )
         if self.left_alone_reason:
             yield f"  left alone: {self.left_alone_reason}"
+        if self.below:
+            yield f"  lies on {', '.join(one.text for one in self.below)}"
         if self.waiting:
             yield f"  {self.waiting} requests wait for its server"
         if self.saved and self.saved.gain_ratio is not None:
@@ -188,7 +193,7 @@ class HostReport(Document):
 def host_report(inventory: Inventory) -> HostReport:
     """Return the document of an inventory."""
     diagnosis = inventory.diagnosis
-    mounts = [_mount(one) for one in inventory.mounts]
+    mounts = [_mount(one, diagnosis.below) for one in inventory.mounts]
     return HostReport(
         ReportedHost(
             inventory.kernel,
@@ -209,7 +214,7 @@ def host_report(inventory: Inventory) -> HostReport:
     )
 
 
-def _mount(one: InventoriedMount) -> ReportedMount:
+def _mount(one: InventoriedMount, below: Mapping[str, Sequence[Layer]]) -> ReportedMount:
     mount = one.mount
     return ReportedMount(
         mount.path,
@@ -221,6 +226,7 @@ def _mount(one: InventoriedMount) -> ReportedMount:
         one.left_alone,
         saved_result(one.saved),
         [_knob(one, state) for state in one.states],
+        layers_below(below.get(mount.device, ())),
     )
 
 

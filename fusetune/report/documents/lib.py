@@ -76,7 +76,7 @@ class LibChange(Document):
     """The file that was written or removed, or with --dry-run would be."""
 
     SCHEMA = "lib-change"
-    COMMANDS = ("lib enable", "lib disable")
+    COMMANDS = ("enable", "disable", "lib enable", "lib disable")
 
     dry_run: DryRun
     file: Annotated[FullPath, "Absolute path of the file."]
@@ -109,6 +109,6 @@ def lib_status(
 
 
 def lib_change(change: FileChange, dry_run: bool) -> LibChange:
-    """Return what 'lib enable' or 'lib disable' changed."""
+    """Return what 'enable' or 'disable' changed."""
     remedy = change.remedy if change.before != change.after else None
     return LibChange(dry_run, str(change.path), change.before, change.after, remedy)

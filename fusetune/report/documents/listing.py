@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fusetune.changes.policy import excluded_reason
 from fusetune.mounts.mount import Mount
+from fusetune.mounts.stack import Stacks
 from fusetune.report.documents.base import (
     Count,
     Document,
@@ -17,6 +18,7 @@ from fusetune.report.documents.base import (
     MountPoint,
     Text,
 )
+from fusetune.report.documents.layers import Below, Device, Elsewhere, LayerBelow, layers_below
 from fusetune.report.text import Table, value_text
 from fusetune.schema import Rule
 
@@ -25,6 +27,7 @@ from fusetune.schema import Rule
 class ListedMount(MountIdentity):
     """A FUSE mount with its values."""
 
+    device: Device
     also_at: Annotated[
         Sequence[MountPoint],
         "The other mount points of the same super block (bind mounts).",
@@ -42,6 +45,21 @@ class ListedMount(MountIdentity):
     excluded_reason: Annotated[
         Text | None, "Why fusetune leaves the mount alone by itself; null if it does not."
     ]
+    below: Annotated[
+        Sequence[LayerBelow] | None,
+        "The mounts that it lies on itself, without what those lie on; null without --tree.",
+    ]
+
+
+@dataclass(frozen=True)
+class ListedLayer:
+    """A mount below FUSE mounts: of another file system, or in another mount namespace."""
+
+    path: MountPoint
+    fstype: Annotated[Text, "File system type as in /proc/self/mountinfo."]
+    device: Device
+    elsewhere: Elsewhere
+    below: Below
 
 
 @dataclass(frozen=True)
@@ -52,45 +70,114 @@ class Listing(Document):
     COMMANDS = ("list",)
 
     mounts: Annotated[Sequence[ListedMount], "The mounts."]
+    layers: Annotated[
+        Sequence[ListedLayer] | None,
+        "The mounts below these that are not among them; null without --tree.",
+    ]
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield a table with a column for each knob."""
+        """Yield a table with a column for each knob; as a tree, with how each was found."""
         if not self.mounts:
             yield "no FUSE mount"
             return
         names = sorted({name for mount in self.mounts for name in mount.knobs})
-        yield Table(
-            ("mount", "type", "bdi", *names, "tuned"),
-            [
-                (
-                    mount.path,
-                    mount.fstype,
-                    value_text(mount.bdi),
-                    *(value_text(mount.knobs.get(name)) for name in names),
-                    "left alone" if mount.excluded_reason else "yes" if mount.tuned else "no",
-                )
-                for mount in self.mounts
-            ],
-            right=" ".join(names),
+        headings = ("mount", "type", "bdi", *names, "tuned")
+        right = " ".join(names)
+        if self.layers is None:
+            yield Table(headings, [_row(mount, names) for mount in self.mounts], right)
+            return
+        known: dict[str, ListedMount | ListedLayer] = {one.device: one for one in self.layers}
+        known |= {one.device: one for one in self.mounts}
+        rows = []
+        for drawn, device, found_by in _branches(self.mounts, known):
+            _, *cells = _row(known[device], names)
+            rows.append([drawn + known[device].path, *cells, found_by])
+        yield Table((*headings, "found by"), rows, right)
+
+
+def _row(one: ListedMount | ListedLayer, names: Sequence[str]) -> list[str]:
+    if isinstance(one, ListedLayer):
+        where = "elsewhere" if one.elsewhere else "-"
+        return [one.path, one.fstype, *("-" for _ in ("bdi", *names)), where]
+    return [
+        one.path,
+        one.fstype,
+        value_text(one.bdi),
+        *(value_text(one.knobs.get(name)) for name in names),
+        "left alone" if one.excluded_reason else "yes" if one.tuned else "no",
+    ]
+
+
+def _branches(
+    mounts: Sequence[ListedMount], known: Mapping[str, ListedMount | ListedLayer]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield what is drawn before each mount, its device, and how it was found.
+
+    A mount is above what it lies on. What lies below several is drawn at each, and what that lies
+    on only once: a stack may have many more ways down than mounts.
+    """
+    below_some = {layer.device for one in known.values() for layer in one.below or ()}
+    seen: set[str] = set()
+    # Mounts that lie on each other in a circle are below some mount, all of them.
+    tops = [one.device for one in mounts if one.device not in below_some]
+    for top in (*tops, *(one.device for one in mounts)):
+        if top in seen:
+            continue
+        todo = [("", "", top, "")]
+        while todo:
+            drawn, indent, device, found_by = todo.pop()
+            yield drawn, device, found_by
+            if device in seen:
+                continue
+            seen.add(device)
+            layers = list(known[device].below or ())
+            for number, layer in enumerate(reversed(layers)):
+                mark, more = ("└─", "  ") if number == 0 else ("├─", "│ ")
+                todo.append((indent + mark, indent + more, layer.device, layer.found_by))
+
+
+def listing(
+    mounts: Sequence[tuple[Mount, Mapping[str, int], bool]], stacks: Stacks | None = None
+) -> Listing:
+    """Return the document for mounts, their live values, and whether they are tuned.
+
+    ``stacks``: what lies below them, None to leave that out.
+    """
+    listed = [
+        ListedMount(
+            mount.path,
+            mount.fstype,
+            mount.source,
+            mount.bdi,
+            mount.device,
+            mount.also_at,
+            mount.connection,
+            mount.owner_uid,
+            values,
+            tuned,
+            excluded_reason(mount),
+            layers_below(stacks.below(mount)) if stacks else None,
         )
+        for mount, values, tuned in mounts
+    ]
+    return Listing(listed, _layers(stacks, [one for one, _, _ in mounts]) if stacks else None)
 
 
-def listing(mounts: Sequence[tuple[Mount, Mapping[str, int], bool]]) -> Listing:
-    """Return the document for mounts, their live values, and whether they are tuned."""
-    return Listing(
-        [
-            ListedMount(
-                mount.path,
-                mount.fstype,
-                mount.source,
-                mount.bdi,
-                mount.also_at,
-                mount.connection,
-                mount.owner_uid,
-                values,
-                tuned,
-                excluded_reason(mount),
+def _layers(stacks: Stacks, mounts: Sequence[Mount]) -> list[ListedLayer]:
+    """Return what lies below the mounts and is not one of them."""
+    done = {mount.device for mount in mounts}
+    todo = [layer for mount in mounts for layer in stacks.below(mount)]
+    found = []
+    while todo:
+        layer = todo.pop(0)
+        if layer.device in done:
+            continue
+        done.add(layer.device)
+        below = stacks.below_layer(layer)
+        todo += below
+        found.append(
+            ListedLayer(
+                layer.path, layer.fstype, layer.device, layer.elsewhere, layers_below(below)
             )
-            for mount, values, tuned in mounts
-        ]
-    )
+        )
+    return found

@@ -60,10 +60,20 @@ def negotiated() -> Object:
         "type": "array",
         "items": flag,
     }
+    forced = {
+        "description": "Mount options of the module that overrule the server, by name or as "
+        "name=value; absent if there are none.",
+        "type": "array",
+        "items": {
+            "description": "An option in force.",
+            "type": "string",
+            "pattern": "^[a-z0-9_]+(=[0-9]+)?$",
+        },
+    }
     return {
         "description": "What INIT negotiated.",
         "type": "object",
-        "properties": {**numbers, "flags": flags},
+        "properties": {**numbers, "flags": flags, "forced": forced},
         "additionalProperties": {
             "description": "A number of a later module.",
             "type": "integer",
@@ -155,10 +165,11 @@ class Shown(Document):
             values = " ".join(f"{name}={value}" for name, value in self.saved.knobs.items())
             yield f"saved: {values}"
         if self.init:
-            numbers = [f"{name} {value}" for name, value in self.init.items() if name != "flags"]
-            flags = self.init["flags"]
-            shown = " ".join(flags) if not isinstance(flags, int) else ""
-            yield f"INIT negotiated: {', '.join(numbers)}; {shown}"
+            lists = {name: words for name, words in self.init.items() if not isinstance(words, int)}
+            numbers = [f"{name} {value}" for name, value in self.init.items() if name not in lists]
+            yield f"INIT negotiated: {', '.join(numbers)}; {' '.join(lists['flags'])}"
+            if "forced" in lists:
+                yield f"forced by mount options: {' '.join(lists['forced'])}"
         if self.needs_remount:
             yield "needs a remount: " + ", ".join(knob.name for knob in self.needs_remount)
 
@@ -221,4 +232,5 @@ def _negotiated(init: Mapping[str, str]) -> Mapping[str, int | Sequence[str]] | 
     if not init:
         return None
     numbers = {name: int(text) for name, text in init.items() if text.isdigit()}
-    return {**numbers, "flags": init.get("flags", "").split()}
+    lists = {name: text.split() for name, text in init.items() if name == "forced"}
+    return {**numbers, "flags": init.get("flags", "").split(), **lists}

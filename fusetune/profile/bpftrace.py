@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernel's own FUSE, watched by bpftrace."""
+
+import os
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Self
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.mounts.mount import BDI_NAME, Mount
+from fusetune.profile.btf import Types
+from fusetune.profile.counted import Counted
+from fusetune.profile.program import Abilities, program
+from fusetune.profile.requests import TRACEPOINTS, Requests, by_functions, tracepoints_tell
+from fusetune.profile.traffic import Traffic
+from fusetune.profile.watching import Progress, Signals, until_ended
+from fusetune.syscalls import die_with_parent
+from fusetune.text import printable
+from fusetune.untrusted import LARGEST
+
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+_TRACING = "sys/kernel/tracing"
+_EVENTS = f"{_TRACING}/events"
+_BTF = "sys/kernel/btf"
+_LOCKDOWN = "sys/kernel/security/lockdown"
+#: Seconds that bpftrace may take to attach its probes, and to detach them: it compiles them first,
+#: which takes a second here and half a minute on a slow or busy machine.
+_START, _END = 120.0, 10.0
+
+
+def abilities(host: Host) -> Abilities:
+    """Return what this kernel can tell.
+
+    Raises FusetuneError, saying what to do, where it cannot tell requests.
+    """
+    _refuse_untraceable(host)
+    return Abilities(
+        pauses=_has(host, "writeback/balance_dirty_pages"),
+        faults=_has(host, "filemap/mm_filemap_fault"),
+        calls=_traces_calls(host),
+        requests=_requests(host),
+    )
+
+
+def _refuse_untraceable(host: Host) -> None:
+    """Raise FusetuneError, saying what to do, where the kernel cannot be traced at all."""
+    if "[confidentiality]" in _text(host, _LOCKDOWN):
+        raise FusetuneError(
+            "kernel lockdown (confidentiality) forbids tracing; boot without it to watch this "
+            "mount, or mount it with the module fusetuned, which counts requests itself"
+        )
+    if not os.path.isdir(host.path(_EVENTS)):
+        raise FusetuneError(
+            f"tracefs is not mounted in /{_TRACING}; mount it: mount -t tracefs tracefs /{_TRACING}"
+        )
+
+
+def _requests(host: Host) -> Requests:
+    """Return how this kernel tells of requests. Raises FusetuneError if it does not."""
+    traced = _has(host, "fuse/fuse_request_send")
+    try:
+        types = Types(Path(host.path(_BTF)), "fuse")
+    except (OSError, ValueError, struct.error):
+        types = None
+    if traced and (types is None or tracepoints_tell(types)):
+        return TRACEPOINTS
+    if types and (found := by_functions(types)):
+        return found
+    raise FusetuneError(
+        "this kernel has neither FUSE's tracepoints as of Linux 6.18 nor the functions and types "
+        f"(/{_BTF}) of 5.10 to 6.12; boot such a kernel, or mount with the module fusetuned, which "
+        "counts requests itself"
+    )
+
+
+def _traces_calls(host: Host) -> bool:
+    return _has(host, "syscalls/sys_enter_pread64") and os.path.exists(host.path(f"{_BTF}/vmlinux"))
+
+
+def traces_faults(host: Host) -> bool:
+    """Return whether this kernel tells page faults, beside system calls and their files.
+
+    Raises FusetuneError, saying what to do, where it cannot tell these calls.
+    """
+    _refuse_untraceable(host)
+    if not _traces_calls(host):
+        raise FusetuneError(
+            "this kernel cannot tell which file a system call is about; use one with "
+            "CONFIG_FTRACE_SYSCALLS and CONFIG_DEBUG_INFO_BTF"
+        )
+    return _has(host, "filemap/mm_filemap_map_pages")
+
+
+def _has(host: Host, event: str) -> bool:
+    return os.path.isdir(host.path(f"{_EVENTS}/{event}"))
+
+
+def _text(host: Host, file: str) -> str:
+    try:
+        return host.read(file)
+    except FileNotFoundError:  # a kernel without it
+        return ""
+
+
+def _cpus(host: Host) -> int:
+    """Return the number of possible CPUs, from a list such as 0-3 (cputopology.rst)."""
+    return int(re.split("[-,]", host.read("sys/devices/system/cpu/possible"))[-1]) + 1
+
+
+def device_of(mount: Mount) -> int:
+    """Return the number of a mount's device as the kernel's dev_t has it."""
+    major, minor = (int(part) for part in mount.device.split(":"))
+    return major << 20 | minor
+
+
+def bpftrace_path() -> str:
+    """Return the path of bpftrace. Raises FusetuneError if it is not there, or this is not root."""
+    if os.geteuid():
+        raise FusetuneError("only root may trace the kernel; run it as root")
+    path = shutil.which("bpftrace", path=_PATH)
+    if not path:
+        raise FusetuneError(
+            "bpftrace is not installed: apt install bpftrace, or dnf install bpftrace"
+        )
+    return path
+
+
+class Bpftrace:
+    """A running bpftrace; the kernel removes its probes when it ends, and kills it with us.
+
+    ``path``: of bpftrace. ``take``: gets each line that it prints.
+    """
+
+    def __init__(self, path: str, text: str, take: Callable[[bytes], None]) -> None:
+        # A session of its own: a terminal's Ctrl-C is for us alone, who then end it.
+        self._process = subprocess.Popen(
+            [path, "-f", "json", "-e", text],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": _PATH, "LC_ALL": "C"},
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - there is one thread
+        )
+        self._take_line = take
+        self._rest = b""
+        self._taken = 0
+        self._errors = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for stream in self._streams():
+            stream.close()
+
+    def _streams(self) -> list[IO[bytes]]:
+        return [one for one in (self._process.stdout, self._process.stderr) if one]
+
+    def wait(self, seconds: float, *others: Signals) -> bool:
+        """Read what it prints, for up to ``seconds``; return whether one of ``others`` is readable.
+
+        Raises FusetuneError if it has ended.
+        """
+        streams = self._streams()
+        ready = select.select([*streams, *others], [], [], max(0.0, seconds))[0]
+        for stream in streams:
+            if stream in ready and not self._take(stream):
+                raise FusetuneError(self._why())
+        return any(one in ready for one in others)
+
+    def _take(self, stream: IO[bytes]) -> bool:
+        """Read once; return whether the stream goes on."""
+        part = os.read(stream.fileno(), 1 << 16)
+        if stream is self._process.stderr:
+            self._errors = (self._errors + part)[-(1 << 16) :]
+            return bool(part) or self._process.poll() is None
+        self._taken += len(part)
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        for line in lines:
+            self._take_line(line)
+        if len(self._rest) > LARGEST:
+            raise FusetuneError(f"bpftrace printed a line of more than {LARGEST} bytes")
+        return bool(part)
+
+    def _why(self) -> str:
+        """Return why it ended by itself: its last line that names an error."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        lines = self._errors.decode(errors="replace").splitlines()
+        named = [line for line in lines if "ERROR" in line and "RLIMIT_MEMLOCK" not in line]
+        return f"bpftrace ended: {printable((named or lines or ['it said nothing'])[-1])}"
+
+    def until_ready(self, is_ready: Callable[[], bool], *others: Signals) -> None:
+        """Wait until it has attached its probes. Raises FusetuneError if it does not."""
+        end = time.monotonic() + _START
+        while not is_ready():
+            if self.wait(end - time.monotonic(), *others):
+                raise FusetuneError("interrupted before the first request was watched")
+            if time.monotonic() > end:
+                raise FusetuneError(f"bpftrace did not attach its probes within {_START:.0f} s")
+
+    def finish(self) -> None:
+        """Have it remove its probes and print its maps. Raises FusetuneError if it does not."""
+        self._process.send_signal(signal.SIGINT)
+        end = time.monotonic() + _END
+        stdout = self._process.stdout
+        while stdout and time.monotonic() < end:
+            for stream in select.select(self._streams(), [], [], 0.1)[0]:
+                if not self._take(stream) and stream is stdout:
+                    return
+        raise FusetuneError(f"bpftrace did not end within {_END:.0f} s, and was killed")
+
+
+def watch_by_bpftrace(host: Host, mount: Mount, seconds: float, progress: Progress) -> Traffic:
+    """Watch a mount for ``seconds``, or until a signal comes or the mount is gone.
+
+    Raises FusetuneError, in one line with the remedy, where this host cannot do it.
+    """
+    path = bpftrace_path()
+    able = abilities(host)
+    bdi = mount.bdi or mount.device
+    if not BDI_NAME.fullmatch(bdi):
+        raise FusetuneError(f"the name of the device is not one of the kernel's: {printable(bdi)}")
+    text = program(device_of(mount), bdi, _cpus(host), able)
+    counted = Counted()
+    with Signals() as signals, Bpftrace(path, text, counted.take) as running:
+        running.until_ready(lambda: counted.ready, signals)
+        watched = until_ended(
+            host, mount, seconds, lambda most: running.wait(most, signals), progress
+        )
+        running.finish()
+    return Traffic(
+        seconds=watched.seconds,
+        source="bpftrace",
+        ended=watched.ended,
+        lost=counted.lost(),
+        operations=counted.operations(),
+        pattern=counted.pattern(able),
+        waiting=watched.waiting,
+        queued=able.requests is not TRACEPOINTS,
+    )

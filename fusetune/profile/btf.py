@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where members of the kernel's structures are, by its type information (BTF).
+
+The format is Documentation/bpf/btf.rst. A module's types are in a file of its own, which shares the
+strings of vmlinux; /sys/kernel/btf has both. bpftrace knows the types of modules only since some
+releases, and these few members are all that is needed.
+"""
+
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAGIC = 0xEB9F
+_HEADER = struct.Struct("<HBBIIIII")
+_TYPE = struct.Struct("<III")
+_INT, _ARRAY, _STRUCT, _UNION, _ENUM, _FUNC, _PROTO = 1, 3, 4, 5, 6, 12, 13
+_VAR, _SECTION, _TAG, _ENUM64 = 14, 15, 17, 19
+# Bytes behind each type of a kind: at all, and for each of its parts.
+_MORE = {
+    **dict.fromkeys((_INT, _VAR, _TAG), (4, 0)),
+    **dict.fromkeys((_STRUCT, _UNION, _SECTION, _ENUM64), (0, 12)),
+    **dict.fromkeys((_ENUM, _PROTO), (0, 8)),
+    _ARRAY: (12, 0),
+}
+
+
+@dataclass(frozen=True)
+class _File:
+    """The types and strings of one BTF file."""
+
+    types: bytes
+    strings: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> "_File":
+        data = path.read_bytes()
+        if len(data) < _HEADER.size:
+            raise ValueError(f"{path} is too short")
+        magic, _, _, length, at, size, strings_at, strings_size = _HEADER.unpack_from(data)
+        if magic != _MAGIC:
+            raise ValueError(f"{path} has no BTF of this machine")
+        at, strings_at = length + at, length + strings_at
+        return cls(data[at : at + size], data[strings_at : strings_at + strings_size])
+
+    def every(self) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield kind, place of the name, number of parts, size or type, and where the parts are."""
+        at = 0
+        while at < len(self.types):
+            name, info, size = _TYPE.unpack_from(self.types, at)
+            kind, parts = info >> 24 & 0x1F, info & 0xFFFF
+            at += _TYPE.size
+            yield kind, name, parts, size, at
+            fixed, each = _MORE.get(kind, (0, 0))
+            at += fixed + each * parts
+
+
+class Types:
+    """The types of a module, or of vmlinux where its code is built in.
+
+    Raises ValueError or `struct.error` for a file that is none, OSError where there is none.
+    """
+
+    def __init__(self, directory: Path, module: str) -> None:
+        """Read ``directory``, which is /sys/kernel/btf."""
+        base = _File.read(directory / "vmlinux")
+        own = directory / module
+        self._file = _File.read(own) if own.exists() else base
+        self._strings, self._first = base.strings, 1
+        if self._file is not base:
+            self._strings += self._file.strings
+            self._first += sum(1 for _ in base.every())
+
+    def _text(self, at: int) -> str:
+        return self._strings[at : self._strings.index(b"\0", at)].decode()
+
+    def offsets(self, structures: Mapping[str, Collection[str]]) -> dict[tuple[str, str], int]:
+        """Return the offset, in bytes, of members of structures, by both names.
+
+        What is not there is missing; a structure of which there are several counts once.
+        """
+        found: dict[tuple[str, str], int] = {}
+        for kind, name, parts, _, at in self._file.every():
+            if kind == _STRUCT and name and (structure := self._text(name)) in structures:
+                for part in range(parts):
+                    member, _, bits = _TYPE.unpack_from(self._file.types, at + 12 * part)
+                    # The upper byte is a bit field's size, with the flag of such structures.
+                    key = structure, self._text(member)
+                    if key[1] in structures[structure]:
+                        found.setdefault(key, (bits & 0xFFFFFF) // 8)
+        return found
+
+    def parameters(self, functions: set[str]) -> dict[str, tuple[str, ...]]:
+        """Return the names of the parameters of functions that are there."""
+        prototypes: dict[int, tuple[str, ...]] = {}
+        found: dict[str, int] = {}
+        for number, (kind, name, parts, of, at) in enumerate(self._file.every(), self._first):
+            if kind == _PROTO:
+                places = range(at, at + 8 * parts, 8)
+                prototypes[number] = tuple(map(self._name, places))
+            elif kind == _FUNC and (function := self._text(name)) in functions:
+                found[function] = of
+        return {function: prototypes.get(of, ()) for function, of in found.items()}
+
+    def _name(self, at: int) -> str:
+        return self._text(struct.unpack_from("<I", self._file.types, at)[0])

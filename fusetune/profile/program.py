@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The bpftrace program: constant but for numbers, and all that it keeps is bounded.
+
+Every map holds at most 4096 entries, bpftrace's default. It keeps nothing by a name that a server
+or a user chose: requests are known by their operation's number, open files by their address.
+"""
+
+import os
+from dataclasses import dataclass
+
+from fusetune.profile.requests import TRACEPOINTS, Requests
+
+#: Operations with this number and above count as one.
+REST = 63
+#: Buckets for each doubling of a latency: 8, so a figure is within 7 %.
+_STEPS_LOG2 = 3
+READY = "ready"
+#: The most requests, and system calls on the mount, that are looked at in a tenth of a second. More
+#: requests are only counted, and more calls are not seen: so the cost to the mount is bounded.
+_TRACKED, _LOOKED = 1500, 3000
+# Bits in the class of a system call.
+ELSEWHERE, SEQUENTIAL, DIRECT, APPEND = 2, 1, 4, 8
+
+
+#: Statements that make $bucket, the bucket of a latency, of $us, its microseconds up to 2^32 - 1.
+BUCKET = f"""$log = (uint64)0;
+		$rest = $us;
+		if ($rest >= 65536) {{ $log = $log + 16; $rest = $rest >> 16; }}
+		if ($rest >= 256) {{ $log = $log + 8; $rest = $rest >> 8; }}
+		if ($rest >= 16) {{ $log = $log + 4; $rest = $rest >> 4; }}
+		if ($rest >= 4) {{ $log = $log + 2; $rest = $rest >> 2; }}
+		if ($rest >= 2) {{ $log = $log + 1; }}
+		$bucket = $us;
+		if ($log > {_STEPS_LOG2}) {{
+			$bucket = (($log - {_STEPS_LOG2 - 1}) << {_STEPS_LOG2})
+				| (($us >> ($log - {_STEPS_LOG2})) & {(1 << _STEPS_LOG2) - 1});
+		}}
+"""
+
+# Each CPU writes counters of its own, since bpftrace's ++ is not atomic; their sum is the number of
+# requests in flight. Sends count once all probes are attached, and bpftrace detaches the probe of
+# sends first: so each request that counts has its end counted, too.
+# How a kernel tells of a request is put in by `Requests`. "/*" would begin a comment.
+_SENT = f"""
+SENT_PROBE / SENT_DEVICE == (uint64)DEVICE && @ready/ {{
+	$op = (uint64)SENT_OPCODE;
+	if ($op > {REST}) {{ $op = (uint64){REST}; }}
+	@requests[$op] = count();
+	$tenth = (uint64)(nsecs / 100000000);
+	$tracked = @tracked;
+	if ($tracked >> 16 != $tenth) {{ $tracked = $tenth << 16; }}
+	if (($tracked & 65535) < {_TRACKED}) {{
+		@tracked = $tracked + 1;
+		@sent[SENT_KEY] = (nsecs << 6) | $op;
+		$own = ((uint64)cpu << 6) | $op;
+		@net[$own] = @net[$own] + 1;
+		$sum = (int64)0;
+		$i = (uint64)0;
+		while ($i < CPUS) {{
+			$sum = $sum + (int64)@net[($i << 6) | $op];
+			$i = $i + 1;
+		}}
+		@most[$op] = max($sum);
+		SENT_BYTES
+	}}
+}}
+"""
+_ENDED = f"""
+ENDED_PROBE / ENDED_DEVICE == (uint64)DEVICE/ {{
+	$begun = @sent[ENDED_KEY];
+	if ($begun != 0) {{
+		delete(@sent[ENDED_KEY]);
+		$op = $begun & {REST};
+		$own = ((uint64)cpu << 6) | $op;
+		@net[$own] = @net[$own] - 1;
+		ENDED_BYTES
+		$us = (nsecs - ($begun >> 6)) / 1000;
+		if ($us > 4294967295) {{ $us = (uint64)4294967295; }}
+		{BUCKET}		@latency[$op, $bucket] = count();
+	}}
+}}
+"""
+
+
+_PAUSES = """
+tracepoint:writeback:balance_dirty_pages /args->bdi == "BDI"/ {
+	if (args->pause > 0) { @paused_ms = sum(args->pause); }
+}
+"""
+
+_FAULTS = """
+tracepoint:filemap:mm_filemap_fault /args->s_dev == (uint64)DEVICE/ { @faults = count(); }
+"""
+
+# A first read, and one at the file's begin, says nothing: the address may be that of an open file
+# that was closed.
+_CALL = """
+tracepoint:syscalls:sys_enter_NAME /CONDITION/ {
+	$tenth = (uint64)(nsecs / 100000000);
+	$looked = @looked;
+	if ($looked >> 16 != $tenth) { $looked = $tenth << 16; }
+	if (($looked & 65535) >= LOOKED) { @epoch = $tenth; return; }
+	$fdt = curtask->files->fdt;
+	if ((uint64)args->fd < (uint64)$fdt->max_fds) {
+		$file = (struct file *)*(uint64 *)((uint64)$fdt->fd + 8 * (uint64)args->fd);
+		if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) {
+			@looked = $looked + 1;
+			$flags = (uint64)$file->f_flags;
+			$size = (uint64)$file->f_inode->i_size;
+			$at = (uint64)POSITION;
+			$length = (uint64)LENGTH;
+			$class = (uint64)0;
+			if ($flags & O_DIRECT) { $class = $class | BIT_DIRECT; }
+			BODY
+		}
+	}
+}
+"""
+
+_READ = """if ($at < $size && $length > 0) {
+				$end = $at + $length;
+				if ($end > $size) { $end = $size; }
+				$last = @read_end[(uint64)$file, @epoch];
+				if ($last == $at && $at != 0) {
+					$class = $class | BIT_SEQUENTIAL;
+					$second = nsecs / 1000000000;
+					if (@streamed[(uint64)$file] != $second) {
+						@streamed[(uint64)$file] = $second;
+						@streams = count();
+					}
+				} else if ($last != 0 && $at != 0) {
+					$class = $class | BIT_ELSEWHERE;
+				}
+				@read_end[(uint64)$file, @epoch] = $end;
+				@reads[$class] = count();
+			}"""
+
+_WRITTEN = """if ($length > 0) {
+				if ($flags & O_APPEND) { $at = $size; }
+				if ($at >= $size) { $class = $class | BIT_APPEND; }
+				$last = @write_end[(uint64)$file, @epoch];
+				if ($last == $at && $at != 0) {
+					$class = $class | BIT_SEQUENTIAL;
+				} else if ($last != 0 && $at != 0) {
+					$class = $class | BIT_ELSEWHERE;
+				}
+				@write_end[(uint64)$file, @epoch] = $at + $length;
+				@writes[$class] = count();
+			}"""
+
+_HERE, _VECTOR = "$file->f_pos", "args->vec->iov_len"
+# Calls with one buffer: where they begin, how long they are, and the condition for that.
+_READS = {
+    "read": (_HERE, "args->count", "1"),
+    "pread64": ("args->pos", "args->count", "1"),
+    "readv": (_HERE, _VECTOR, "args->vlen == 1"),
+    "preadv": ("args->pos_l", _VECTOR, "args->vlen == 1"),
+    # -1: at the file's own position.
+    "preadv2": (f"(args->pos_l >> 63 ? {_HERE} : args->pos_l)", _VECTOR, "args->vlen == 1"),
+}
+_WRITES = {
+    "write": _READS["read"],
+    "pwrite64": _READS["pread64"],
+    "writev": _READS["readv"],
+    "pwritev": _READS["preadv"],
+    "pwritev2": _READS["preadv2"],
+}
+
+# First, since bpftrace 0.23 takes the types of maps from where they first stand. @tracked and
+# @looked have the tenth of a second and, in the lowest 16 bits, how many there were in it. With a
+# new @epoch open files are forgotten, since there is a gap in the calls that were looked at.
+_BEGIN = """
+BEGIN { @tracked = (uint64)0; @looked = (uint64)0; @epoch = (uint64)0; }
+"""
+
+# The last probe to be attached tells when all are. Open files are forgotten after a while, since
+# nothing tells of their end.
+_END = f"""
+interval:s:1 {{ print(@streams); clear(@streams); }}
+interval:s:10 {{ clear(@read_end); clear(@write_end); clear(@streamed); }}
+interval:ms:50 /@ready == 0/ {{ @ready = 1; printf("{READY}\\n"); }}
+END {{
+	clear(@net); clear(@ready); clear(@tracked);
+	clear(@looked); clear(@epoch); clear(@read_end); clear(@write_end); clear(@streamed);
+}}
+"""
+
+# Without the probes of system calls; the maps are as in `_END`.
+_PLAIN_END = f"""
+interval:ms:50 /@ready == 0/ {{ @ready = 1; printf("{READY}\\n"); }}
+END {{ clear(@net); clear(@ready); clear(@tracked); clear(@looked); clear(@epoch); }}
+"""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What this kernel can tell: how, of ``requests``, and what else.
+
+    ``pauses``: it has the tracepoint of pauses. ``faults``: that of page faults. ``calls``: those
+    of system calls, and the types (BTF) to know their files by.
+    """
+
+    pauses: bool
+    faults: bool
+    calls: bool
+    requests: Requests = TRACEPOINTS
+
+
+def program(device: int, bdi: str, cpus: int, abilities: Abilities) -> str:
+    """Return the program for the mount whose number, as the kernel's dev_t, is ``device``.
+
+    ``bdi``: its name in /sys/class/bdi, digits and lower-case letters. ``cpus``: possible CPUs.
+    """
+    parts = [_BEGIN, abilities.requests.text(_SENT, _ENDED)]
+    parts += [_PAUSES] if abilities.pauses else []
+    parts += [_FAULTS] if abilities.faults else []
+    if abilities.calls:
+        parts += [_call(name, _READ, *how) for name, how in _READS.items()]
+        parts += [_call(name, _WRITTEN, *how) for name, how in _WRITES.items()]
+    parts.append(_END if abilities.calls else _PLAIN_END)
+    text = "".join(parts)
+    for word, number in {
+        "DEVICE": device,
+        "CPUS": cpus,
+        "LOOKED": _LOOKED,
+        "O_DIRECT": os.O_DIRECT,
+        "O_APPEND": os.O_APPEND,
+        "BIT_DIRECT": DIRECT,
+        "BIT_SEQUENTIAL": SEQUENTIAL,
+        "BIT_ELSEWHERE": ELSEWHERE,
+        "BIT_APPEND": APPEND,
+    }.items():
+        text = text.replace(word, str(number))
+    return text.replace("BDI", bdi)
+
+
+def _call(name: str, body: str, position: str, length: str, condition: str) -> str:
+    text = _CALL.replace("BODY", body).replace("NAME", name)
+    text = text.replace("POSITION", position).replace("LENGTH", length)
+    return text.replace("CONDITION", condition)
+
+
+def bucket_middle(bucket: int) -> float:
+    """Return the microseconds in the middle of a bucket of the program's latencies."""
+    if bucket < 1 << (_STEPS_LOG2 + 1):
+        return bucket + 0.5
+    log = (bucket >> _STEPS_LOG2) + _STEPS_LOG2 - 1
+    width = 1 << (log - _STEPS_LOG2)
+    return (1 << log) + (bucket & ((1 << _STEPS_LOG2) - 1)) * width + width / 2

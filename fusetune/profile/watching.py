@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How long a mount is watched, whatever counts its requests."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from fusetune.host import Host
+from fusetune.mounts.control import still_mounted, waiting
+from fusetune.mounts.mount import Mount
+
+#: Seconds between two looks at what waits and whether the mount is still there.
+_POLL = 0.1
+
+#: Is told the share of the time that is over, 0 to 1, and what is being done.
+Progress = Callable[[float, str], None]
+
+
+class Signals:
+    """While entered, SIGINT, SIGTERM and SIGHUP make ``fileno`` readable and do nothing else."""
+
+    def __enter__(self) -> Self:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd = signal.set_wakeup_fd(self._write)
+        self._before = {
+            number: signal.signal(number, lambda *_: None)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, action in self._before.items():
+            signal.signal(number, action)
+        signal.set_wakeup_fd(self._fd)
+        os.close(self._read)
+        os.close(self._write)
+
+    def fileno(self) -> int:
+        return self._read
+
+
+@dataclass(frozen=True)
+class Watched:
+    """``seconds``: how long; ``ended``: time, signal or unmounted.
+
+    ``waiting``: how many requests the kernel had on average, None if that is unknown.
+    """
+
+    seconds: float
+    ended: str
+    waiting: float | None
+
+
+def until_ended(
+    host: Host,
+    mount: Mount,
+    seconds: float,
+    wait: Callable[[float], bool],
+    progress: Progress,
+) -> Watched:
+    """Watch until the time is over, a signal has come or the mount is gone.
+
+    ``wait``: waits for up to so many seconds; returns whether a signal has come.
+    """
+    samples: list[int] = []
+    begun = look = time.monotonic()
+    ended = "time"
+    while (now := time.monotonic()) < begun + seconds:
+        if now >= look:
+            if not still_mounted(host, mount):
+                ended = "unmounted"
+                break
+            if mount.connection:
+                samples.append(waiting(host, mount))
+            progress((now - begun) / seconds, "watching")
+            look = now + _POLL
+        if wait(min(look, begun + seconds) - now):
+            ended = "signal"
+            break
+    mean = sum(samples) / len(samples) if samples else None
+    return Watched(time.monotonic() - begun, ended, mean)

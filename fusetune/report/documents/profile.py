@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The document of ``profile``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fusetune.mounts.mount import Mount
+from fusetune.profile.limit import Limit, limit_of
+from fusetune.profile.traffic import Calls, Operation, Traffic, share
+from fusetune.report.documents.base import Count, Document, Duration, KnobName, MountIdentity, Text
+from fusetune.report.text import Table, figure_text, value_text
+from fusetune.schema import Rule
+from fusetune.text import shell_word
+
+Share = Annotated[
+    float | None,
+    Rule(minimum=0, maximum=1),
+]
+Microseconds = Annotated[float, Rule(minimum=0)]
+_ENDS = {
+    "time": "the time was over",
+    "signal": "a signal came",
+    "unmounted": "the mount went away",
+}
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Microseconds that 50, 95 and 99 of 100 requests did not exceed; module: doubling steps."""
+
+    p50: Microseconds
+    p95: Microseconds
+    p99: Microseconds
+
+
+@dataclass(frozen=True)
+class ProfiledOperation:
+    """The requests of one operation."""
+
+    operation: Annotated[
+        str, "The operation, in the protocol's spelling.", Rule(pattern="^[A-Z0-9_]+$")
+    ]
+    requests: Annotated[Count, "How many were sent."]
+    bytes: Annotated[
+        Count,
+        "Data that WRITE sent; for all others, what their replies carried. Where "
+        "requests were lost, an estimate by the others.",
+    ]
+    largest_bytes: Annotated[
+        Count | None, "The most data of one request; null if the source cannot tell."
+    ]
+    latency_us: Annotated[
+        Latency | None, "From the sending of a request to its end; null if none ended."
+    ]
+    most_in_flight: Annotated[
+        Count | None, "The most with the server at once; null if the source cannot tell."
+    ]
+
+
+@dataclass(frozen=True)
+class AccessPattern:
+    """How programs used the mount's files; null: the source cannot tell, or there was no such call.
+
+    read(2), pread(2), write(2), pwrite(2) and their vectored forms with one buffer count.
+    """
+
+    reads: Annotated[Count | None, "System calls that read, as far as they were seen."]
+    sequential_reads_share: Annotated[
+        Share, "Of the reads that follow another on an open file, those that begin at its end."
+    ]
+    direct_reads_share: Annotated[Share, "Reads past the page cache."]
+    streams: Annotated[Count | None, "The most files read in sequence within one second."]
+    page_faults: Annotated[Count | None, "Page faults of mapped files that needed a read."]
+    writes: Annotated[Count | None, "System calls that write, as far as they were seen."]
+    sequential_writes_share: Annotated[Share, "As of reads."]
+    direct_writes_share: Annotated[Share, "Writes past the page cache."]
+    appends_share: Annotated[Share, "Writes that begin at the end of the file."]
+    fsyncs: Annotated[Count, "FSYNC requests."]
+    paused_seconds: Annotated[
+        Duration | None, "Time for which the kernel paused writers because of dirty pages."
+    ]
+
+
+@dataclass(frozen=True)
+class BindingLimit:
+    """A limit that holds the traffic back."""
+
+    knob: KnobName
+    command: Annotated[Text, "What would lift it."]
+    reason: Annotated[Text, "What was seen."]
+
+
+@dataclass(frozen=True)
+class Profile(Document):
+    """What a mount was used for while it was watched."""
+
+    SCHEMA = "profile"
+    COMMANDS = ("profile",)
+
+    mount: MountIdentity
+    seconds: Annotated[Duration, "How long it was watched."]
+    source: Annotated[str, "What counted the requests.", Rule(enum=["module", "bpftrace"])]
+    ended: Annotated[str, "Why watching ended.", Rule(enum=list(_ENDS))]
+    lost: Annotated[
+        Count, "Requests that were counted, but whose size and latency were not recorded."
+    ]
+    operations: Annotated[Sequence[ProfiledOperation], "The operations, most requests first."]
+    pattern: AccessPattern
+    limit: Annotated[BindingLimit | None, "The limit that binds; null if none does."]
+    workloads: Annotated[
+        Mapping[str, Annotated[float, "Above 0, up to 1.", Rule(exclusiveMinimum=0, maximum=1)]],
+        Rule(propertyNames={"pattern": "^[a-z][a-z0-9-]*$"}),
+        "Share of each workload that stands for the traffic, saved as the mount's profile; empty, "
+        "and nothing is saved, without requests.",
+    ]
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield the table of operations, the pattern, and the limit."""
+        lost = f", {self.lost} lost" if self.lost else ""
+        yield f"{self.mount.path}: {self.seconds:.1f} s by {self.source}{lost}; {_ENDS[self.ended]}"
+        if not self.operations:
+            yield "no request"
+            return
+        headings = ("operation", "/s", "size", "bytes", "p50", "p95", "p99", "flight")
+        rows = [_row(one, self.seconds) for one in self.operations]
+        yield Table(headings, rows, right=" ".join(headings[1:]))
+        yield from _pattern_lines(self.pattern)
+        if self.limit:
+            yield f"limit: {self.limit.knob}: {self.limit.reason}"
+            yield f"  {self.limit.command}"
+        if self.workloads:
+            shown = ", ".join(f"{name} {share:.0%}" for name, share in self.workloads.items())
+            yield f"profile: {shown}"
+            yield f"  fusetune auto {shell_word(self.mount.path)} -w profile"
+
+
+def _row(one: ProfiledOperation, seconds: float) -> Sequence[str]:
+    latency = one.latency_us
+    times = [latency.p50, latency.p95, latency.p99] if latency else []
+    return (
+        one.operation,
+        f"{one.requests / seconds:.0f}" if seconds else "-",
+        f"{one.bytes / one.requests:.0f}" if one.requests else "-",
+        figure_text(one.bytes / seconds, "bytes_per_second") if seconds else "-",
+        *([f"{time:.0f} us" for time in times] or ["-"] * 3),
+        value_text(one.most_in_flight),
+    )
+
+
+def _pattern_lines(pattern: AccessPattern) -> Iterator[str]:
+    if pattern.reads:
+        yield (
+            f"reads: {pattern.reads}, {_percent(pattern.sequential_reads_share)} sequential, "
+            f"{_percent(pattern.direct_reads_share)} direct, {value_text(pattern.streams)} streams"
+        )
+    if pattern.page_faults:
+        yield f"page faults: {pattern.page_faults}"
+    if pattern.writes:
+        yield (
+            f"writes: {pattern.writes}, {_percent(pattern.sequential_writes_share)} sequential, "
+            f"{_percent(pattern.direct_writes_share)} direct, "
+            f"{_percent(pattern.appends_share)} appends; {pattern.fsyncs} fsyncs"
+        )
+    if pattern.paused_seconds:
+        yield f"writers were paused for {pattern.paused_seconds:.1f} s"
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{part:.0%}"
+
+
+def profiled(
+    mount: Mount, traffic: Traffic, values: Mapping[str, int], shares: Mapping[str, float]
+) -> Profile:
+    """Return the document; ``values``: the mount's live knobs; ``shares``: those of workloads."""
+    limit = limit_of(traffic, values)
+    return Profile(
+        MountIdentity(mount.path, mount.fstype, mount.source, mount.bdi),
+        round(traffic.seconds, 3),
+        traffic.source,
+        traffic.ended,
+        traffic.lost,
+        [_operation(one) for one in traffic.operations],
+        _pattern(traffic),
+        _binding(mount, limit) if limit else None,
+        shares,
+    )
+
+
+def _operation(one: Operation) -> ProfiledOperation:
+    times = [one.percentile(percent) for percent in (50, 95, 99)]
+    known = [time for time in times if time is not None]
+    return ProfiledOperation(
+        one.name,
+        one.requests,
+        one.nbytes,
+        one.largest_bytes,
+        Latency(*known) if known else None,
+        one.most_in_flight,
+    )
+
+
+def _pattern(traffic: Traffic) -> AccessPattern:
+    pattern = traffic.pattern
+    reads, writes = pattern.reads or Calls(), pattern.writes or Calls()
+    fsync = traffic.operation("FSYNC")
+    return AccessPattern(
+        pattern.reads.total if pattern.reads else None,
+        reads.sequential_share,
+        share(reads.direct, reads.total),
+        pattern.streams,
+        pattern.page_faults,
+        pattern.writes.total if pattern.writes else None,
+        writes.sequential_share,
+        share(writes.direct, writes.total),
+        share(writes.appends, writes.total),
+        fsync.requests if fsync else 0,
+        pattern.paused_seconds,
+    )
+
+
+def _binding(mount: Mount, limit: Limit) -> BindingLimit:
+    target = shell_word(mount.path)
+    if limit.value is None:
+        command = f"fusetune advise {target}"
+    else:
+        command = f"fusetune set {target} {limit.knob}={limit.value}"
+    return BindingLimit(limit.knob, command, limit.reason)
