@@ -2,13 +2,16 @@
 PYTHON = /usr/bin/python3
 VENV = build/venv
 MIRRORFS = build/mirrorfs
+INTERCEPT = build/fusetune-intercept
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' fusetune/__init__.py)
 
 RUN_PACKAGES = python3 python3-click python3-prometheus-client python3-pyudev python3-rich \
-	python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev pkg-config
-TEST_PACKAGES = python3-pytest python3-hypothesis python3-jsonschema python3-venv \
-	attr bindfs btrfs-progs e2fsprogs fuse-overlayfs gocryptfs kmod mergerfs ntfs-3g openssh-client \
-	openssh-server patch procps rclone shellcheck sshfs strace xfsprogs libasan8 libubsan1
+	python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev libseccomp-dev \
+	pkg-config
+TEST_PACKAGES = python3-pytest python3-pytest-xdist python3-hypothesis python3-jsonschema python3-venv \
+	archivemount attr bindfs bpftool bpftrace btrfs-progs e2fsprogs encfs fuse-overlayfs gocryptfs kmod mergerfs \
+	ntfs-3g openssh-client openssh-server patch procps rclone shellcheck squashfs-tools squashfuse \
+	sshfs strace systemd unionfs-fuse xfsprogs libasan8 libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
 KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl sparse tar util-linux xz-utils
 # For fsx and pjdfstest; Debian 12's own cargo is too old for them.
@@ -22,6 +25,12 @@ RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-hypothesis python3-jso
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
+# What make bench mounts besides the servers of the tests; its S3 server is built by Go.
+ADVISED_PACKAGES = s3fs
+ifeq ($(shell command -v go),)
+ADVISED_PACKAGES += golang-go
+endif
+S3_SERVER = build/gofakes3
 
 PREFIX = /usr
 MODULES = $(PREFIX)/share/fusetune
@@ -29,9 +38,9 @@ MODULES = $(PREFIX)/share/fusetune
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps all-deps docs demo check lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
-	fuzz-kernel test-libfuse test-packaging fuzz mutants bench bench-search dist deb rpm repo clean
+	fuzz-kernel test-libfuse test-packaging fuzz mutants bench bench-tuner bench-search dist deb rpm repo clean
 
-all: $(MIRRORFS)
+all: $(MIRRORFS) $(INTERCEPT)
 
 # Packages have Debian's names. Root installs them; for others the missing ones are printed.
 define install
@@ -58,6 +67,9 @@ $(VENV)/.done: tests/lint-requirements.txt
 $(MIRRORFS): deps $(wildcard mirrorfs/*.[ch]) mirrorfs/Makefile
 	$(MAKE) -C mirrorfs
 
+$(INTERCEPT): deps $(wildcard intercept/*.[ch]) intercept/Makefile
+	$(MAKE) -C intercept
+
 # Fills the tables of the manual, README and docs from those in the code.
 docs: test-deps
 	$(PYTHON) -B -m docs.generate
@@ -73,15 +85,16 @@ lint: test-deps $(VENV)/.done
 	git ls-files -z '*.sh' .ci/run debian/*.in debian/*.prerm debian/*.postrm debian/tests/auto \
 		debian/tests/module | xargs -0 shellcheck
 
-check: lint $(MIRRORFS)
-	$(PYTHON) -m pytest -q tests/unit
+check: lint $(MIRRORFS) $(INTERCEPT)
+	$(PYTHON) -m pytest -q -n auto tests/unit
 
 test: check
 	$(MAKE) -C mirrorfs SANITIZE=1
-	$(PYTHON) -m pytest tests/native
+	$(PYTHON) -m pytest -n 2 --dist loadgroup -m "not long and not alone" tests/native
+	$(PYTHON) -m pytest -m "alone and not long" tests/native
 
 # Tests that take too long to run for each change, or repeat one; docs/testing.md lists them.
-test-long: all-deps $(MIRRORFS)
+test-long: all-deps $(MIRRORFS) $(INTERCEPT)
 	$(PYTHON) -m pytest -s -m long tests/native tests/kernel tests/packaging
 
 # mirrorfs on the libfuse of newer Debian suites, in trees of test-libfuse.
@@ -91,7 +104,7 @@ test-versions:
 		print(*(suite.tree() for suite in SUITES[1:]))') && mirrorfs/test-versions.sh $$trees
 
 # Units and rules, in a container with its own systemd and udevd.
-test-system: test-deps $(MIRRORFS)
+test-system: test-deps $(MIRRORFS) $(INTERCEPT)
 	$(call install,$(SYSTEM_PACKAGES))
 	$(PYTHON) -m pytest tests/system
 
@@ -146,9 +159,21 @@ MUTANTS =
 mutants: test-deps
 	nice $(PYTHON) tests/mutants.py $(MUTANTS)
 
+# ONLY: one section of docs/benchmarks.md, such as advice.
+ONLY =
 bench: $(MIRRORFS) test-deps
-	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES))
-	$(PYTHON) -m tests.bench
+	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(ADVISED_PACKAGES))
+	$(MAKE) $(S3_SERVER)
+	$(PYTHON) -m tests.bench $(if $(ONLY),--only $(ONLY))
+
+# The last version for Debian 12's Go.
+$(S3_SERVER):
+	GOBIN=$(CURDIR)/build go install \
+		github.com/johannesboyne/gofakes3/cmd/gofakes3@v0.0.0-20240217095638-c55a48f17be6
+
+# How often auto ends without a gain that is there; takes a quarter of an hour.
+bench-tuner: $(MIRRORFS) test-deps
+	$(PYTHON) -m tests.bench --only misses
 
 bench-search: test-deps
 	$(call install,$(BENCH_PACKAGES))

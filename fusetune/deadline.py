@@ -2,6 +2,7 @@
 """Functions that another process may delay, run in a child that is killed at its deadline."""
 
 import json
+import math
 import os
 import select
 import signal
@@ -20,7 +21,8 @@ def each_in_time(
     """Return what ``work`` returns (JSON types) for each of ``names``, done in a child process.
 
     A name is missing from the result if ``work`` raises OSError for it, takes longer than ``each``
-    seconds, or is not reached within ``every`` seconds.
+    seconds, or is not done within ``every`` seconds of the call. ``each`` does not include the time
+    until the child runs, since that says nothing of the name.
     """
     found: dict[str, Any] = {}
     todo, end = list(names), time.monotonic() + every
@@ -38,17 +40,18 @@ def _begin(work: Callable[[str], Any], names: list[str], each: float, end: float
     if pid == 0:
         _in_child(work, names, writable)
     os.close(writable)
-    text = b""
+    text, allowed = b"", math.inf
     try:
-        while select.select([readable], [], [], max(0.0, min(each, end - time.monotonic())))[0]:
+        while select.select([readable], [], [], max(0.0, min(allowed, end - time.monotonic())))[0]:
             part = os.read(readable, 65536)
             if not part:
                 break
             text += part
+            allowed = each
     finally:
         os.close(readable)
         _kill(pid)
-    return [json.loads(line) for line in text.split(b"\n")[:-1]]
+    return [json.loads(line) for line in text.split(b"\n")[1:-1]]
 
 
 def _in_child(work: Callable[[str], Any], names: list[str], writable: int) -> NoReturn:
@@ -59,6 +62,7 @@ def _in_child(work: Callable[[str], Any], names: list[str], writable: int) -> No
         # The child must hold no pipe or lock of the caller: others may wait for its end.
         os.closerange(0, writable)
         os.closerange(writable + 1, os.sysconf("SC_OPEN_MAX"))
+        os.write(writable, b"\n")  # it runs: a host under load may have let it wait
         for name in names:
             try:
                 result = [work(name)]

@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
     FAILED = 1, "failed: a line on standard error says what, where, and what to do"
     USAGE = 2, "wrong use: the command cannot take these arguments"
     DIFFERENCE = 3, "verify found a difference, or doctor --strict a finding"
-    NOTHING_BETTER = 4, "auto or advise found nothing better than what is set"
+    NOTHING_BETTER = 4, "auto, advise or remount found nothing better than what is set"
 
 
 class FusetuneError(Exception):

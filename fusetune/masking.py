@@ -19,7 +19,7 @@ _WORDS = frozenset(
     {"key", "keys", "pw", "pwd", "psk", "pin", "cred", "creds", "sig", "session", "otp", "header"}
 )
 #: Words that only look like one of `_ANYWHERE`.
-_INNOCENT = ("passthrough", "passive", "bypass", "compass", "author", "authority")
+_INNOCENT = re.compile(r"passthrough|passive|bypass|compass|author(?!i[sz])")
 #: Words of a name whose value is the path of a file; such a path is no secret.
 _FILES = frozenset({"file", "path", "dir", "directory", "ring", "keyring", "passfile", "keyfile"})
 #: Options whose value is a user, or USER:PASSWORD.
@@ -52,9 +52,7 @@ def is_secret(name: str, value: str = "", more: Collection[str] = ()) -> bool:
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", bare)]
     if value.startswith("/") and _FILES.intersection(words):
         return False
-    joined = "".join(words)
-    for innocent in _INNOCENT:
-        joined = joined.replace(innocent, "")
+    joined = _INNOCENT.sub("", "".join(words))
     return (
         any(one in joined for one in _ANYWHERE)
         or bool(_WORDS.intersection(words))
@@ -108,6 +106,18 @@ def mask_line(text: str, more: Collection[str] = ()) -> str:
             return "".join(pieces[: 2 * number]) + masked
         pieces[2 * number] = masked
     return "".join(pieces)
+
+
+def mask_config_line(text: str, more: Collection[str] = ()) -> str:
+    """Return a line of a server's configuration file without secrets.
+
+    Behind a word that names a secret, the rest of the line is masked.
+    """
+    for match in re.finditer(r"[^\s=:#;\"']+", text):
+        rest = text[match.end() :].lstrip(" \t=:\"'")
+        if rest.strip() and is_secret(match[0], rest, more):
+            return f"{mask_line(text[: match.end()], more)} {MASK}"
+    return mask_line(text, more)
 
 
 def mask_fstab_line(text: str, more: Collection[str] = ()) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Linux system calls that Python 3.11 does not offer: openat2 and the mount API.
+"""Linux system calls that Python 3.11 does not offer: openat2, mounts, namespaces and rights.
 
 Numbers of system calls from 424 on are the same on all architectures but alpha (uapi
 asm-generic/unistd.h). Each function raises OSError as the kernel answers.
@@ -7,6 +7,7 @@ asm-generic/unistd.h). Each function raises OSError as the kernel answers.
 
 import ctypes
 import os
+import signal
 import struct
 
 #: uapi linux/openat2.h
@@ -14,20 +15,24 @@ RESOLVE_NO_XDEV, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x01, 0x04, 0x08
 #: uapi linux/mount.h
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 1, 2, 4, 8
 MOUNT_ATTR_NOSYMFOLLOW = 0x200000
-MS_PRIVATE = 1 << 18
+MS_PRIVATE, MS_SLAVE = 1 << 18, 1 << 19
 #: uapi linux/sched.h
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
+CLONE_NEWPID = 0x20000000
 #: uapi linux/fcntl.h
 AT_FDCWD = -100
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 428, 429, 430, 431, 432
-_OPENAT2, _MOUNT_SETATTR = 437, 442
+_OPENAT2, _MOUNT_SETATTR, _CACHESTAT = 437, 442, 451
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH, _FSOPEN_CLOEXEC, _FSMOUNT_CLOEXEC = 1, 4, 1, 1
 _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 1, 6
-_MNT_DETACH = 2  # sys/mount.h
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8  # sys/mount.h
+_PR_SET_PDEATHSIG, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 23, 24  # uapi linux/prctl.h
+_PR_SET_NO_NEW_PRIVS = 38
 _AT_STATX_DONT_SYNC = 0x4000  # uapi linux/fcntl.h
 _STATX_TYPE = 1
-_STATX_BYTES, _DEVICE_NUMBER = 256, 128  # struct statx, uapi linux/stat.h
+# struct statx, uapi linux/stat.h
+_STATX_BYTES, _DEVICE_NUMBER, _DEVICE_BELOW = 256, 128, 136
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
 
@@ -98,9 +103,12 @@ def set_attributes(mount: int, attributes: int, *, recursive: bool = False) -> N
     _call(_MOUNT_SETATTR, mount, b"", flags, how, ctypes.sizeof(how))
 
 
-def make_private(path: str) -> None:
-    """Stop the exchange of mounts with other namespaces for ``path`` and all below it."""
-    how = _MountAttr(0, 0, MS_PRIVATE, 0)
+def propagate(path: str, kind: int) -> None:
+    """Set how ``path`` and all below it exchange mounts with other namespaces.
+
+    ``kind``: MS_PRIVATE: not at all; MS_SLAVE: those that are made or removed there come here.
+    """
+    how = _MountAttr(0, 0, kind, 0)
     _call(_MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), _AT_RECURSIVE, how, ctypes.sizeof(how))
 
 
@@ -121,9 +129,36 @@ def unshare(flags: int) -> None:
     _checked(_LIBC.unshare(flags))
 
 
-def enter_mount_namespace(descriptor: int) -> None:
-    """Enter a mount namespace; this process's root and working directory become its root."""
-    _checked(_LIBC.setns(descriptor, CLONE_NEWNS))
+def enter_namespace(descriptor: int, kind: int = 0) -> None:
+    """Enter a namespace of a CLONE_NEW ``kind``, 0 for any, setns(2).
+
+    Of a mount namespace, the root becomes this process's root and working directory.
+    """
+    _checked(_LIBC.setns(descriptor, kind))
+
+
+def detach(path: str) -> None:
+    """Unmount the topmost mount at ``path`` as soon as nothing uses it, without following links."""
+    _checked(_LIBC.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW))
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that forked it ends."""
+    _checked(_LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+
+
+def gain_no_rights() -> None:
+    """Let no program that this process runs have more rights than it has itself."""
+    _checked(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def bound_capabilities(allowed: int) -> None:
+    """Drop all capabilities but those in the mask ``allowed`` from the bounding set."""
+    number = 0
+    while _LIBC.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) >= 0:  # EINVAL beyond the last
+        if not allowed >> number & 1:
+            _checked(_LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0))
+        number += 1
 
 
 def take_as_root(directory: int) -> None:
@@ -140,9 +175,33 @@ def device_number(path: str) -> str:
     What a FUSE or network file system has cached is enough (fs/fuse/dir.c,
     fuse_update_get_attr()), so a hung server does not make this wait. Raises OSError.
     """
+    return _statx_device(path, _STATX_TYPE, _DEVICE_NUMBER)
+
+
+def device_below(path: str) -> str:
+    """Return the number of the device of the file system that ``path`` is in, as "0:43".
+
+    As `device_number`; it asks for no attribute, which FUSE allows to every user (fs/fuse/dir.c,
+    fuse_getattr()). Raises OSError.
+    """
+    return _statx_device(path, 0, _DEVICE_BELOW)
+
+
+def _statx_device(path: str, mask: int, offset: int) -> str:
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
-    if _LIBC.statx(AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_TYPE, buffer):
+    if _LIBC.statx(AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, mask, buffer):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
-    major, minor = struct.unpack_from("=II", buffer.raw, _DEVICE_NUMBER)
+    major, minor = struct.unpack_from("=II", buffer.raw, offset)
     return f"{major}:{minor}"
+
+
+def pages_brought(fd: int) -> int:
+    """Return how many pages of a file are in the page cache, or were evicted from it.
+
+    cachestat(2), since Linux 6.5.
+    """
+    whole, found = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 5)()
+    _checked(_LIBC.syscall(_CACHESTAT, fd, whole, found, 0))
+    in_cache, _, _, evicted, _ = found  # struct cachestat, uapi linux/mman.h
+    return in_cache + evicted

@@ -5,10 +5,9 @@
 #
 # Builds the tuned libfuse3 in SOURCE, which import_libfuse.py made, by the
 # distribution's own rules and so with its flags. Runs libfuse's own tests if
-# there is a /dev/fuse; it may fail only those that the distribution's library
-# fails as well. Installs the library to DESTDIR/usr/lib/TRIPLET/fusetune. If its
-# exported symbols and their versions differ from those of the distribution's
-# library, nothing is installed.
+# there is a /dev/fuse (own_tests.sh). Installs the library to
+# DESTDIR/usr/lib/TRIPLET/fusetune. If its exported symbols and their versions
+# differ from those of the distribution's library, nothing is installed.
 #
 # With LIBDIR, for rpmbuild, meson builds it with CFLAGS and LDFLAGS, and it is
 # installed to DESTDIR/LIBDIR/fusetune, not stripped, for the debug packages.
@@ -18,6 +17,7 @@
 set -euo pipefail
 
 source=$1 destdir=$2
+tests=$(realpath "$(dirname "$0")/own_tests.sh")
 
 cd "$source"
 if [[ -n ${LIBDIR-} ]]; then
@@ -47,40 +47,10 @@ exported() {
 diff <(exported "$stock") <(exported "$stripped")
 abidiff "$stock" "$stripped"
 
-# Runs libfuse's own tests, all or the named ones, and prints the names of those that failed.
-own_tests() {
-	if [[ -e test/run-tests.py ]]; then
-		# Keeps the runner from looking for a user session, which a build may not have.
-		FUSE_TESTS_UNDER_SCOPE=1 test/run-tests.py --build-dir "$build" \
-			--run-dir "$(mktemp -d)" "${@/#/--test=}" | tee >(cat >&2) |
-			awk '/^failed:/ { on = 1; next } on && /^  [a-z]/ { print $1 }'
-	else
-		(cd "$build" && /usr/bin/python3 -m pytest -q -p no:cacheprovider --maxfail=1000 -rf \
-			"${@:-test}") | tee >(cat >&2) | sed -n 's/^FAILED \([^ ]*\).*/\1/p'
-	fi || true # the output names the tests that failed
-}
-
 if [[ ${TESTS-} != no && -e /dev/fuse ]]; then
-	mapfile -t failed < <(own_tests)
-	# Some tests depend on timing or on the host, so failed ones run again, and then with the
-	# distribution's library.
-	[[ ${#failed[@]} == 0 ]] || mapfile -t failed < <(own_tests "${failed[@]}")
-	if [[ ${#failed[@]} != 0 ]]; then
-		# In a directory of its own, so that the tests' programs find no other library by this path.
-		alone=$build/stock
-		install -D -m 644 "$stock" "$alone/$soname"
-		mapfile -t theirs < <(LD_LIBRARY_PATH=$alone own_tests "${failed[@]}")
-		mapfile -t ours < <(printf '%s\n' "${failed[@]}" "${theirs[@]}" "${theirs[@]}" | sort | uniq -u)
-		for _ in 1 2; do
-			[[ ${#ours[@]} == 0 ]] || mapfile -t ours < <(own_tests "${ours[@]}")
-		done
-		if [[ ${#ours[@]} != 0 ]]; then
-			echo "build.sh: libfuse's own tests fail: ${ours[*]};" \
-				"not with the distribution's library" >&2
-			exit 1
-		fi
-		echo "build.sh: these fail with the distribution's library, too: ${failed[*]}" >&2
-	fi
+	# In a directory of its own, so that the tests' programs find no other library by this path.
+	install -D -m 644 "$stock" "$build/stock/$soname"
+	"$tests" "$source" "$build" "$build/stock"
 fi
 
 if [[ -n ${LIBDIR-} ]]; then

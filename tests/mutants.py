@@ -34,27 +34,27 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 #: What notices a break: patterns of modules, and the tests in tests/unit that are about them, the
 #: quickest first.
 TESTS = {
-    "tuner/confirming": "confirming search",
+    "tuner/confirming": "confirming search*",
     "tuner/explaining": "explaining",
-    "tuner/exploring": "exploring confirming search",
-    "tuner/grid": "grid search",
-    "tuner/model": "model exploring safer confirming search",
-    "tuner/safer": "safer exploring confirming search",
-    "tuner/search": "confirming search",
-    "tuner/state": "exploring confirming search",
-    "bench/intervals": "search",
-    "changes/apply": "apply policy reconcile",
-    "changes/policy": "policy apply reconcile",
-    "changes/journal": "journal apply",
-    "changes/lock": "journal",
-    "changes/overrides": "journal reconcile",
-    "changes/stale": "journal",
-    "changes/state": "drift persist inventory reconcile policy",
-    "desired/config": "config persist",
-    "desired/sections": "config sections reconcile",
+    "tuner/exploring": "exploring confirming search*",
+    "tuner/grid": "grid search*",
+    "tuner/model": "model exploring safer confirming search*",
+    "tuner/safer": "safer exploring confirming search*",
+    "tuner/search": "confirming search*",
+    "tuner/state": "exploring confirming search*",
+    "bench/intervals": "intervals search*",
+    "changes/apply": "apply reset policy reconcile*",
+    "changes/policy": "policy apply reconcile*",
+    "changes/journal": "journal* apply reset",
+    "changes/lock": "lock",
+    "changes/overrides": "overrides reconcile*",
+    "changes/stale": "stale",
+    "changes/state": "drift persist inventory reconcile* policy",
+    "desired/config": "config* persist",
+    "desired/sections": "config* sections reconcile*",
     "desired/results": "results persist",
-    "desired/re[cs]o*": "reconcile drift persist",
-    "desired/watch": "watch",
+    "desired/re[cs]o*": "reconcile* drift persist",
+    "desired/watch": "watch*",
 }
 
 #: Processor seconds, and seconds by the clock, after which a mutant's tests are taken to loop.
@@ -184,7 +184,9 @@ def found_in(path: Path) -> Iterator[tuple[ast.Module, Mutant]]:
 def modules_of(copy: Path, asked: list[str]) -> Iterator[tuple[Path, list[str]]]:
     """Yield each module asked for, and the tests about it."""
     for known, words in TESTS.items():
-        tests = [t for word in words.split() for t in copy.glob(f"tests/unit/test_{word}.py")]
+        tests = [
+            t for word in words.split() for t in (copy / "tests/unit").rglob(f"test_{word}.py")
+        ]
         for module in sorted(copy.glob(f"fusetune/{known}.py")):
             name = str(module.relative_to(copy / "fusetune").with_suffix(""))
             if not asked or any(fnmatch.fnmatchcase(name, pattern) for pattern in asked):

@@ -86,7 +86,8 @@ def test_sanitized(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> 
             LDLIBS="/out/sanitized/lib/libfuse3.a -ldl -lrt $uring"
         export EXAMPLES=/out/sanitized/example MIRRORFS=/out/sanitized/mirrorfs-asan
         export UBSAN_OPTIONS=halt_on_error=1
-        {_INSIDE}/test_options.py -k 'not privileged'
+        {_INSIDE}/test_options.py tests/libfuse/inside/test_option_sources.py \\
+            -k 'not privileged'
     """
     ended = suite.inside(out, script)
     assert ended.returncode == 0, ended.stdout[-12000:]

@@ -46,14 +46,14 @@ def make_dist(
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
-def copy_checkout(folder: Path) -> Path:
-    """Copy what git knows of the checkout to a folder, which is none itself; return it."""
+def copy_checkout(directory: Path) -> Path:
+    """Copy what git knows of the checkout to a directory, which is none itself; return it."""
     listed = ["git", "-C", str(CHECKOUT), "ls-files", "-z"]
     names = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0")
     for name in filter(None, names):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CHECKOUT / name, folder / name)
-    return folder
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / name, directory / name)
+    return directory
 
 
 def script(name: str, suite: Suite) -> str:
@@ -93,12 +93,12 @@ def _version(suite: Suite) -> str:
 def packages(
     dist: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[Suite], Path]]:
-    """Return the folder of a suite's packages. All are begun at once, two at a time."""
-    folder = tmp_path_factory.mktemp("packages")
+    """Return the directory of a suite's packages. All are begun at once, two at a time."""
+    directory = tmp_path_factory.mktemp("packages")
 
     def make(suite: Suite) -> Path:
-        build(suite, dist, folder / suite.name)
-        return folder / suite.name
+        build(suite, dist, directory / suite.name)
+        return directory / suite.name
 
     with ThreadPoolExecutor(2) as pool:
         made = {suite: pool.submit(make, suite) for suite in SUITES}
@@ -129,9 +129,9 @@ def repositories(
 
     def both(suite: Suite) -> tuple[Path, Path]:
         if suite not in made:
-            folder = tmp_path_factory.mktemp(f"repositories-{suite.name}")
+            directory = tmp_path_factory.mktemp(f"repositories-{suite.name}")
             for name in ("new", "old"):
-                debs = folder / "packages" / name / suite.name
+                debs = directory / "packages" / name / suite.name
                 debs.parent.mkdir(parents=True)
                 if name == "new":
                     shutil.copytree(packages(suite), debs)
@@ -139,8 +139,8 @@ def repositories(
                     older = Path(__file__).with_name("older.sh")
                     run([older, packages(suite), debs, __version__, OLDER], key)
                 make = CHECKOUT / "packaging" / "repo.sh"
-                run([make, debs.parent, folder / name], key)
-            made[suite] = (folder / "new", folder / "old")
+                run([make, debs.parent, directory / name], key)
+            made[suite] = (directory / "new", directory / "old")
         return made[suite]
 
     return both

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# older.sh FOLDER OUTPUT VERSION OLDER
+# older.sh DIRECTORY OUTPUT VERSION OLDER
 #
-# Makes of the packages in FOLDER, which are of VERSION, the same as if they were of
+# Makes of the packages in DIRECTORY, which are of VERSION, the same as if they were of
 # version OLDER: what an upgrade starts from.
 set -euo pipefail
 
@@ -13,10 +13,11 @@ trap 'rm -rf "$scratch"' EXIT
 for package in "$1"/*.deb; do
 	tree=$scratch/tree
 	dpkg-deb -R "$package" "$tree"
-	for folder in "$tree"/usr/src/*-"$3"; do
-		[[ ! -e $folder ]] || mv "$folder" "${folder%"$3"}$4"
+	for directory in "$tree"/usr/src/*-"$3"; do
+		[[ ! -e $directory ]] || mv "$directory" "${directory%"$3"}$4"
 	done
 	find "$tree/DEBIAN" "$tree/usr" -type f ! -name '*.gz' ! -name '*.so.*' ! -path '*/bin/mirrorfs' \
+		! -name fusetune-intercept \
 		-exec sed -i "s/${3//./\\.}/$4/g" {} +
 	name=$(basename "$package")
 	dpkg-deb --root-owner-group -b "$tree" "$2/${name/$3/$4}" >/dev/null

@@ -36,7 +36,7 @@ def _last_two(suite: Suite, held: list[Headers]) -> tuple[Headers, Headers]:
 
 
 def _made_older(packages: Path, source: Path, series: str, out: Path) -> Path:
-    """Return a folder with fusetune's packages, the modules of ``series`` made from ``source``."""
+    """Return a directory of our packages, the modules of ``series`` made from ``source``."""
     out.mkdir()
     (plain,) = packages.glob("fusetune_*.deb")
     shutil.copy(plain, out)
@@ -59,8 +59,8 @@ def _made_older(packages: Path, source: Path, series: str, out: Path) -> Path:
         (made / f"{series}.source").rename(installed / f"{series}.source")
         build: list[str | Path] = ["dpkg-deb", "--root-owner-group", "-b", tree, out / deb.name]
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
-        for folder in (tree, made):
-            shutil.rmtree(folder)
+        for directory in (tree, made):
+            shutil.rmtree(directory)
     return out
 
 

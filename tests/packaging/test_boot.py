@@ -29,12 +29,12 @@ def test_after_boot_all_is_in_force(
     assert said.splitlines()[-1] == "passed", said
 
 
-def _boot(folder: Path) -> str:
+def _boot(directory: Path) -> str:
     """Run the machine until it powers off; return what its check said."""
     options = ["-kernel", "/out/vmlinuz", "-initrd", "/out/initrd"]
     options += ["-append", "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off"]
     options += ["-drive", "file=/out/disk,format=raw,if=virtio,cache=unsafe"]
-    command = emulator.machine(folder, *options, serials=("console", "said"))
+    command = emulator.machine(directory, *options, serials=("console", "said"))
     subprocess.run(command, stdin=subprocess.DEVNULL, timeout=_PATIENCE, check=True)
-    said = (folder / "said").read_text(errors="replace")
-    return said or (folder / "console").read_text(errors="replace")[-8000:]
+    said = (directory / "said").read_text(errors="replace")
+    return said or (directory / "console").read_text(errors="replace")[-8000:]

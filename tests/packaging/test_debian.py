@@ -124,8 +124,11 @@ def test_built_again_elsewhere_they_are_the_same(
     suite = SUITES[1]
     build(suite, dist, tmp_path / "again", _ELSEWHERE)
     first, again = (
-        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.deb")}
-        for folder in (packages(suite), tmp_path / "again")
+        {
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in directory.glob("*.deb")
+        }
+        for directory in (packages(suite), tmp_path / "again")
     )
     assert len(first) == 6  # one of them with debugging symbols
     assert again == first

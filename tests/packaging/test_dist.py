@@ -23,8 +23,8 @@ def checkout(tmp_path: Path) -> Path:
     return copy_checkout(tmp_path / "checkout")
 
 
-def _hashes(folder: Path) -> dict[str, str]:
-    files = (path for path in folder.iterdir() if path.is_file())
+def _hashes(directory: Path) -> dict[str, str]:
+    files = (path for path in directory.iterdir() if path.is_file())
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -54,8 +54,8 @@ def test_a_kernels_source_may_be_a_package(dist: Path, tmp_path: Path) -> None:
     """As fetch.sh downloads them: of it, too, what modules need is packed, and nothing else."""
     suite = SUITES[0]
     package = tmp_path / "package"
-    for folder in ("DEBIAN", "usr/src"):
-        (package / folder).mkdir(parents=True)
+    for directory in ("DEBIAN", "usr/src"):
+        (package / directory).mkdir(parents=True)
     (package / "DEBIAN" / "control").write_text(
         f"Package: linux-source-{suite.series}\nVersion: {suite.source_version()}\n"
         "Architecture: all\nMaintainer: Test <test@test.example>\nDescription: test\n"

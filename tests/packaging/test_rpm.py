@@ -17,7 +17,10 @@ from tests.packaging.conftest import OLDER, copy_checkout, make_dist
 from tests.packaging.trees import inside, rpm_tree
 
 _INSIDE = (CHECKOUT / "tests" / "packaging" / "inside", "/inside")
-_NAMES = ("f2fs-tuned-dkms", "fusetune", "fusetune-mirrorfs", "fusetuned-dkms", "libfuse3-tuned")
+_NAMES = (
+    *("f2fs-tuned-dkms", "fusetune", "fusetune-intercept", "fusetune-mirrorfs", "fusetuned-dkms"),
+    "libfuse3-tuned",
+)
 
 
 def _run(out: Path, script: str) -> str:
@@ -37,12 +40,12 @@ def _dist(checkout: Path, output: Path) -> None:
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project as if it were of an earlier version."""
-    folder = copy_checkout(tmp_path_factory.mktemp("older"))
+    directory = copy_checkout(tmp_path_factory.mktemp("older"))
     for name in ("CHANGELOG", "fusetune/__init__.py"):
-        text = (folder / name).read_text()
+        text = (directory / name).read_text()
         assert __version__ in text
-        (folder / name).write_text(text.replace(__version__, OLDER))
-    return folder
+        (directory / name).write_text(text.replace(__version__, OLDER))
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,7 @@ def test_rpmlint(built: Path) -> None:
         "rpmlint --ignore-unused-rpmlintrc -r /checkout/rpm/fusetune.rpmlintrc"
         " /out/src/fusetune.spec /out/new/*.rpm /out/new/source/*.rpm",
     )
-    assert re.search(r"\b6 packages and 1 specfiles checked; 0 errors, 0 warnings", said), said
+    assert re.search(r"\b7 packages and 1 specfiles checked; 0 errors, 0 warnings", said), said
 
 
 def test_what_they_need_and_give(built: Path) -> None:
@@ -89,6 +92,7 @@ def test_what_they_need_and_give(built: Path) -> None:
     needs = {line.split()[0]: line.split()[1:] for line in said.splitlines() if "gives" not in line}
     assert sorted(needs) == sorted(_NAMES)
     assert [name for name in _NAMES if needs[name][0] != "noarch"] == [
+        "fusetune-intercept",
         "fusetune-mirrorfs",
         "libfuse3-tuned",
     ]

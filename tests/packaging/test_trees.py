@@ -32,7 +32,7 @@ def test_a_tree_is_made_once_a_month(kept: Path, monkeypatch: pytest.MonkeyPatch
         made.append(tree.made("trixie", "kind", ["--variant=minbase"]))
         (made[-1] / "used").touch()
     assert made[0] == made[1] != made[2]
-    assert all(folder.parent == kept for folder in made)
+    assert all(directory.parent == kept for directory in made)
 
 
 def test_a_tree_of_a_month_long_ago_goes(kept: Path) -> None:

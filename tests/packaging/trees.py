@@ -32,14 +32,14 @@ def field(name: str) -> list[str]:
 
 
 def build_tree(suite: Suite) -> Path:
-    """Return the folder packages are built and looked at in, made first if it is not there."""
+    """Return the directory packages are built and looked at in, made first if it is not there."""
     wanted = ", ".join(["build-essential", "lintian", *field("Build-Depends")])
     options = (*_OPTIONS, f'--customize-hook={_SATISFY} "{wanted}"')
     return tree.made(suite.name, "build", options, *suite.sources())
 
 
 def user_tree(suite: Suite) -> Path:
-    """Return the folder packages are installed in, made first if it is not there.
+    """Return the directory packages are installed in, made first if it is not there.
 
     What they depend on is installed; what tests install besides lies in apt's cache.
     """
@@ -65,7 +65,7 @@ def _with_at_hand(suite: Suite, kind: str, *at_hand: str) -> Path:
 
 
 def machine_tree(suite: Suite) -> Path:
-    """Return the folder of a whole system, kernel and systemd, made first if it is not there."""
+    """Return the directory of a whole system, kernel and systemd, made first if it is not there."""
     parts = ("linux-image-amd64", "linux-headers-amd64", "initramfs-tools", "e2fsprogs", "dbus")
     wanted = ", ".join([*parts, "systemd-sysv", "udev", "procps", *field("Depends")])
     options = (*_OPTIONS, "--skip=cleanup/apt", f"--customize-hook={_SATISFY} '{wanted}'")
@@ -73,7 +73,7 @@ def machine_tree(suite: Suite) -> Path:
 
 
 def rpm_tree(suite: Suite) -> Path:
-    """Return the folder rpm packages are built and installed in, made first if it is not there."""
+    """Return the directory rpm packages are built and installed in, made if it is not there."""
     wanted = ["build-essential", *_RPM_TOOLS, *_AT_HAND, *field("Build-Depends")]
     options = (
         *_OPTIONS,
@@ -83,11 +83,11 @@ def rpm_tree(suite: Suite) -> Path:
 
 
 def inside(
-    folder: Path, out: Path, script: str, *binds: tuple[Path, str], timeout: float = 900
+    directory: Path, out: Path, script: str, *binds: tuple[Path, str], timeout: float = 900
 ) -> subprocess.CompletedProcess[str]:
     """Run a shell script as root in a tree, which stays as it is, and return its end.
 
-    ``out`` is /out there; each of ``binds``, a folder and a path, is seen at that path,
+    ``out`` is /out there; each of ``binds``, a directory and a path, is seen at that path,
     unchangeable. There is no network.
     """
-    return suites.inside(folder, out, dict(binds), script, timeout)
+    return suites.inside(directory, out, dict(binds), script, timeout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Values last over boots, failures and versions, and verify sees a difference.
+"""Values last over boots, failures and versions, as policy allows; verify sees a difference.
 
 A boot is a new start of the container, with the same /etc and /var.
 """
@@ -20,12 +20,12 @@ from tests.system.container import Container
 from tests.system.watched import (
     SERVICE,
     Answering,
+    catch_up,
     configure,
     devices,
     files,
     has,
     keep,
-    settle,
     show,
     state,
     values,
@@ -109,7 +109,7 @@ def test_verify_tells_who_changed_what(quiet: Container, server: Answering) -> N
     assert (knob["name"], knob["expected"], knob["actual"]) == ("max_background", 40, 99)
     assert knob["set_by"] == "other"
     assert (knob["last_write"]["value"], knob["last_write"]["why"]) == (40, "apply")
-    settle(quiet, server)  # it is the administrator's, and the service leaves it
+    catch_up(quiet, server)  # it is the administrator's, and the service leaves it
     assert values(quiet, bdi)["max_background"] == 99
     quiet.run("systemctl", "reload", SERVICE)
     quiet.wait(
@@ -151,6 +151,42 @@ def test_the_report_unit_writes_what_prometheus_takes(quiet: Container, server: 
     assert "/mnt/report" in {s.labels.get("mount") for s in samples}
     assert all(s.name.startswith("fusetune_") for s in samples)
     assert any(s.value == KEPT["read_ahead_kb"] for s in samples)
+
+
+# Users and policy
+
+
+def test_a_users_mount_gets_no_more_dirty_memory_unless_allowed(quiet: Container) -> None:
+    keep(quiet, "/mnt/user", KEPT, fstype="fuse.mirrorfs", source="/srv")
+    kept = {name: value for name, value in KEPT.items() if name != "max_ratio"}
+    with quiet.mirror("/mnt/user", uid=65534) as bdi:
+        quiet.wait(lambda: has(quiet, bdi, kept), "what a user may have")
+        quiet.wait(lambda: "allow_users" in "\n".join(quiet.journal(SERVICE)), "the reason")
+        assert has(quiet, bdi, kept)
+        configure(quiet, '[policy]\nallow_users = ["nobody"]\n')
+        quiet.run("systemctl", "reload", SERVICE)
+        quiet.wait(lambda: has(quiet, bdi, KEPT), "what this user may have")
+    with quiet.mirror("/mnt/user", uid=65534) as bdi:
+        quiet.wait(lambda: has(quiet, bdi, KEPT), "what this user may have")
+
+
+def test_excluded_mounts_are_left_alone(quiet: Container, server: Answering) -> None:
+    configure(quiet, '[policy]\nexclude = ["fuse.own*"]\n')
+    configure(
+        quiet, '[[mount]]\npath = "/mnt/excluded/*"\nmax_background = 50\n', "mounts.d/a.toml"
+    )
+    configure(
+        quiet, '[[mount]]\npath = "/mnt/excluded/alone"\nleave_alone = true\n', "mounts.d/b.toml"
+    )
+    lxcfs, own, alone, other = (
+        *server.mount("/mnt/excluded/lxcfs", fstype="fuse.lxcfs"),
+        *server.mount("/mnt/excluded/own", fstype="fuse.ownserver"),
+        *server.mount("/mnt/excluded/alone"),
+        *server.mount("/mnt/excluded/other"),
+    )
+    quiet.wait(lambda: has(quiet, other, {"max_background": 50}), "what is not excluded")
+    catch_up(quiet, server)
+    assert [values(quiet, bdi)["max_background"] for bdi in (lxcfs, own, alone)] == [12] * 3
 
 
 # What cannot be written or read
@@ -213,7 +249,7 @@ def test_what_a_later_version_saved_is_told_and_not_lost(
     path.write_text(text)
     (bdi,) = server.mount("/mnt/later")
     quiet.wait(lambda: "schema 99" in "\n".join(quiet.journal(SERVICE)), "a word on it")
-    settle(quiet, server)
+    catch_up(quiet, server)
     assert has(quiet, bdi, {})
     assert state(quiet) == "active"
     status, document = _verify(quiet)

@@ -17,11 +17,11 @@ from tests.system.container import Container
 from tests.system.watched import (
     SERVICE,
     Answering,
+    catch_up,
     has,
     keep,
     left,
     peak_memory,
-    settle,
     show,
     state,
 )
@@ -104,13 +104,13 @@ def test_killed_in_a_storm_the_next_start_finishes(
     done = sum(has(quiet, bdis[point], KEPT[point]) for point in kept)
     assert 50 <= done < COUNT
     _wait_for_values(quiet, bdis)
-    assert show(quiet, "NRestarts") == "1"
-    assert all(has(quiet, bdis[point], KEPT[point]) for point in kept)
     said = "\n".join(quiet.journal(SERVICE))
+    assert show(quiet, "NRestarts") == "1", said
+    assert all(has(quiet, bdis[point], KEPT[point]) for point in kept)
     assert "left alone" not in said
     # What was found before is known of each, also of the one that was half-changed.
     quiet.run("systemctl", "stop", SERVICE)
     quiet.run("fusetune", "reset", "--all")
     assert all(has(quiet, bdis[point], {}) for point in kept)
     server.unmount(*kept)
-    settle(quiet, server)  # and a later start clears away what no mount is left of
+    catch_up(quiet, server)  # and a later start clears away what no mount is left of

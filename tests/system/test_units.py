@@ -15,9 +15,14 @@ from tests.system.watched import serving, show, state
 
 pytestmark = requires("systemd-nspawn", "mmdebstrap")
 
-SERVICES = ("fusetune.service", "fusetune-verify.service", "fusetune-report.service")
+#: That of the mount /mnt/x.
+LIVE = "fusetune-live@mnt-x"
+SERVICES = (
+    *("fusetune.service", "fusetune-verify.service", "fusetune-report.service"),
+    f"{LIVE}.service",
+)
 CONTROL = "sys-fs-fusetuned-connections.mount"
-TIMERS = ("fusetune-verify.timer", "fusetune-report.timer")
+TIMERS = ("fusetune-verify.timer", "fusetune-report.timer", f"{LIVE}.timer")
 EXAMPLE = "/usr/share/doc/fusetune/examples/61-fusetune-max-ratio.rules"
 METRICS = "/var/lib/prometheus/node-exporter"
 
@@ -52,7 +57,7 @@ def test_exposure(container: Container, service: str) -> None:
 def test_presets(container: Container) -> None:
     container.run("systemctl", "preset", *TIMERS)
     enabled = container.run("systemctl", "is-enabled", *TIMERS, check=False)
-    assert enabled.stdout.split() == ["enabled", "disabled"]
+    assert enabled.stdout.split() == ["enabled", "disabled", "disabled"]
 
 
 def test_own_directories(container: Container) -> None:
@@ -109,26 +114,36 @@ def test_the_service_raises_limits_for_a_mount_and_says_so(stopped: Container) -
         section.unlink()
 
 
-def test_a_service_with_the_tuned_library_has_its_limits_before_it_mounts(
-    container: Container,
+@pytest.mark.parametrize(
+    ("command", "way"),
+    [
+        # No server: it tells what it finds. It is not linked with libfuse3, so it is intercepted.
+        ("/bin/cat /proc/sys/fs/pipe-max-size /mnt/its", "70-fusetune-intercept.conf"),
+        ("/usr/bin/mirrorfs --version /mnt/its", "50-fusetune-libfuse.conf"),
+    ],
+)
+def test_an_enabled_service_has_its_limits_before_it_mounts(
+    container: Container, command: str, way: str
 ) -> None:
-    """The drop-in of `lib enable`: by the unit's own words and by the section that they match."""
+    """The drop-in of `enable`: by the unit's own words and by the section that they match."""
     pipe = Path("/proc/sys/fs/pipe-max-size")
     found = pipe.read_text()
     section = container.path("/etc/fusetune/mounts.d/limits.toml")
     section.parent.mkdir(parents=True, exist_ok=True)
     section.write_text("[[mount]]\npath = '/mnt/its'\npipe_max_size = '4M'\n")
     unit = container.path("/etc/systemd/system/its.service")
-    # A library of that name is all that it asks for; `cat` is no server, and tells what it finds.
+    # A library of that name is all that it asks for.
     library = container.path("/usr/lib/x86_64-linux-gnu/fusetune/libfuse3.so.3")
     library.parent.mkdir(parents=True)
     library.symlink_to("../libfuse3.so.3")
-    unit.write_text(f"[Service]\nType=oneshot\nExecStart=/bin/cat {pipe} /mnt/its\n")
+    unit.write_text(f"[Service]\nType=oneshot\nExecStart={command}\n")
     try:
-        container.run("fusetune", "lib", "enable", "its")
+        container.run("fusetune", "enable", "its")
+        assert container.path(f"/etc/systemd/system/its.service.d/{way}").exists()
         container.run("systemctl", "start", "its.service", check=False)
-        assert str(4 << 20) in container.journal("its.service")
-        container.run("fusetune", "lib", "disable", "its")
+        assert int(pipe.read_text()) == 4 << 20
+        assert "cat" not in command or str(4 << 20) in container.journal("its.service")
+        container.run("fusetune", "disable", "its")
         container.run("fusetune", "reset", "host")
         assert pipe.read_text() == found
     finally:

@@ -20,15 +20,14 @@ from tests.system.container import PATIENCE, Container
 from tests.system.watched import (
     SERVICE,
     Answering,
+    catch_up,
     configure,
     devices,
     has,
     keep,
     left,
-    settle,
     show,
     state,
-    values,
 )
 
 pytestmark = requires("systemd-nspawn", "mmdebstrap")
@@ -139,7 +138,7 @@ def test_a_late_answer_does_not_change_what_is_kept(quiet: Container, server: An
         wanted = KEPT | {"congestion_threshold": 15}
         quiet.wait(partial(has, quiet, bdi, wanted), "values after INIT's answer")
     (stock,) = devices(quiet)["/mnt/late/stock"]
-    settle(quiet, server)
+    catch_up(quiet, server)
     assert has(
         quiet, stock, {"max_background": 20, "congestion_threshold": 15, "read_ahead_kb": 64}
     )
@@ -168,7 +167,7 @@ def test_a_reused_number_does_not_get_the_former_ones_values(
         server.unmount("/mnt/next", "/mnt/nothing")
     assert reused > 0
     (stock,) = server.mount("/mnt/nothing")
-    settle(quiet, server)
+    catch_up(quiet, server)
     assert has(quiet, stock, {})
     assert _state_shown(quiet, "/mnt/nothing") == "stock"
 
@@ -188,7 +187,7 @@ def test_two_file_systems_on_one_mount_point(quiet: Container, server: Answering
     quiet.wait(lambda: has(quiet, upper, {"read_ahead_kb": 512}), "the upper one's values")
     quiet.run("umount", "--lazy", "/mnt/stack")
     assert devices(quiet)["/mnt/stack"] == [lower]
-    settle(quiet, server)
+    catch_up(quiet, server)
     assert has(quiet, lower, {"max_background": 30})
 
 
@@ -198,7 +197,7 @@ def test_a_renamed_mount_point_keeps_what_it_got(quiet: Container, server: Answe
     (bdi,) = server.mount("/mnt/old/point")
     quiet.wait(lambda: has(quiet, bdi, {"max_background": 30}), "values")
     quiet.run("mv", "/mnt/old", "/mnt/new")
-    settle(quiet, server)
+    catch_up(quiet, server)
     assert has(quiet, bdi, {"max_background": 30})
     # What the service is told by hand, it sees where the mount is now.
     quiet.run("systemctl", "reload", SERVICE)
@@ -211,48 +210,12 @@ def test_unmounted_before_it_is_set(quiet: Container, server: Answering) -> None
     keep(quiet, "/mnt/quick", KEPT)
     draw = random.Random(3)
     server.cycle("/mnt/quick", [draw.uniform(0, 0.04) for _ in range(200)])
-    settle(quiet, server)
+    catch_up(quiet, server)
     assert state(quiet) == "active"
     assert show(quiet, "NRestarts") == "0"
     set_here = [line for line in quiet.journal(SERVICE) if "/mnt/quick" in line]
     assert 0 < len(set_here) < 200  # some were gone, some were not
     assert [line for line in set_here if not re.search(r" (48|4096) \(/var/lib", line)] == []
-
-
-# Users and policy
-
-
-def test_a_users_mount_gets_no_more_dirty_memory_unless_allowed(quiet: Container) -> None:
-    keep(quiet, "/mnt/user", KEPT, fstype="fuse.mirrorfs", source="/srv")
-    kept = {name: value for name, value in KEPT.items() if name != "max_ratio"}
-    with quiet.mirror("/mnt/user", uid=65534) as bdi:
-        quiet.wait(lambda: has(quiet, bdi, kept), "what a user may have")
-        quiet.wait(lambda: "allow_users" in "\n".join(quiet.journal(SERVICE)), "the reason")
-        assert has(quiet, bdi, kept)
-        configure(quiet, '[policy]\nallow_users = ["nobody"]\n')
-        quiet.run("systemctl", "reload", SERVICE)
-        quiet.wait(lambda: has(quiet, bdi, KEPT), "what this user may have")
-    with quiet.mirror("/mnt/user", uid=65534) as bdi:
-        quiet.wait(lambda: has(quiet, bdi, KEPT), "what this user may have")
-
-
-def test_excluded_mounts_are_left_alone(quiet: Container, server: Answering) -> None:
-    configure(quiet, '[policy]\nexclude = ["fuse.own*"]\n')
-    configure(
-        quiet, '[[mount]]\npath = "/mnt/excluded/*"\nmax_background = 50\n', "mounts.d/a.toml"
-    )
-    configure(
-        quiet, '[[mount]]\npath = "/mnt/excluded/alone"\nleave_alone = true\n', "mounts.d/b.toml"
-    )
-    lxcfs, own, alone, other = (
-        *server.mount("/mnt/excluded/lxcfs", fstype="fuse.lxcfs"),
-        *server.mount("/mnt/excluded/own", fstype="fuse.ownserver"),
-        *server.mount("/mnt/excluded/alone"),
-        *server.mount("/mnt/excluded/other"),
-    )
-    quiet.wait(lambda: has(quiet, other, {"max_background": 50}), "what is not excluded")
-    settle(quiet, server)
-    assert [values(quiet, bdi)["max_background"] for bdi in (lxcfs, own, alone)] == [12] * 3
 
 
 # Its life

@@ -17,6 +17,7 @@ from tests.native.mirror import CHECKOUT
 _PACKAGES = (
     *("systemd-sysv", "udev", "dbus", "kmod", "procps", "util-linux"),
     *("fuse3", "sshfs", "bindfs", "fio"),
+    *("davfs2", "lighttpd", "lighttpd-mod-webdav"),
     *("openssh-client", "openssh-sftp-server"),
     *("python3", "python3-click", "python3-prometheus-client", "python3-pyudev"),
     *("python3-rich", "python3-systemd", "python3-tomlkit"),
@@ -111,7 +112,7 @@ def tree(suite: str) -> Path:
 
 def install(directory: Path) -> None:
     """Put into ``directory`` what `make install` makes of the checkout, and the test server."""
-    for target in (CHECKOUT, CHECKOUT / "mirrorfs"):
+    for target in (CHECKOUT, CHECKOUT / "mirrorfs", CHECKOUT / "intercept"):
         subprocess.run(
             ["make", "--silent", "-C", target, "install", f"DESTDIR={directory}", "PREFIX=/usr"],
             check=True,

@@ -152,17 +152,17 @@ def state(container: Container, unit: str = SERVICE) -> str:
     return container.run("systemctl", "is-active", unit, check=False).stdout.strip()
 
 
-def settle(container: Container, server: Answering) -> None:
+def catch_up(container: Container, server: Answering) -> None:
     """Wait until the service has seen to all that was mounted before, and answered.
 
     A mount that comes later gets its values no earlier than the next look at mountinfo, and the
     second of them in a pass of its own.
     """
-    for point in ("/mnt/settled/1", "/mnt/settled/2"):
+    for point in ("/mnt/marker/1", "/mnt/marker/2"):
         keep(container, point, {"max_background": 77})
         (bdi,) = server.mount(point)
         container.wait(lambda bdi=bdi: has(container, bdi, {"max_background": 77}), "marker")  # type: ignore[misc]
-    server.unmount("/mnt/settled/1", "/mnt/settled/2")
+    server.unmount("/mnt/marker/1", "/mnt/marker/2")
 
 
 def left(container: Container) -> list[str]:

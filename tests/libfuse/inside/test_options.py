@@ -1,24 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Each option, counted at a server or refused with its reason; and where options come from."""
+"""Each option, counted at a server or refused with its reason."""
 
 import os
 import re
-import shutil
-import subprocess
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.libfuse.inside.libfuse_servers import (
-    EXAMPLES,
-    LIBRARY,
-    MIRRORFS,
     OUT,
-    Served,
     command,
     read_direct,
     refused,
@@ -26,43 +16,19 @@ from tests.libfuse.inside.libfuse_servers import (
     serve,
     write_direct,
 )
-from tests.native.mirror import PATIENCE, unmount, wait_for
+from tests.libfuse.inside.served_with_options import NOBODY, hello, in_flight
+from tests.native.mirror import wait_for
 
 _LIMIT = Path("/proc/sys/fs/fuse/max_pages_limit")
+
+
 #: Pages a request, at most, by this kernel.
 _MOST = int(_LIMIT.read_text()) if _LIMIT.exists() else 256
-_ADMIN = Path("/etc/fusetune")
-_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
-
-
-@contextmanager
-def hello(environment: str = "", options: str = "", tuned: bool = True) -> Iterator[Served]:
-    with (
-        scratch() as (source, point),
-        serve(
-            [*command("hello", source, point), "-d"],
-            point,
-            environment=environment,
-            options=options,
-            tuned=tuned,
-        ) as served,
-    ):
-        assert (point / "hello").read_text() == "Hello World!\n"
-        yield served
 
 
 def said_when_refused(environment: str) -> str:
     with scratch() as (source, point):
         return refused(command("hello", source, point), point, environment)
-
-
-@pytest.fixture
-def sections() -> Iterator[Path]:
-    """An empty /etc/fusetune/mounts.d of the tree."""
-    directory = _ADMIN / "mounts.d"
-    directory.mkdir(parents=True)
-    yield directory
-    shutil.rmtree(_ADMIN)
 
 
 # What each does
@@ -91,39 +57,6 @@ def test_max_write_may_be_less_than_max_pages() -> None:
             assert served.asked("WRITE") == [80 + 8192] * 8
             assert read_direct(point / "file", 256 << 10) == written
             assert re.findall(r" read\[\d+\] (\d+) bytes from 0", served.log) == ["262144"]
-
-
-def in_flight(environment: str, *options: str, read: bool = False) -> int:
-    """Return how many of four direct requests mirrorfs had at once."""
-    with scratch() as (source, point):
-        (source / "file").write_bytes(b"0" * (64 << 10))
-        counters = source.with_name("counters.json")
-        words = command("mirrorfs", source, point)
-        for option in (*options, f"counters={counters}"):
-            words += ["-o", option]
-
-        start = threading.Barrier(4)
-
-        def one(number: int) -> None:
-            fd = os.open(point / "file", os.O_RDWR)
-            start.wait()
-            if read:
-                os.pread(fd, 4096, number * 4096)
-            else:
-                os.pwrite(fd, b"1" * 4096, number * 4096)
-            os.close(fd)
-
-        with serve(words, point, environment=environment) as served:
-            with ThreadPoolExecutor(4) as pool:
-                list(pool.map(one, range(4)))
-            unmount(point)
-            served.process.wait(PATIENCE)
-        found = re.search(
-            rf'"{"READ" if read else "WRITE"}": {{"count": 4,.*"most_in_flight": (\d+)',
-            counters.read_text(),
-        )
-        assert found, counters.read_text()
-        return int(found[1])
 
 
 def test_parallel_direct_writes() -> None:
@@ -248,121 +181,10 @@ def test_a_pipe_too_small_is_told() -> None:
     """An unprivileged server, whose pipes end at fs.pipe-max-size."""
     most = int(Path("/proc/sys/fs/pipe-max-size").read_text())
     with scratch() as (source, point):
-        words = [*_NOBODY, *command("hello", source, point)]
+        words = [*NOBODY, *command("hello", source, point)]
         os.chown(point, 65534, 65534)
         said = refused(words, point, "splice=read") if most < (1 << 20) + 4096 else None
         assert said is None or "may not hold a request of 1052672 bytes" in said
         with serve([*words, "-d"], point, environment="splice=read,max_pages=64") as served:
             wait_for(lambda: "max_write" in served.answered_init(), "INIT")
             assert served.answered_init()["max_write"] == "0x00040000"
-
-
-# Where options come from
-
-
-def background(options: str, environment: str) -> int:
-    with hello(environment, options) as served:
-        return int(served.answered_init()["max_background"])
-
-
-def test_rank(sections: Path) -> None:
-    """The command line, then mounts.d, then the environment; option by option."""
-    assert background("", "max_background=11") == 11
-    (sections / "one.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
-    assert background("", "max_background=11") == 22
-    assert background("max_background=33", "max_background=11") == 33
-    with hello("max_background=11,max_readahead=32K") as served:
-        answer = served.answered_init()
-        assert (answer["max_background"], answer["max_readahead"]) == ("22", "0x00008000")
-
-
-def test_the_most_specific_section_counts(sections: Path) -> None:
-    """By path, source, server, type; whatever the order of files."""
-    (sections / "a.toml").write_text(
-        '[[mount]]\npath = "/tmp/libfuse-*/mnt"\noptions = "max_background=40"\n'
-        '[[mount]]\npath = "/other/**"\noptions = "max_background=50"\n'
-    )
-    (sections / "b.toml").write_text(
-        "# a comment\n\n[[mount]] # another\nserver = 'hello' # the program\n"
-        'read_ahead_kb = "4M"\nmax_ratio = 20\noptions = "max_background=30"\n'
-        '[[mount]]\nfstype = "fuse.*"\noptions = "max_background=20"\n'
-    )
-    assert background("", "") == 40
-    (sections / "a.toml").unlink()
-    assert background("", "") == 30
-    (sections / "b.toml").write_text(
-        '[[mount]]\nfstype="fuse.hello"\noptions="max_background=20"\n'
-    )
-    assert background("", "") == 20
-    (sections / "b.toml").write_text('[[mount]]\nserver="hell"\noptions="max_background=20"\n')
-    assert background("", "") == 0  # the kernel's choice
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '[[mount]]\noptions = "direct_io\n',
-        '[[mount]]\noptions = ["direct_io"]\n',
-        '[[mount]]\noptions = "direct_io"\noptions = "direct_io"\n',
-        'options = "direct_io"\n',
-        "[[mount]]\n[table]\n",
-        '[[mount]]\noptions = """direct_io"""\n',
-        "[[mount]]\noptions = 3\n",
-        "\0",
-    ],
-)
-def test_a_file_that_is_not_understood(text: str, sections: Path) -> None:
-    """It is named with its line; nothing is taken of any file, and the mount goes on."""
-    (sections / "a.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
-    (sections / "b.toml").write_text(text)
-    with hello("max_background=11") as served:
-        assert re.fullmatch(
-            r"fuse: /etc/fusetune/mounts\.d/b\.toml:\d+ is not understood; "
-            r"/etc/fusetune/mounts\.d is ignored",
-            served.ours()[0],
-        )
-        assert served.answered_init()["max_background"] == "11"
-
-
-@pytest.mark.parametrize("what", [".", "mounts.d", "mounts.d/a.toml"])
-@pytest.mark.parametrize("how", ["owner", "group", "others"])
-def test_what_others_may_write_is_ignored(what: str, how: str, sections: Path) -> None:
-    (sections / "a.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
-    assert background("", "") == 22
-    path = _ADMIN / what
-    if how == "owner":
-        os.chown(path, 65534, -1)
-    else:
-        path.chmod(path.stat().st_mode | (0o020 if how == "group" else 0o002))
-    with hello("max_background=11") as served:
-        assert served.answered_init()["max_background"] == "11"
-        assert "is ignored: it is not root's, or others may write to it" in served.ours()[0]
-
-
-def test_privileged_programs_take_neither(sections: Path) -> None:
-    """Where the library is the system's, a set-user-ID server has it, but no options."""
-    (sections / "a.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
-    directories = Path("/etc/ld.so.conf.d/00-fusetune.conf")
-    directories.write_text(f"{LIBRARY.parent}\n")
-    subprocess.run(["ldconfig"], check=True)
-    privileged = Path("/usr/local/bin/hello-privileged")
-    shutil.copy(EXAMPLES / "hello", privileged)
-    try:
-        for mode, expected in ((0o755, "22"), (0o4755, "0")):
-            privileged.chmod(mode)
-            with scratch() as (_, point):
-                os.chown(point, 65534, 65534)
-                words: list[str | Path] = [*_NOBODY, privileged, "-f", "-d", point]
-                environment = "max_background=11"
-                with serve(words, point, tuned=False, environment=environment) as served:
-                    wait_for(lambda: "max_background" in served.answered_init(), "INIT")
-                    assert served.answered_init()["max_background"] == expected
-    finally:
-        privileged.unlink()
-        directories.unlink()
-        subprocess.run(["ldconfig"], check=True)
-
-
-def test_mirrorfs_is_a_server_like_the_others() -> None:
-    assert in_flight("direct_io,splice=off") >= 1
-    assert MIRRORFS.exists()

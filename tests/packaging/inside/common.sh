@@ -11,7 +11,7 @@ fail() {
 	exit 1
 }
 
-# offer FOLDER: has apt install from this repository alone, and what is in its cache.
+# offer DIRECTORY: has apt install from this repository alone, and what is in its cache.
 offer() {
 	cat >/etc/apt/sources.list.d/fusetune.sources <<SOURCES
 Types: deb

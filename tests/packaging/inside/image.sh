@@ -7,7 +7,7 @@
 . /inside/common.sh
 
 offer /repo
-install fusetune fusetune-mirrorfs fusetuned-dkms f2fs-tuned-dkms libfuse3-tuned
+install fusetune fusetune-intercept fusetune-mirrorfs fusetuned-dkms f2fs-tuned-dkms libfuse3-tuned
 kernel=$(basename /lib/modules/*)
 dkms status
 [ "$(dkms status -k "$kernel" | grep -c installed)" = 2 ] || { cat /tmp/apt; fail "not built"; }

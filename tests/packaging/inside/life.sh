@@ -6,7 +6,7 @@
 # shellcheck source=/dev/null
 . /inside/common.sh
 
-packages="fusetune fusetune-mirrorfs fusetuned-dkms f2fs-tuned-dkms libfuse3-tuned"
+packages="fusetune fusetune-intercept fusetune-mirrorfs fusetuned-dkms f2fs-tuned-dkms libfuse3-tuned"
 mount -t sysfs sysfs /sys
 mount -t fusectl fusectl /sys/fs/fuse/connections
 snapshot >/tmp/before

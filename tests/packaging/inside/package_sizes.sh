@@ -9,7 +9,7 @@
 offer /repo
 install linux-headers-amd64
 first=
-for package in fusetune-mirrorfs libfuse3-tuned fusetune fusetuned-dkms f2fs-tuned-dkms; do
+for package in fusetune-mirrorfs fusetune-intercept libfuse3-tuned fusetune fusetuned-dkms f2fs-tuned-dkms; do
 	began=$(date +%s%N)
 	install "$package"
 	took=$((($(date +%s%N) - began) / 1000000))

@@ -4,7 +4,7 @@
 # rpm-build.sh SOURCES OUTPUT
 #
 # Builds the packages from what dist.py made, into OUTPUT, with nothing but what is
-# in SOURCES and the tree; always in one folder, whose path a source rpm holds.
+# in SOURCES and the tree; always in one directory, whose path a source rpm holds.
 set -eu
 
 build() {

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# rpm-host.sh FOLDER
+# rpm-host.sh DIRECTORY
 #
-# Puts into FOLDER, which has our packages, one without files that provides what else they
+# Puts into DIRECTORY, which has our packages, one without files that provides what else they
 # need and the tree has as Debian's packages.
 set -eu
 

@@ -6,12 +6,12 @@
 # shellcheck source=/dev/null
 . /inside/common.sh
 
-packages="fusetune fusetune-mirrorfs fusetuned-dkms f2fs-tuned-dkms libfuse3-tuned"
+packages="fusetune fusetune-intercept fusetune-mirrorfs fusetuned-dkms f2fs-tuned-dkms libfuse3-tuned"
 kernel=$(basename "$(dirname "$(echo /lib/modules/*/build)")")
 mount -t sysfs sysfs /sys
 mount -t fusectl fusectl /sys/fs/fuse/connections
 
-# offer FOLDER: has dnf install from this repository alone.
+# offer DIRECTORY: has dnf install from this repository alone.
 offer() {
 	cat >/tmp/dnf.conf <<CONF
 [main]
