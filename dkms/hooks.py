@@ -55,7 +55,9 @@ def put_in(directory: Path, rules: Rules, scripts: Path, series: str) -> None:
             if (directory / name).exists():
                 _patch(directory / name, scripts / script)
     for rule in rules["hook"]:
-        _hook(directory, rule, series)
+        _check(directory, rule["call"], rule["sites"], series)
+    for rule in rules.get("place", ()):
+        _check(directory, rule["text"], rule["sites"], series)
 
 
 def _for_series(value: Any, series: str) -> Any:
@@ -91,10 +93,10 @@ def _functions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def landed(directory: Path, call: str) -> Counter[str]:
-    """Return how often ``call`` occurs in each place, as ``file.c function``."""
+    """Return how often ``call`` occurs in each place outside comments, as ``file.c function``."""
     found: Counter[str] = Counter()
     for path in sorted(directory.glob("*.[ch]")):
-        text = path.read_text()
+        text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
         found[f"{path.name} -"] = text.count(call)
         for name, body in _functions(text):
             times = body.count(call)
@@ -103,19 +105,19 @@ def landed(directory: Path, call: str) -> Counter[str]:
     return +found
 
 
-def _hook(directory: Path, rule: Rules, series: str) -> None:
-    """Check one [[hook]]: its call occurs in its places, as often as listed, and nowhere else."""
-    expected = Counter(_for_series(rule["sites"], series))
-    found = landed(directory, rule["call"])
+def _check(directory: Path, text: str, sites: Any, series: str) -> None:
+    """Check that ``text`` occurs in its places, as often as listed, and nowhere else."""
+    expected = Counter(_for_series(sites, series))
+    found = landed(directory, text)
     if found != expected:
-        raise Refused(f"{series} {rule['call']!r} is in {dict(found)}, not {dict(expected)}")
+        raise Refused(f"{series} {text!r} is in {dict(found)}, not {dict(expected)}")
 
 
 def _patch(path: Path, script: Path) -> None:
     """Apply one semantic patch to one C file.
 
     One file at a time: spatch 1.1.1 misses matches when given several. It succeeds even if nothing
-    matches, so `_hook` checks the result.
+    matches, so `_check` looks at the result.
     """
     command: list[str | Path] = ["spatch", "--very-quiet", "--no-includes", "--in-place"]
     macros = script.with_name("macros.h")

@@ -158,6 +158,22 @@ def test_a_hook_that_did_not_land_is_refused(
     assert f"{hook['call']!r} is in {{" in refused(ours, tmp_path, suite.source(), name)
 
 
+@pytest.mark.parametrize("number", range(len(rules("fusetuned")["place"])))
+def test_a_place_that_the_hooks_do_not_know_is_refused(
+    number: int, ours: Path, tmp_path: Path
+) -> None:
+    """As a later kernel may bring; a comment is none."""
+    suite = SUITES[number % len(SUITES)]
+    text = rules("fusetuned")["place"][number]["text"]
+    source = shutil.copytree(suite.source(), ours / "source")
+    with (source / "fs" / "fuse" / "xattr.c").open("a") as file:
+        file.write(f"\n/* {text} */\nstatic void later(void)\n{{\n\t{text};\n}}\n")
+    said = refused(ours, tmp_path, source)
+    assert f"{text!r} is in {{" in said
+    assert "'xattr.c later': 1" in said
+    assert "'xattr.c -'" not in said
+
+
 def test_a_hook_in_another_place_is_refused(ours: Path, tmp_path: Path) -> None:
     file = ours / "fusetuned" / "rules.toml"
     text = file.read_text()

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which way a server gets the module, the words before its command, and a service's drop-in."""
 
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,12 +84,22 @@ def test_words_before_a_command(installed: Tree) -> None:
     assert way.without_prefix(["rclone", "--", "mount"]) == ["rclone", "--", "mount"]
 
 
-def test_way_of_a_program(tree: Tree, tmp_path: Path) -> None:
+@pytest.fixture
+def linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A program that ldd, here a script, says is linked with libfuse3; others are not."""
+    ldd = tmp_path / "bin" / "ldd"
+    ldd.parent.mkdir()
+    ldd.write_text('#!/bin/sh\ncase $1 in */linked) echo "libfuse3.so.3 => ..." ;; esac\n')
+    ldd.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ldd.parent}:{os.environ['PATH']}")
+    return shutil.copy("/bin/true", ldd.with_name("linked"))
+
+
+def test_way_of_a_program(tree: Tree, tmp_path: Path, linked: str) -> None:
     """A script starts what nobody knows before, so its mounts are intercepted."""
     script = tmp_path / "server"
     script.write_text("#!/bin/sh\n")
     script.chmod(0o755)
-    linked = str(CHECKOUT / "build" / "mirrorfs")
     assert not way.by_library(tree.host, linked)
     tree.write("usr/lib64/fusetune/libfuse3.so.3", "")
     assert way.by_library(tree.host, linked)
@@ -157,10 +169,10 @@ def test_a_service_that_may_open_some_devices(installed: Tree) -> None:
     assert "\nDeviceAllow=/dev/fusetuned rw\n" in text
 
 
-def test_a_service_of_a_libfuse3_server(installed: Tree) -> None:
+def test_a_service_of_a_libfuse3_server(installed: Tree, linked: str) -> None:
     """It gets the library; another way at the same time is refused."""
     installed.write("usr/lib64/fusetune/libfuse3.so.3", "")
-    _service(installed, f"ExecStart={CHECKOUT / 'build' / 'mirrorfs'} /a /b")
+    _service(installed, f"ExecStart={linked} /a /b")
     change = enable(installed.host, "cloud", "tuned,splice=off")
     assert change.path.name == "50-fusetune-libfuse.conf"
     assert "AssertPathExists" not in (change.after or "")

@@ -6,7 +6,7 @@ import pytest
 from fusetune.recipes.load import SHIPPED, read_recipe
 from fusetune.recipes.second import not_safe_with, second_words
 
-RECIPES = [read_recipe(path) for path in sorted(SHIPPED.glob("*.toml"))]
+RECIPES = [read_recipe(path, check_writers=False) for path in sorted(SHIPPED.glob("*.toml"))]
 
 
 def test_each_that_may_only_read_says_how() -> None:
