@@ -83,7 +83,7 @@ def rpm_tree(suite: Suite) -> Path:
 
 
 def inside(
-    directory: Path, out: Path, script: str, *binds: tuple[Path, str], timeout: float = 900
+    directory: Path, out: Path, script: str, *binds: tuple[Path, str], timeout: float = 1800
 ) -> subprocess.CompletedProcess[str]:
     """Run a shell script as root in a tree, which stays as it is, and return its end.
 
