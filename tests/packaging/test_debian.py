@@ -105,7 +105,7 @@ def test_piuparts(
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-8000:]
-    assert len(debs) == 5
+    assert len(debs) == 6
     for passed in ("Installation and purging test", "Installation, upgrade and purging tests"):
         assert f"INFO: PASS: {passed}." in done.stdout, done.stdout[-8000:]
 
@@ -130,7 +130,7 @@ def test_built_again_elsewhere_they_are_the_same(
         }
         for directory in (packages(suite), tmp_path / "again")
     )
-    assert len(first) == 6  # one of them with debugging symbols
+    assert len(first) == 8  # two of them with debugging symbols
     assert again == first
 
 
