@@ -58,8 +58,8 @@ OPTIONS: Mapping[str, ModuleOption] = {
         "look a name up and open or create the file in one request, if the server supports the "
         "request TUNED_OPEN of tuned/protocol.h",
         "safe",
-        more="The server mirrorfs supports it, and the tuned libfuse3 does so for its servers. Other servers "
-        "get the usual requests.",
+        more="The server mirrorfs supports it, and the tuned libfuse3 does so for its servers. "
+        "Other servers get the usual requests.",
         overrules=False,
     ),
     "attr_timeout": _timeout(
