@@ -96,6 +96,8 @@ class Examined:
 
     def module_options(self, found: Plan) -> list[str]:
         """Return the module's mount options: those that the mount has, and those of a plan."""
+        if not self.means:
+            return []
         return list(by_module.words_of({**by_module.settings_of(self.mount), **values_of(found)}))
 
     def can_say(self, name: str) -> bool:

@@ -259,3 +259,29 @@ def check_tool_advises_options_of_the_module() -> None:
         copy_through(point)
         with start("advise", str(point), "-w", "small-write") as again:
             assert "has nothing to change" in again.communicate(timeout=60)[0]
+
+
+def check_tool_tries_options_of_the_module() -> None:
+    """`auto --try-options` mounts a second bindfs by the module, and proves that it writes faster.
+
+    The live mount stays one of the kernel's own FUSE.
+    """
+    load()
+    fresh_source()
+    _fresh_directories()
+    point = Path("/mnt/tried")
+    with _serving(["bindfs", "-f", str(SOURCE), str(point)], point):
+        words = (*("auto", str(point), "-w", "small-write", "--try-options"), "--budget", "60")
+        with start(*words, "--json") as run_:
+            out, err = run_.communicate(timeout=600)
+        assert run_.returncode == 0, (run_.returncode, out, err)
+        found = json.loads(out)
+        tried = [one["options"] for one in found["trials"]]
+        assert any("tuned.writeback_cache" in options for options in tried), found["reasons"]
+        chosen = {one["option"]: one["gain"] for one in found["advice"]["changes"]}
+        assert chosen["tuned.writeback_cache"]["ci95"][0] > 1, chosen
+        then = found["advice"]["commands"]["then"]
+        assert then.startswith("fusetune run -o tuned,writeback_cache"), then
+        (one,) = _object("list")["mounts"]
+        assert one["fstype"].partition(".")[0] == "fuse", one
+    wait_for(lambda: not any(CONTROL.iterdir()), "the second instances to end")
