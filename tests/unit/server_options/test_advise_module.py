@@ -178,6 +178,10 @@ def test_a_mount_that_has_some_already(rooted: Tree) -> None:
     found = advise(rooted.host, mount, recipes, ["small-write"], means=ALL)
     assert found.then
     assert found.then.startswith(f"fusetune run -o {options} -- oursd -o ")
+    write_recipe(rooted, "")
+    bare = replace(mount, options=("rw",))
+    found = advise(rooted.host, bare, load_recipes(rooted.host), ["small-write"], means=ALL)
+    assert found.then == "fusetune run -o tuned -- oursd -o cache=some,writeback a /mnt/one"
 
 
 # How
