@@ -13,10 +13,7 @@ from pathlib import Path
 from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
 from fusetune.intercept.options import REQUIRED, module_options, needs_module
-from fusetune.kmod.kinds import named
-from fusetune.kmod.state import installed_file, ours
 from fusetune.libfuse.installed import directories, uses_libfuse3
-from fusetune.recipes.by_module import Means
 
 _NAME = "fusetune-intercept"
 
@@ -41,22 +38,6 @@ def interceptor(host: Host) -> Path:
         f"{host.vendor_dir / _NAME} is not there: install the package {_NAME}, or 'make' in a "
         "checkout"
     )
-
-
-def means(host: Host) -> Means | None:
-    """Return how servers get the module, None where the kernel has none or nothing gives it."""
-    (kind,) = named("fusetuned")
-    loaded = ours(host, kind) is not None
-    if not loaded and not installed_file(host, kind, host.read("proc/sys/kernel/osrelease")):
-        return None
-    try:
-        interceptor(host)
-    except FusetuneError:
-        intercepts = False
-    else:
-        intercepts = True
-    found = Means(loaded, intercepts, bool(directories(host)))
-    return found if found.intercepts or found.library else None
 
 
 def prefix(host: Host, options: str) -> list[str]:

@@ -9,7 +9,7 @@ from fusetune.bench.limits import Limits
 from fusetune.changes.state import values_now
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.intercept.way import means
+from fusetune.intercept.means import means_of
 from fusetune.mounts.control import negotiated
 from fusetune.mounts.discover import discover, find
 from fusetune.mounts.mount import Mount
@@ -49,7 +49,7 @@ def advise_on(
     _refuse_other_types(host, name, recipes)
     mount = find(host, name)
     stacks = Stacks(host, discover(host))
-    how = (recipes, workloads, stacks.daemons, means(host))
+    how = (recipes, workloads, stacks.daemons, means_of(host))
     advice = advise(host, mount, *how)
     below = stacks.down(mount)
     of_layers = {one.device: advise(host, one.mount, *how) for one in below if one.mount}

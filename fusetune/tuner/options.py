@@ -21,7 +21,7 @@ from fusetune.changes.state import values_now
 from fusetune.desired.resolve import Resolver
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
-from fusetune.intercept import way
+from fusetune.intercept.means import means_of
 from fusetune.mounts.mount import Mount
 from fusetune.recipes.advice import Advice, Examined, advice_of, examine
 from fusetune.recipes.load import Loaded, why_not
@@ -238,7 +238,7 @@ def _planned(
     """
     path = printable(mount.path)
     # A mount that has the module's options already has them also in a second instance.
-    means = None if mount.is_tuned_type else way.means(host)
+    means = None if mount.is_tuned_type else means_of(host)
     if means and not means.intercepts:
         means = None
     names = [workload.name for workload in workloads]

@@ -14,6 +14,7 @@ import pytest
 
 from fusetune.errors import FusetuneError
 from fusetune.intercept import way
+from fusetune.intercept.means import means_of
 from fusetune.kmod.options import OPTIONS
 from fusetune.recipes.advice import advise
 from fusetune.recipes.by_module import Means, tuned_type
@@ -110,16 +111,16 @@ def test_a_module_that_can_be_loaded(rooted: Tree, tell: Any) -> None:
 
 
 def test_the_means_of_a_host(rooted: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert way.means(rooted.host) == ALL
+    assert means_of(rooted.host) == ALL
     rooted.write("usr/lib/x86_64-linux-gnu/fusetune/libfuse3.so.3", "")
-    assert way.means(rooted.host) == replace(ALL, library=True)
+    assert means_of(rooted.host) == replace(ALL, library=True)
     monkeypatch.setattr(way, "__file__", str(rooted.root / "a" / "b" / "way.py"))
     (rooted.root / "usr/lib/fusetune-intercept").unlink()
     with pytest.raises(FusetuneError):
         way.interceptor(rooted.host)
-    assert way.means(rooted.host) == Means(loaded=True, intercepts=False, library=True)
+    assert means_of(rooted.host) == Means(loaded=True, intercepts=False, library=True)
     (rooted.root / "usr/lib/x86_64-linux-gnu/fusetune/libfuse3.so.3").unlink()
-    assert way.means(rooted.host) is None
+    assert means_of(rooted.host) is None
 
 
 def test_the_tuned_library_alone_brings_what_it_knows(rooted: Tree) -> None:
