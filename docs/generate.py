@@ -22,6 +22,7 @@ from docs.commands import commands, commands_named, options_of, synopsis, usage
 from docs.markup import Row, Table, mdoc_words, sentence
 from fusetune.bench.workloads import DEFAULT, SETS, WORKLOADS
 from fusetune.errors import ExitCode
+from fusetune.kmod.options import OPTIONS as MODULE_OPTIONS
 from fusetune.knobs import LIVE, REMOUNT, SYSTEM, Knob
 from fusetune.libfuse.options import OPTIONS
 from fusetune.recipes.recipe import TABLES as RECIPE_TABLES
@@ -41,6 +42,8 @@ _PLACE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+#: By class of an option that has a condition.
+_VERDICTS = {"conditional": "Right only if", "unsafe": "Unsafe unless"}
 _SYNOPSIS = re.compile(r'^\.\\" make docs: synopsis (.*)$', re.MULTILINE)
 
 
@@ -115,6 +118,21 @@ def library_options() -> Table:
         value = f" Ns = Ns {mdoc_words(one.value)}" if one.value else ""
         shown = f"{name}={one.value}" if one.value else name
         rows.append(Row(shown, f"Cm {name}{value}", sentence(one.summary)))
+    return Table(("option", "meaning"), rows)
+
+
+def module_options(overruling: bool) -> Table:
+    """Return the mount options of the module, those that overrule the server or the others."""
+    rows = []
+    for name, one in MODULE_OPTIONS.items():
+        if one.overrules is not overruling:
+            continue
+        value = f" Ns = Ns Ar {one.value}" if one.value else ""
+        shown = f"{name}={one.value}" if one.value else name
+        parts = [one.about, *([one.more] if one.more else [])]
+        if one.condition:
+            parts.append(f"{_VERDICTS[one.class_]} {one.condition}; otherwise {one.otherwise}")
+        rows.append(Row(shown, f"Cm {name}{value}", " ".join(map(sentence, parts))))
     return Table(("option", "meaning"), rows)
 
 
@@ -197,6 +215,7 @@ TABLES: dict[str, Callable[[Sequence[str]], Table]] = {
     "workloads": lambda _: workloads(),
     "workload-sets": lambda _: workload_sets(),
     "library-options": lambda _: library_options(),
+    "module-options": lambda words: module_options(bool(words)),
     "findings": lambda _: findings(),
     "metrics": lambda _: metrics(),
     "exit-codes": lambda _: exit_codes(),

@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import struct
+from collections.abc import Mapping
 
 #: uapi linux/openat2.h
 RESOLVE_NO_XDEV, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x01, 0x04, 0x08
@@ -114,7 +115,16 @@ def propagate(path: str, kind: int) -> None:
 
 def new_tmpfs(**options: str) -> int:
     """Return a descriptor of a new, detached tmpfs with these mount options."""
-    context = _call(_FSOPEN, b"tmpfs", _FSOPEN_CLOEXEC)
+    return _new("tmpfs", options)
+
+
+def new_proc() -> int:
+    """Return a descriptor of a new, detached /proc of this process's PID namespace."""
+    return _new("proc", {})
+
+
+def _new(fstype: str, options: Mapping[str, str]) -> int:
+    context = _call(_FSOPEN, fstype.encode(), _FSOPEN_CLOEXEC)
     try:
         for key, value in options.items():
             _call(_FSCONFIG, context, _FSCONFIG_SET_STRING, key.encode(), value.encode(), 0)

@@ -25,12 +25,19 @@ bool caller_waits(const struct caller *caller)
 	return answer_awaited(caller->listener, caller->call->id);
 }
 
+int proc_open(const struct settings *settings)
+{
+	if (settings->proc != -1)
+		return fcntl(settings->proc, F_DUPFD_CLOEXEC, 0);
+	return open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
 bool caller_find(struct caller *caller)
 {
 	char name[16], process[16];
 	int pidfd;
 
-	caller->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	caller->proc = proc_open(caller->settings);
 	snprintf(name, sizeof(name), "%u", caller->call->pid);
 	caller->thread = openat(caller->proc, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (caller->thread == -1)

@@ -56,6 +56,8 @@ struct settings {
 	const char *options;	/* more mount options, separated by commas; "" for none */
 	bool required;		/* fail rather than mount as usual */
 	bool apart;		/* a control group of the listener's own */
+	int proc;		/* in place of /proc; -1 without one */
+	int program;		/* what the command runs; -1 for what its first word names */
 	char **command;
 };
 
@@ -79,7 +81,7 @@ void requests_begin(const struct settings *settings, int listener,
 		    const struct seccomp_notif *call);
 bool requests_full(void);
 /* Sees which of these processes have ended. */
-void requests_reap(int listener);
+void requests_reap(const struct settings *settings, int listener);
 
 /* caller.c */
 
@@ -89,11 +91,13 @@ struct caller {
 	int listener;
 	const struct seccomp_notif *call;
 	int channel;	/* to the listener's process */
-	int proc;	/* /proc, of this process's own root directory */
+	int proc;	/* /proc, of this process's own PID namespace */
 	int thread;	/* /proc/TID */
 	int errors;	/* its standard error; -1 without one */
 };
 
+/* Opens /proc, or what stands in its place; -1 with errno without it. */
+int proc_open(const struct settings *settings);
 /* Returns false if the caller is gone or cannot be seen. */
 bool caller_find(struct caller *caller);
 /* Whether it still waits, so that what was read by its number is its own. */

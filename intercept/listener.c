@@ -26,6 +26,9 @@
 #include <syslog.h>
 #include <unistd.h>
 
+/* Where descriptors are moved out of the way of those that stay open, 3 and 4. */
+#define MOVED 5
+
 /* Newer kernels may have larger structures than these headers. */
 static struct seccomp_notif *new_call(void)
 {
@@ -65,7 +68,7 @@ static void listen_for_calls(const struct settings *settings, int listener)
 		} else if (ready.revents) {
 			return;
 		}
-		requests_reap(listener);
+		requests_reap(settings, listener);
 	}
 }
 
@@ -89,8 +92,11 @@ static void supervise(const struct settings *settings, int listener, int server)
 	     strerror(ENOSYS));
 }
 
-/* Leaves what the server and its parent see. Only the socket stays open, as the returned number. */
-static int leave(int socket)
+/*
+ * Leaves what the server and its parent see. Only the socket, as the returned number, and what
+ * stands in place of /proc stay open.
+ */
+static int leave(struct settings *settings, int socket)
 {
 	static const int ignored[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGUSR1, SIGUSR2 };
 	int null = open("/dev/null", O_RDWR);
@@ -101,14 +107,18 @@ static int leave(int socket)
 	signal(SIGCHLD, SIG_DFL);
 	for (int fd = 0; fd < 3; fd++)
 		dup2(null, fd);
-	socket = dup3(socket, socket == 3 ? 4 : 3, O_CLOEXEC);
-	if (socket == 4)
-		close(3);
-	close_range(socket + 1, ~0U, 0);
+	socket = fcntl(socket, F_DUPFD_CLOEXEC, MOVED);
+	dup3(socket, 3, O_CLOEXEC);
+	if (settings->proc != -1) {
+		settings->proc = fcntl(settings->proc, F_DUPFD_CLOEXEC, MOVED);
+		dup3(settings->proc, 4, O_CLOEXEC);
+	}
+	close_range(settings->proc != -1 ? 5 : 4, ~0U, 0);
+	settings->proc = settings->proc != -1 ? 4 : -1;
 	if (chdir("/"))
 		_exit(0);
 	openlog("fusetune-intercept", LOG_PID | LOG_NDELAY, LOG_DAEMON);
-	return socket;
+	return 3;
 }
 
 static void run(const struct settings *settings, int socket, pid_t server)
@@ -148,6 +158,7 @@ static const char *hand_over(int socket)
 
 const char *listener_start(const struct settings *settings)
 {
+	struct settings own = *settings;
 	pid_t server = getpid(), child;
 	const char *why;
 	int sockets[2];
@@ -158,7 +169,7 @@ const char *listener_start(const struct settings *settings)
 	if (!child) {
 		close(sockets[0]);
 		if (!fork())
-			run(settings, leave(sockets[1]), server);
+			run(&own, leave(&own, sockets[1]), server);
 		_exit(0);
 	}
 	close(sockets[1]);

@@ -3,6 +3,7 @@
 #include "intercept.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 
 static const char usage[] =
 	"usage: fusetune-intercept [--type TYPE] [--device DEVICE] [--options OPTIONS]\n"
-	"                          [--required] [--apart] -- COMMAND...\n"
+	"                          [--required] [--apart] [--proc FD] [--program FD]\n"
+	"                          -- COMMAND...\n"
 	"Run a FUSE server whose mounts get another device, type and mount options.\n"
 	"  --type TYPE        the file system type; default fusetuned\n"
 	"  --device DEVICE    its device; default /dev/TYPE\n"
@@ -20,12 +22,25 @@ static const char usage[] =
 	"  --required         fail where the kernel has no such type; otherwise the\n"
 	"                     kernel's own FUSE mounts, and a line says so\n"
 	"  --apart            listen from a control group below the server's, which\n"
-	"                     systemd needs to find the main process of Type=forking\n";
+	"                     systemd needs to find the main process of Type=forking\n"
+	"  --proc FD          a directory in place of /proc, where that is another PID\n"
+	"                     namespace's\n"
+	"  --program FD       the program that COMMAND runs, whatever its first word is\n";
 
 static _Noreturn void misused(void)
 {
 	fputs(usage, stderr);
 	exit(EXIT_USAGE);
+}
+
+/* Returns a descriptor that the server is not to have. */
+static int private_descriptor(const char *text)
+{
+	int fd = atoi(text);
+
+	if (fd <= STDERR_FILENO || fcntl(fd, F_SETFD, FD_CLOEXEC))
+		misused();
+	return fd;
 }
 
 static void parse(int count, char **words, struct settings *settings)
@@ -36,6 +51,8 @@ static void parse(int count, char **words, struct settings *settings)
 		{ "options", required_argument, NULL, 'o' },
 		{ "required", no_argument, NULL, 'r' },
 		{ "apart", no_argument, NULL, 'a' },
+		{ "proc", required_argument, NULL, 'p' },
+		{ "program", required_argument, NULL, 'x' },
 		{ "help", no_argument, NULL, 'h' },
 		{ "version", no_argument, NULL, 'V' },
 		{ 0 }
@@ -58,6 +75,12 @@ static void parse(int count, char **words, struct settings *settings)
 			break;
 		case 'a':
 			settings->apart = true;
+			break;
+		case 'p':
+			settings->proc = private_descriptor(optarg);
+			break;
+		case 'x':
+			settings->program = private_descriptor(optarg);
 			break;
 		case 'h':
 			fputs(usage, stdout);
@@ -95,7 +118,9 @@ static const char *prepare(const struct settings *settings)
 
 int main(int count, char **words)
 {
-	struct settings settings = { .type = "fusetuned", .options = "" };
+	struct settings settings = {
+		.type = "fusetuned", .options = "", .proc = -1, .program = -1
+	};
 	char device[256];
 	const char *why;
 
@@ -115,7 +140,10 @@ int main(int count, char **words)
 		if (settings.required)
 			return EXIT_FAILED;
 	}
-	execvp(settings.command[0], settings.command);
+	if (settings.program != -1)
+		fexecve(settings.program, settings.command, environ);
+	else
+		execvp(settings.command[0], settings.command);
 	complain("cannot run %s: %s", settings.command[0], strerror(errno));
 	return EXIT_FAILED;
 }

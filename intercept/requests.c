@@ -60,16 +60,14 @@ void requests_begin(const struct settings *settings, int listener,
 	running++;
 }
 
-static void undo(int mount, int space)
+static void undo(int proc, int mount, int space)
 {
 	pid_t process = fork();
-	int proc;
 
 	if (process) {
 		waitpid(process, NULL, 0);
 		return;
 	}
-	proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (!setns(space, CLONE_NEWNS))
 		mount_undo(proc, mount);
 	_exit(0);
@@ -79,23 +77,26 @@ static void undo(int mount, int space)
  * If nobody waits, the caller has had its reply, or has gone too. The mount goes
  * before the reply, so that the caller cannot meet it when it mounts again.
  */
-static void abandoned(int listener, int request)
+static void abandoned(const struct settings *settings, int listener, int request)
 {
 	int mount = receive_fd(requests[request].channel, MSG_DONTWAIT), space;
+	int proc = proc_open(settings);
 	char path[32];
 
-	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", requests[request].caller);
-	space = open(path, O_RDONLY | O_CLOEXEC);
+	snprintf(path, sizeof(path), "%d/ns/mnt", requests[request].caller);
+	space = openat(proc, path, O_RDONLY | O_CLOEXEC);
 	if (answer_awaited(listener, requests[request].id) && mount != -1 && space != -1)
-		undo(mount, space);
+		undo(proc, mount, space);
 	answer_send(listener, requests[request].id, -EIO);
+	if (proc != -1)
+		close(proc);
 	if (mount != -1)
 		close(mount);
 	if (space != -1)
 		close(space);
 }
 
-void requests_reap(int listener)
+void requests_reap(const struct settings *settings, int listener)
 {
 	pid_t process;
 	int status;
@@ -104,7 +105,7 @@ void requests_reap(int listener)
 		for (int i = 0; i < MOST; i++)
 			if (requests[i].process == process) {
 				if (WIFSIGNALED(status))
-					abandoned(listener, i);
+					abandoned(settings, listener, i);
 				close(requests[i].channel);
 				requests[i].process = 0;
 				running--;

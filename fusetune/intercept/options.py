@@ -5,24 +5,15 @@ import re
 from collections.abc import Mapping
 
 from fusetune.errors import UsageError
+from fusetune.kmod import options as kmod
 from fusetune.libfuse.options import OPTIONS, Option
 
 TUNED, REQUIRED = "tuned", "tuned_required"
-_SUMMARY = "the mount option of the module"
-_FLAGS = (
-    *("async_dio", "async_read", "atomic_open", "big_writes", "keep_cache", "no_access"),
-    *("no_file_caps", "no_xattr", "parallel_direct_writes", "parallel_dirops", "parallel_extend"),
-    "writeback_cache",
-)
-_NUMBERS = (
-    *("attr_timeout", "congestion_threshold", "entry_timeout", "max_background", "max_pages"),
-    *("max_readahead", "negative_timeout", "request_timeout"),
-)
 
-#: The mount options of the module, as options.c and forced.c of dkms/fusetuned/tuned have them.
+#: The mount options of the module, as they are checked.
 MODULE_OPTIONS: Mapping[str, Option] = {
-    **{name: Option(_SUMMARY) for name in _FLAGS},
-    **{name: Option(_SUMMARY, "N", "[0-9]+") for name in _NUMBERS},
+    name: Option(one.about, one.value, "[0-9]+" if one.range else None)
+    for name, one in kmod.OPTIONS.items()
 }
 
 

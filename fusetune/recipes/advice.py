@@ -9,6 +9,7 @@ from fusetune.host import Host
 from fusetune.masking import MASK, mask_text, mask_words
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
+from fusetune.recipes import by_module
 from fusetune.recipes.command_line import CommandLine
 from fusetune.recipes.edits import Files, Making
 from fusetune.recipes.load import Loaded
@@ -53,7 +54,8 @@ class Examined:
 
     ``settings``: the options that are set now, by name; ``written``: those that its files set, for
     the next mount. ``own``: the server's configuration file. ``has_way``: whether another file says
-    how the mount is made.
+    how the mount is made. ``means``: how the server can get the module; None: it cannot, or that
+    was not asked for.
     """
 
     mount: Mount
@@ -68,6 +70,7 @@ class Examined:
     files: Files
     own: ServerFile
     has_way: bool
+    means: by_module.Means | None = None
 
     @property
     def recipe(self) -> Recipe:
@@ -91,8 +94,16 @@ class Examined:
         variables = _variables(self.recipe, self.known, found)
         return self.line.changed(values_of(found)), {**self.process.environment, **variables}
 
+    def module_options(self, found: Plan) -> list[str]:
+        """Return the module's mount options: those that the mount has, and those of a plan."""
+        if not self.means:
+            return []
+        return list(by_module.words_of({**by_module.settings_of(self.mount), **values_of(found)}))
+
     def can_say(self, name: str) -> bool:
-        """Whether the command line or the environment can set an option."""
+        """Whether the command line, the environment or the way to the module can set an option."""
+        if by_module.is_by_module(name):
+            return True
         option = self.recipe.named(name)
         if option and option.environment:
             return True
@@ -162,10 +173,12 @@ def examine(
     recipes: Sequence[Loaded],
     workloads: Collection[str] = (),
     daemons: Daemons | None = None,
+    means: by_module.Means | None = None,
 ) -> Examined | Advice:
     """Return what is known of ``mount``; without a recipe, the advice that is left.
 
-    It touches no path in the mount. ``daemons``: as in `served`.
+    It touches no path in the mount. ``daemons``: as in `served`. ``means``: how servers of this
+    host get the module, None to leave its options out.
     """
     process = served(host, mount, daemons)
     match = recipe_of(recipes, mount, process.program, process.library)
@@ -185,7 +198,8 @@ def examine(
     facts = recipe.server
     known = _spellings(recipe)
     line = CommandLine(process.words, known, facts.options, facts.subcommands)
-    files = Files(host, mount, process, facts, known)
+    means = None if process.elsewhere else means
+    files = Files(host, mount, process, facts, known, means)
     making = files.making({}, {})
     own = server_file(host, mount, recipe, process, making.way.options if making.way else "")
     inside = own.options(known)
@@ -194,10 +208,14 @@ def examine(
     version = version_of(host, process.program, names) if process.program else None
     kernel = host.read("proc/sys/kernel/osrelease")
     here = Circumstances(kernel, version, process.library, process.root, workloads)
+    loaded = match.found
+    if means:
+        loaded = replace(loaded, recipe=by_module.with_module(recipe, means, here, settings))
+        settings |= by_module.settings_of(mount)
     return Examined(
-        *(mount, process, match.found, known, line, settings),
+        *(mount, process, loaded, known, line, settings),
         *(inside | dict(making.settings), here, notes, files),
-        *(own, making.way is not None),
+        *(own, making.way is not None, means),
     )
 
 
@@ -207,12 +225,13 @@ def advise(
     recipes: Sequence[Loaded],
     workloads: Collection[str] = (),
     daemons: Daemons | None = None,
+    means: by_module.Means | None = None,
 ) -> Advice:
     """Return advice on ``mount`` for workloads, none for all, without touching its path.
 
-    ``daemons``: as in `served`.
+    ``daemons``: as in `served`; ``means``: as in `examine`.
     """
-    seen = examine(host, mount, recipes, workloads, daemons)
+    seen = examine(host, mount, recipes, workloads, daemons, means)
     if isinstance(seen, Advice):
         return seen
     return advice_of(seen, plan(seen.recipe, seen.settings, seen.here))
@@ -234,7 +253,13 @@ def advice_of(seen: Examined, found: Plan) -> Advice:
         _then(seen, found),
         [(str(edit.file), edit.diff(secrets)) for edit in making.edits],
         found.named,
-        [*seen.notes, *making.notes, *seen.elsewhere(found), *_told_mask(seen.line, recipe)],
+        [
+            *seen.notes,
+            *making.notes,
+            *seen.elsewhere(found),
+            *_about_module(seen, found, making),
+            *_told_mask(seen.line, recipe),
+        ],
     )
 
 
@@ -308,7 +333,18 @@ def _then(seen: Examined, found: Plan) -> str | None:
     words = seen.line.changed(values_of(found))
     if variables := _variables(seen.recipe, seen.known, found):
         words = ["env", *(f"{name}={value}" for name, value in variables.items()), *words]
+    if seen.means and ((options := seen.module_options(found)) or seen.mount.is_tuned_type):
+        words = ["fusetune", "run", "-o", ",".join(["tuned", *options]), "--", *words]
     return _line(words, seen.secrets)
+
+
+def _about_module(seen: Examined, found: Plan, making: Making) -> list[str]:
+    if not seen.means or not any(map(by_module.is_by_module, values_of(found))):
+        return []
+    unit = (making.way and making.way.unit) or ""
+    return list(
+        by_module.how_given(seen.means, unit, seen.module_options(found), bool(making.edits))
+    )
 
 
 def _told_mask(line: CommandLine, recipe: Recipe) -> list[str]:

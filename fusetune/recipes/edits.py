@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusetune.host import Host
+from fusetune.kmod.options import OPTIONS as MODULE_OPTIONS
 from fusetune.masking import mask_items, mask_words
 from fusetune.mounts.mount import Mount
 from fusetune.mounts.mountinfo import mountinfo
+from fusetune.recipes.by_module import Means, is_by_module, tuned_type, words_of
 from fusetune.recipes.command_line import (
     Changes,
     CommandLine,
@@ -64,7 +66,10 @@ class Making:
 
 
 class Files:
-    """The files of one mount, and the options that are to be known in them."""
+    """The files of one mount, and the options that are to be known in them.
+
+    ``means``: how servers get the module, None where its options are not proposed.
+    """
 
     def __init__(
         self,
@@ -73,9 +78,10 @@ class Files:
         process: Served,
         facts: ServerFacts,
         known: Sequence[Spellings],
+        means: Means | None = None,
     ) -> None:
         self._host, self._mount, self._process = host, mount, process
-        self._facts, self._known = facts, known
+        self._facts, self._known, self._means = facts, known, means
 
     def making(self, changes: Changes, variables: Mapping[str, str]) -> Making:
         """Return what the files say, and their edits for ``changes`` and environment variables.
@@ -93,8 +99,10 @@ class Files:
         if text is None or line is None:
             return None
         options, settings, unsaid = self._options(line.options, changes)
-        after = line.put_into(text, options)
-        edits = [Edit(path, text, after)] if options != line.options else []
+        fstype, options, lacks = self._by_module(line.fstype, options, changes)
+        unsaid += lacks
+        after = line.put_into(text, options, fstype)
+        edits = [Edit(path, text, after)] if after != text else []
         way = Way(point=line.point, options=line.options)
         return Making(settings, edits, _unsaid(unsaid), way, unsaid)
 
@@ -113,6 +121,22 @@ class Files:
                 new.append(Part(option.fstab.words(value)))
         return ",".join(word for item in new for word in item.words), settings, unsaid
 
+    def _by_module(self, fstype: str, options: str, changes: Changes) -> tuple[str, str, list[str]]:
+        """Return a type and options that also give the module's of ``changes``, and what they lack.
+
+        mount.fusetune(8) takes each option that is called like one of the module's.
+        """
+        names = [name for name, value in changes.items() if is_by_module(name) and value]
+        given = {item.partition("=")[0] for item in split_items(options)}
+        kind, library = tuned_type(fstype), self._process.library
+        servers = set() if fstype == kind else given & MODULE_OPTIONS.keys()
+        if not names or not self._means:
+            return fstype, options, []
+        if not kind or servers or not self._means.can_write(names, library):
+            return fstype, options, names
+        words = [word for word in words_of(changes) if word.partition("=")[0] not in given]
+        return kind, ",".join(filter(None, (options, *words))), []
+
     def _mount_unit(self, changes: Changes) -> Making | None:
         unit = mount_unit(self._mount.path)
         files = unit_files(self._host, unit)
@@ -121,12 +145,16 @@ class Files:
         values = value_of(files, "Mount", "Options")
         options, settings, unsaid = self._options(values[-1] if values else "", changes)
         options = options.lstrip(",")
+        types = value_of(files, "Mount", "Type")[-1:] or ["auto"]
+        fstype, options, lacks = self._by_module(types[0], options, changes)
+        unsaid += lacks
         notes, way = _unsaid(unsaid), Way(unit)
-        if not changes or (values and options == values[-1]):
+        if not changes or (values and options == values[-1] and [fstype] == types):
             return Making(settings, (), notes, way, unsaid)
         if mask_items(options, self._facts.secrets) != options:
             return Making(settings, (), [*notes, _secret(unit)])
-        edit = self._drop_in(unit, "Mount", [f"Options={options}"])
+        kind = [f"Type={fstype}"] if [fstype] != types else []
+        edit = self._drop_in(unit, "Mount", [*kind, f"Options={options}"])
         return Making(settings, [edit], notes, way, unsaid)
 
     def _service(self, changes: Changes, variables: Mapping[str, str]) -> Making | None:

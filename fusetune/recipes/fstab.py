@@ -9,23 +9,26 @@ from dataclasses import dataclass
 from fusetune.text import unescape
 
 _QUOTED_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
-_LINE = re.compile(r"(\s*[^\s#]\S*\s+(\S+)\s+\S+\s+)(\S+)(.*)", re.DOTALL)
+_LINE = re.compile(r"(\s*[^\s#]\S*\s+(\S+)\s+)(\S+)(\s+)(\S+)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class FstabLine:
-    """Line ``number``, counted from 0: its ``options``, and what stands around them."""
+    """Line ``number``, counted from 0: its type, its options, and what stands around them."""
 
     number: int
     head: str
+    fstype: str
+    gap: str
     options: str
     tail: str
     point: str
 
-    def put_into(self, text: str, options: str) -> str:
-        """Return the text of fstab with other options in this line."""
+    def put_into(self, text: str, options: str, fstype: str | None = None) -> str:
+        """Return the text of fstab with other options in this line, and another type if given."""
         lines = text.split("\n")
-        lines[self.number] = f"{self.head}{options or 'defaults'}{self.tail}"
+        kind = fstype or self.fstype
+        lines[self.number] = f"{self.head}{kind}{self.gap}{options or 'defaults'}{self.tail}"
         return "\n".join(lines)
 
 
@@ -34,11 +37,12 @@ def fstab_line(text: str, points: Collection[str]) -> FstabLine | None:
     found = None
     for number, line in enumerate(text.split("\n")):
         match = _LINE.fullmatch(line)
-        if match is None or {"bind", "rbind"}.intersection(match[3].split(",")):
+        if match is None or {"bind", "rbind"}.intersection(match[5].split(",")):
             continue
         point = os.path.normpath(unescape(os.fsencode(match[2])))
         if point in points:
-            found = FstabLine(number, match[1], match[3], match[4], point)
+            head, _, fstype, gap, options, tail = match.groups()
+            found = FstabLine(number, head, fstype, gap, options, tail, point)
     return found
 
 

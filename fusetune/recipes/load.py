@@ -8,8 +8,9 @@ from pathlib import Path
 
 from fusetune.errors import UsageError
 from fusetune.host import Host
+from fusetune.kmod.options import OPTIONS as MODULE_OPTIONS
 from fusetune.knobs.base import parse_number
-from fusetune.recipes.recipe import Option, Recipe, ServerFacts
+from fusetune.recipes.recipe import ByModule, Option, Recipe, ServerFacts
 from fusetune.recipes.second import option_of
 from fusetune.recipes.spelling import Spelling
 from fusetune.toml.file import TomlFile
@@ -74,6 +75,27 @@ def _problems(recipe: Recipe, path: Path) -> Iterator[tuple[Where, str]]:
             yield (*where, "command"), "an option without a spelling needs a file"
         if bad.command and Spelling.parse(bad.command) is None:
             yield (*where, "command"), _SPELLING
+    for number, by_module in enumerate(recipe.module):
+        for key, what in _module_problems(recipe, by_module):
+            yield ("module", number, key), what
+
+
+def _module_problems(recipe: Recipe, one: ByModule) -> Iterator[tuple[str, str]]:
+    general = MODULE_OPTIONS[one.option]
+    if bool(general.range) is not (one.propose is not None):
+        takes = "a" if general.range else "no"
+        yield "propose", f"propose: {one.option} takes {takes} value"
+    elif one.propose is not None and (what := _why_outside(general.range, one.propose)):
+        yield "propose", f"propose: {what}"
+    for name in one.own:
+        if recipe.named(name) is None:
+            yield "own", f"own: this recipe has no option {name!r}"
+    if one.class_:
+        yield from _class_problems(one.class_, one.condition, one.otherwise)
+    elif one.condition or one.otherwise:
+        yield "condition", "condition and otherwise need a class"
+    for setting in one.excludes:
+        yield from (("excludes", what) for what in _setting_problems(recipe, "excludes", setting))
 
 
 def _server_problems(server: ServerFacts) -> Iterator[tuple[Where, str]]:
@@ -147,11 +169,15 @@ def why_not(option: Option, value: str) -> str | None:
     elif option.values:
         known = option.values
     else:
-        try:
-            number = parse_number(value)
-        except UsageError as error:
-            return str(error)
-        least, *most = option.range
-        inside = least <= number and all(number <= end for end in most)
-        return None if inside else f"{value} is out of its range"
+        return _why_outside(option.range, value)
     return None if value in known else f"{value!r} is none of {', '.join(known)}"
+
+
+def _why_outside(bounds: Sequence[int], value: str) -> str | None:
+    try:
+        number = parse_number(value)
+    except UsageError as error:
+        return str(error)
+    least, *most = bounds
+    inside = least <= number and all(number <= end for end in most)
+    return None if inside else f"{value} is out of its range"

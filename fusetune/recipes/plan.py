@@ -4,7 +4,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fusetune.errors import UsageError
 from fusetune.knobs.base import parse_number
@@ -48,6 +48,11 @@ class Circumstances:
             and (not option.root or self.root)
             and (not option.library or self._on(option.library))
         )
+
+    def may_allow(self, option: Option) -> bool:
+        """Whether the server may have the option: what is not known does not rule it out."""
+        unknown = option.library and self.library is None
+        return self.allow(replace(option, library=()) if unknown else option)
 
     def _on(self, libraries: Sequence[str]) -> bool:
         if self.library == "none":
@@ -134,7 +139,7 @@ class _Chooser:
                 self._kept |= {one.option: one.to} if one.to else {}
         for option in self._recipe.option:
             value = self._settings.get(option.name)
-            if option.class_ == "unsafe" and _is_active(option, value):
+            if option.class_ == "unsafe" and is_active(option, value):
                 self.named.append(
                     f"{option.name} is set and unsafe unless {option.condition}: {option.otherwise}"
                 )
@@ -194,7 +199,7 @@ class _Chooser:
         option = self._recipe.named(name)
         for other in self._recipe.option:
             its = self._value(other.name, bundle)
-            if other.name == name or not _is_active(other, its):
+            if other.name == name or not is_active(other, its):
                 continue
             if option and any(_names(one, other.name, its) for one in option.excludes):
                 return f"{other.name}={its}"
@@ -252,7 +257,7 @@ class _Chooser:
         )
 
 
-def _is_active(option: Option, value: str | None) -> bool:
+def is_active(option: Option, value: str | None) -> bool:
     """Whether a value is set that is neither the default nor false."""
     return value not in (None, "false", option.usual)
 

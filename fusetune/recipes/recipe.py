@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fusetune.bench.workloads import WORKLOADS
+from fusetune.kmod.options import OPTIONS as MODULE_OPTIONS
 from fusetune.recipes.config_text import FORMATS
 from fusetune.schema import Rule, Schema, object_schema
 
@@ -207,6 +208,45 @@ class Bad:
 
 
 @dataclass(frozen=True)
+class ByModule:
+    """A mount option of the module fusetuned that is of use to this server.
+
+    It is proposed only on a host with the module, for servers that run as root.
+    """
+
+    option: Annotated[str, "Its name in fusetuned(4).", Rule(enum=list(MODULE_OPTIONS))]
+    source: Annotated[Sentence, "Where it is said that the server lacks this."]
+    about: Annotated[Sentence | None, "What it brings here; left out: as fusetuned(4) has it."] = (
+        None
+    )
+    propose: Annotated[
+        str | None,
+        "The value to propose, of an option that takes one.",
+        Rule(pattern="^[0-9]+$"),
+    ] = None
+    own: Annotated[
+        Sequence[Name],
+        "Options of this recipe that do the same. The module's is proposed only where the server "
+        "has none of them: it is too old, or built on another library.",
+    ] = ()
+    workloads: Annotated[
+        Sequence[Workload], "The workloads of fusetune that gain; left out: all."
+    ] = ()
+    slows: Annotated[Sequence[Workload], "The workloads of fusetune that it slows down."] = ()
+    library: Annotated[Sequence[Library], "Only servers on one of these libraries lack it."] = ()
+    excludes: Annotated[
+        Sequence[Setting], "Options of this recipe, or values of them, that it does not go with."
+    ] = ()
+    class_: Annotated[
+        str | None,
+        "As of an option; left out: as fusetuned(4) has it, with its condition.",
+        Rule(enum=["safe", "conditional", "unsafe"]),
+    ] = None
+    condition: Annotated[Sentence | None, "When it is right here; with class."] = None
+    otherwise: Annotated[Sentence | None, "What happens where that does not hold."] = None
+
+
+@dataclass(frozen=True)
 class Recipe:
     """What fusetune knows about one kind of FUSE server."""
 
@@ -218,6 +258,9 @@ class Recipe:
         Sequence[Option], "The options that bear on speed, in the order of proposal."
     ] = ()
     bad: Annotated[Sequence[Bad], "Options that hurt or do nothing."] = ()
+    module: Annotated[
+        Sequence[ByModule], "Options of the module fusetuned, in the order of proposal."
+    ] = ()
 
     def named(self, name: str) -> Option | None:
         """Return the option of that name, None if there is none."""
@@ -225,7 +268,13 @@ class Recipe:
 
 
 #: The tables of a recipe, by the heading that begins each.
-TABLES = {"": Recipe, "[server]": ServerFacts, "[[option]]": Option, "[[bad]]": Bad}
+TABLES = {
+    "": Recipe,
+    "[server]": ServerFacts,
+    "[[option]]": Option,
+    "[[bad]]": Bad,
+    "[[module]]": ByModule,
+}
 
 
 def recipe_schema() -> Schema:

@@ -23,7 +23,8 @@ class Served:
 
     ``library``: "libfuse2", "libfuse3", or "none" for a server without them. ``root``: whether it
     runs as root. ``unit``: the systemd service that it belongs to. ``notes``: what could not be
-    read, a sentence each. ``pid``: the process.
+    read, a sentence each. ``pid``: the process. ``elsewhere``: whether it is in another mount
+    namespace.
     """
 
     program: str | None = None
@@ -34,6 +35,7 @@ class Served:
     unit: str | None = None
     notes: tuple[str, ...] = ()
     pid: int | None = None
+    elsewhere: bool = False
 
 
 def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
@@ -56,7 +58,8 @@ def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
         notes.append(f"the command line of process {pid}, which serves the mount, {why}")
     if variables is None:
         notes.append(f"the environment of process {pid}, which serves the mount, cannot be read")
-    if _elsewhere(host, pid):
+    elsewhere = _elsewhere(host, pid)
+    if elsewhere:
         notes.append(
             f"process {pid}, which serves the mount, is in another mount namespace: paths in its "
             "command line are those of that namespace"
@@ -70,6 +73,7 @@ def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
         _unit(host, pid),
         tuple(notes),
         int(pid),
+        elsewhere,
     )
 
 

@@ -9,6 +9,7 @@ from fusetune.bench.limits import Limits
 from fusetune.changes.state import values_now
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
+from fusetune.intercept.means import means_of
 from fusetune.mounts.control import negotiated
 from fusetune.mounts.discover import discover, find
 from fusetune.mounts.mount import Mount
@@ -48,13 +49,10 @@ def advise_on(
     _refuse_other_types(host, name, recipes)
     mount = find(host, name)
     stacks = Stacks(host, discover(host))
-    advice = advise(host, mount, recipes, workloads, stacks.daemons)
+    how = (recipes, workloads, stacks.daemons, means_of(host))
+    advice = advise(host, mount, *how)
     below = stacks.down(mount)
-    of_layers = {
-        one.device: advise(host, one.mount, recipes, workloads, stacks.daemons)
-        for one in below
-        if one.mount
-    }
+    of_layers = {one.device: advise(host, one.mount, *how) for one in below if one.mount}
     return advised(
         advice,
         [] if advice.recipe else [*_limits(host, mount), HOW_TO_WRITE],

@@ -53,10 +53,18 @@ class Conditions:
         """All descriptors that it holds."""
         return (self.program, *self.namespaces)
 
-    def run(self, words: Sequence[str], environment: Mapping[str, str], output: int) -> NoReturn:
+    def run(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        output: int,
+        interceptor: Sequence[str] = (),
+    ) -> NoReturn:
         """Become the program with other words and variables; its output goes to ``output``.
 
-        There is no terminal, and nothing to read. Raises OSError.
+        There is no terminal, and nothing to read. ``interceptor``: the words of
+        fusetune-intercept(8) that go before, if its mounts are to be intercepted; the /proc of
+        this process may be of another PID namespace. Raises OSError.
         """
         for namespace in self.namespaces:
             syscalls.enter_namespace(namespace)
@@ -77,7 +85,19 @@ class Conditions:
             syscalls.gain_no_rights()
         os.umask(self.umask)
         os.chdir(self.directory)
+        if interceptor:
+            self._run_intercepted(interceptor, words, environment)
         os.execve(self.program, list(words), dict(environment))  # noqa: S606 - meant
+
+    def _run_intercepted(
+        self, interceptor: Sequence[str], words: Sequence[str], environment: Mapping[str, str]
+    ) -> NoReturn:
+        own = {"--proc": syscalls.new_proc(), "--program": self.program}
+        for descriptor in own.values():
+            os.set_inheritable(descriptor, True)
+        more = [word for name, fd in own.items() for word in (name, str(fd))]
+        program, *options, end = interceptor
+        os.execve(program, [program, *options, *more, end, *words], dict(environment))  # noqa: S606
 
 
 def conditions_of(host: Host, pid: int) -> Conditions:

@@ -46,12 +46,13 @@ class Start:
     """What to start: words and variables of the server, and the directory that it mounts on.
 
     In ``words``, `POINT` stands for that directory, and `PRIVATE` for one of the instance's own,
-    which is made and removed.
+    which is made and removed. ``interceptor``: as `Conditions.run` has it.
     """
 
     words: Sequence[str]
     environment: Mapping[str, str]
     point: str
+    interceptor: Sequence[str] = ()
 
 
 class Guard:
@@ -163,7 +164,8 @@ class Guard:
 
     def _as_server(self, output: int) -> NoReturn:
         try:
-            self._conditions.run(self._words(), self._start.environment, output)
+            start = self._start
+            self._conditions.run(self._words(), start.environment, output, start.interceptor)
         except OSError as error:
             os.write(output, f"it cannot be started: {reason(error)}\n".encode())
         finally:

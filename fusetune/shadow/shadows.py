@@ -93,8 +93,13 @@ class Shadows:
                     with suppress(FusetuneError):  # the first failure is what the user reads
                         self.end(shadow)
 
-    def mount(self, words: Sequence[str], environment: Mapping[str, str]) -> Shadow:
-        """Start a server and return its mount; ``words`` as in `Start`.
+    def mount(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        interceptor: Sequence[str] = (),
+    ) -> Shadow:
+        """Start a server and return its mount; ``words`` and ``interceptor`` as in `Start`.
 
         Raises FusetuneError if it does not mount.
         """
@@ -102,7 +107,7 @@ class Shadows:
         point = self._host.run_dir / str(self._count)
         point.mkdir(mode=0o700)
         os.chown(point, self._conditions.uid, self._conditions.gid)
-        start = Start(words, environment, str(point))
+        start = Start(words, environment, str(point), interceptor)
         guard = Guard(self._host, self._conditions, start, self._alive)
         companion = Companion(guard.serve, [self._alive, *self._conditions.descriptors])
         try:

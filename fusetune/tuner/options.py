@@ -21,6 +21,7 @@ from fusetune.changes.state import values_now
 from fusetune.desired.resolve import Resolver
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
+from fusetune.intercept.means import means_of
 from fusetune.mounts.mount import Mount
 from fusetune.recipes.advice import Advice, Examined, advice_of, examine
 from fusetune.recipes.load import Loaded, why_not
@@ -236,7 +237,12 @@ def _planned(
     Raises FusetuneError where no second instance may be started.
     """
     path = printable(mount.path)
-    seen = examine(host, mount, recipes, [workload.name for workload in workloads])
+    # A mount that has the module's options already has them also in a second instance.
+    means = None if mount.is_tuned_type else means_of(host)
+    if means and not means.intercepts:
+        means = None
+    names = [workload.name for workload in workloads]
+    seen = examine(host, mount, recipes, names, means=means)
     if isinstance(seen, Advice):
         raise FusetuneError(
             f"{path}: no recipe is about its server; 'fusetune advise {shell_word(mount.path)}' "

@@ -26,6 +26,8 @@ from fusetune.bench.workloads import Workload
 from fusetune.changes.apply import enforce
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
+from fusetune.intercept import way
+from fusetune.intercept.options import REQUIRED
 from fusetune.recipes.advice import Examined
 from fusetune.recipes.second import not_safe_with, second_words
 from fusetune.shadow.shadows import Shadow, Shadows
@@ -192,10 +194,12 @@ class Trials:
             return shadow, bench, contexts.pop_all()
 
     def _mounted(self, candidates: Candidates, options: Options) -> Shadow:
-        words, environment = self._seen.command(candidates.plan(options))
+        plan = candidates.plan(options)
+        words, environment = self._seen.command(plan)
         try:
             server = self._seen.recipe.server
-            shadow = self._shadows.mount(second_words(server, words), environment)
+            before = prefix(self._host, self._seen.module_options(plan))
+            shadow = self._shadows.mount(second_words(server, words), environment, before)
             if server.second == "read-only" and not shadow.mount.read_only:
                 self._shadows.end(shadow)
                 raise FusetuneError("its recipe's second_with does not mount it read-only")
@@ -209,6 +213,11 @@ class Trials:
         _, bench, contexts = self._open.pop(options)
         self._ended.append(bench)
         contexts.close()
+
+
+def prefix(host: Host, options: Sequence[str]) -> list[str]:
+    """Return the words before a server that give its mounts options of the module, if any."""
+    return way.prefix(host, ",".join([REQUIRED, *options])) if options else []
 
 
 def describe(values: Mapping[str, str | None]) -> str:

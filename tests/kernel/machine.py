@@ -54,6 +54,7 @@ WATCHED_CHECKS = tuple(
 #: each change; on the others they run by ``make test-long``.
 REPEATING = (
     "check_request_timeout",
+    "check_tool_tries_options_of_the_module",
     "check_rounds",
     "check_pjdfstest",
     "check_library_atomic_open_gives_what_stock_gives",

@@ -13,15 +13,19 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
+from fusetune.mounts.daemons import Daemons
 from fusetune.shadow.conditions import conditions_of
+from fusetune.shadow.guard import POINT
+from fusetune.shadow.shadows import Shadows
 from tests.native.conftest import sysfs_values
+from tests.native.interception import INTERCEPT, OPTION
 from tests.native.mirror import MOUNTINFO, PATIENCE, Mirror, wait_for
 from tests.native.program import Fusetune
 from tests.native.requirements import requires
@@ -183,6 +187,48 @@ def test_a_second_instance_runs_as_the_first(open_path: Path, before: tuple[str,
         os.close(output)
         conditions.close()
     assert second.read_text() == first.read_text() != ""
+
+
+def _intercepted(host: Host, pid: int, words: list[str], line: Path) -> None:
+    """Mount a second instance that is intercepted, and write its options and command line."""
+    with (
+        closing(conditions_of(host, pid)) as conditions,
+        Shadows(host, conditions) as shadows,
+    ):
+        shadow = shadows.mount(words, dict(os.environ), INTERCEPT)
+        processes = Daemons(host).processes(shadow.mount)
+        (server,) = processes
+        command = Path(f"/proc/{server}/cmdline").read_text().split("\0")[0]
+        options = ",".join(shadow.mount.options)
+        line.write_text(f"{shadow.mount.fstype} {command} {processes[server]} {options}")
+        opened = os.listdir(f"/proc/{server}/fd")
+        assert len(opened) <= 5, opened  # input, output, errors, the device, and the source
+        shadows.end(shadow)
+
+
+def test_a_second_instance_that_is_intercepted(
+    fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
+) -> None:
+    """Its process numbers are those of a namespace of its own, and /proc is not."""
+    source, point, line = tmpfs_dir / "source", tmp_path / "mnt", tmp_path / "line"
+    command = command_of("bindfs", source, point, tmp_path)
+    host = Host(run_dir=fusetune.run)
+    before = Path("/proc/self/mountinfo").read_text()
+    with run_server(command, point, tmp_path / "log") as (process, _):
+        # A server may go by its name, which need not be that of a program.
+        words = ["renamed", *(POINT if word == point else str(word) for word in command[1:])]
+        child = os.fork()
+        if child == 0:
+            try:
+                _intercepted(host, process.pid, words, line)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+    fstype, word, program, options = line.read_text().split()
+    assert (fstype, word, program) == ("fuse", "renamed", shutil.which("bindfs"))
+    assert OPTION in options.split(",")
+    assert Path("/proc/self/mountinfo").read_text() == before
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ import pytest
 
 from tests.unit.conftest import CHECKOUT
 
-#: From the ground up. kmod stands beside what tunes mounts, below what reports on both.
+#: From the ground up.
 LAYERS = (
     *("errors", "text", "host", "files", "syscalls", "deadline", "untrusted", "source_age"),
     *("schema", "toml", "masking"),
     *(
         "mounts",
+        "kmod",
         "knobs",
         "profile",
         "changes",
@@ -26,7 +27,6 @@ LAYERS = (
         "remount",
         "desired",
         "tuner",
-        "kmod",
     ),
     *("report", "cli", "mount_helper", "__main__"),
 )

@@ -56,7 +56,9 @@ class AdvisedGain:
 class AdvisedChange:
     """An option to set, or to leave out, at the next mount."""
 
-    option: Annotated[Text, "Name of the option, in the recipe."]
+    option: Annotated[
+        Text, "Name of the option, in the recipe; tuned.NAME: a mount option of the module."
+    ]
     about: Annotated[Text, "What the option does, or why it hurts."]
     from_: Annotated[
         str | None, "Its value now; null if it is not set and its default is not known."

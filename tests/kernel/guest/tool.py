@@ -4,9 +4,12 @@
 import errno
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,9 @@ from tests.kernel.guest import raw
 from tests.kernel.guest.rig import (
     CONTROL,
     MODULE,
+    SLOWNESS,
     SOURCE,
+    copy_through,
     direct,
     fresh_source,
     largest,
@@ -31,7 +36,7 @@ from tests.kernel.guest.rig import (
     tuned,
     unload,
 )
-from tests.native.mirror import CHECKOUT, mounted_at, wait_for
+from tests.native.mirror import CHECKOUT, mounted_at, unmount, wait_for
 
 #: As fusetuned(4) has it.
 _OPENS_THE_DEVICE = 'SUBSYSTEM=="misc", KERNEL=="fusetuned", GROUP="users", MODE="0660"\n'
@@ -214,3 +219,72 @@ def check_tool_measures() -> None:
         with Bench(host, find(host, str(mirror.mountpoint)), *how) as bench:
             assert bench.measure()["seq-write"] > 0
     assert not list(SOURCE.iterdir())
+
+
+@contextmanager
+def _serving(words: list[str], point: Path) -> Iterator[None]:
+    """Let a server, whose command line stays in the foreground, mount at ``point``."""
+    point.mkdir(parents=True, exist_ok=True)
+    with subprocess.Popen(words, env=_environment(), cwd=CHECKOUT) as server:
+        try:
+            wait_for(
+                lambda: mounted_at(point) is not None or server.poll() is not None, "the mount"
+            )
+            yield
+        finally:
+            unmount(point)
+
+
+def check_tool_advises_options_of_the_module() -> None:
+    """bindfs gets what it has no option for, by the line that `advise` prints."""
+    unload()
+    fresh_source()
+    _fresh_directories()
+    point = Path("/mnt/advised")
+    with _serving(["bindfs", "-f", str(SOURCE), str(point)], point):
+        told = _object("advise", str(point), "-w", "small-write")
+        assert any("'fusetune module load'" in note for note in told["notes"]), told
+        load()
+        found = _object("advise", str(point), "-w", "small-write")
+        assert found["changes"] == told["changes"]
+        assert "tuned.writeback_cache" in {one["option"] for one in found["changes"]}, found
+    words = shlex.split(found["commands"]["then"])
+    assert words[:3] == ["fusetune", "run", "-o"], words
+    with _serving([sys.executable, "-B", "-m", *words], point):
+        (one,) = _object("list")["mounts"]
+        assert one["fstype"].partition(".")[0] == "fusetuned", one
+        lines = (CONTROL / one["connection"] / "init").read_text().splitlines()
+        (forced,) = (line.split() for line in lines if line.startswith("forced "))
+        options = [word.partition("=")[0] for word in words[3].split(",")]
+        assert set(options) - {"tuned"} <= {word.partition("=")[0] for word in forced}, forced
+        copy_through(point)
+        with start("advise", str(point), "-w", "small-write") as again:
+            assert "has nothing to change" in again.communicate(timeout=60)[0]
+
+
+def check_tool_tries_options_of_the_module() -> None:
+    """`auto --try-options` mounts a second bindfs by the module, and proves that it writes faster.
+
+    The live mount stays one of the kernel's own FUSE.
+    """
+    load()
+    fresh_source()
+    _fresh_directories()
+    point = Path("/mnt/tried")
+    # With its own options set, the module's is what is left to try.
+    own = ["-o", "big_writes,xattr-none"]
+    with _serving(["bindfs", "-f", *own, str(SOURCE), str(point)], point):
+        words = ("auto", str(point), "-w", "small-write", "--try-options", "--json")
+        with start(*words, "--budget", f"{240 * SLOWNESS}") as auto:
+            out, err = auto.communicate(timeout=600 * SLOWNESS)
+        assert auto.returncode == 0, (auto.returncode, out, err)
+        found = json.loads(out)
+        tried = [one["options"] for one in found["trials"]]
+        assert any("tuned.writeback_cache" in options for options in tried), found["reasons"]
+        chosen = {one["option"]: one["gain"] for one in found["advice"]["changes"]}
+        assert chosen["tuned.writeback_cache"]["ci95"][0] > 1, chosen
+        then = found["advice"]["commands"]["then"]
+        assert then.startswith("fusetune run -o tuned,writeback_cache"), then
+        (one,) = _object("list")["mounts"]
+        assert one["fstype"].partition(".")[0] == "fuse", one
+    wait_for(lambda: not any(CONTROL.iterdir()), "the second instances to end")
