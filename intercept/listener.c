@@ -107,12 +107,13 @@ static int leave(struct settings *settings, int socket)
 	signal(SIGCHLD, SIG_DFL);
 	for (int fd = 0; fd < 3; fd++)
 		dup2(null, fd);
+	/* Both are moved before either's last number is taken: it may be the other's first. */
 	socket = fcntl(socket, F_DUPFD_CLOEXEC, MOVED);
-	dup3(socket, 3, O_CLOEXEC);
-	if (settings->proc != -1) {
+	if (settings->proc != -1)
 		settings->proc = fcntl(settings->proc, F_DUPFD_CLOEXEC, MOVED);
+	dup3(socket, 3, O_CLOEXEC);
+	if (settings->proc != -1)
 		dup3(settings->proc, 4, O_CLOEXEC);
-	}
 	close_range(settings->proc != -1 ? 5 : 4, ~0U, 0);
 	settings->proc = settings->proc != -1 ? 4 : -1;
 	if (chdir("/"))

@@ -55,6 +55,18 @@ def test_real_servers(server: str, tmpfs_dir: Path, tmp_path: Path) -> None:
         process.wait(PATIENCE)
 
 
+@pytest.mark.parametrize("number", [3, 4, 5, 9])
+def test_proc_by_any_descriptor(number: int, tmpfs_dir: Path, tmp_path: Path) -> None:
+    """Some of these numbers are those that the listener gives its own descriptors."""
+    point, scratch = tmp_path / "mnt", tmp_path / "scratch"
+    scratch.mkdir()
+    command = command_of("bindfs", tmpfs_dir / "source", point, scratch)
+    opened = ("sh", "-c", f'exec "$0" --proc {number} "$@" {number}</proc', *INTERCEPT)
+    with run_server([*opened, *command], point, tmp_path / "log"):
+        _, options = mount_at(point)
+        assert OPTION in options.split(",")
+
+
 @pytest.mark.parametrize(
     "case",
     [
