@@ -92,7 +92,7 @@ def linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ldd.write_text('#!/bin/sh\ncase $1 in */linked) echo "libfuse3.so.3 => ..." ;; esac\n')
     ldd.chmod(0o755)
     monkeypatch.setenv("PATH", f"{ldd.parent}:{os.environ['PATH']}")
-    return shutil.copy("/bin/true", ldd.with_name("linked"))
+    return shutil.copy("/bin/true", str(ldd.with_name("linked")))
 
 
 def test_way_of_a_program(tree: Tree, tmp_path: Path, linked: str) -> None:
