@@ -43,7 +43,11 @@ _LONG = {
     "check_statistics_agree_while_requests_end",
 }
 #: Checks that run by ``make test-long`` alone, on each kernel.
-SELDOM = ("check_atomic_open_gives_what_stock_gives_by_other_timeouts",)
+SELDOM = (
+    "check_atomic_open_gives_what_stock_gives_by_other_timeouts",
+    "check_data_with_a_writeback_cache_of_the_servers",
+    "check_forced_data_of_pjdfstest",
+)
 WATCHED_CHECKS = tuple(
     name
     for name in checks()

@@ -24,6 +24,7 @@ from tests.kernel.guest import (
     f2fs,
     faults,
     forced,
+    forced_data,
     forced_writeback,
     fuzz,
     hostile,
@@ -94,7 +95,7 @@ def checks() -> dict[str, Callable[[], object]]:
     return _of(
         *(module_checks, pages, options, forced, forced_writeback),
         *(writes, extend, extend_async),
-        *(atomic_open, atomic_open_faults, programs, statistics, fuzz, hostile),
+        *(atomic_open, atomic_open_faults, programs, forced_data, statistics, fuzz, hostile),
         *(interception, library, library_atomic_open, tool, profiling, f2fs),
     )
 

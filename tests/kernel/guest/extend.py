@@ -240,28 +240,33 @@ def _allocate(path: Path, size: int) -> Callable[[], None]:
     return allocate
 
 
-def check_truncates_among_appends() -> None:
+def appends_among_truncates(mirror: Mirror) -> None:
     """Appends that begin after the last truncate are all there, behind what it left."""
+    path = mirror.mountpoint / "appended"
+    path.touch()
+    order, lock = counting(), threading.Lock()
+
+    def stamp() -> int:
+        with lock:
+            return next(order)
+
+    last = _appended_among_truncates(path, stamp)
+    data = (SOURCE / path.name).read_bytes()
+    assert len(data) == path.stat().st_size
+    assert len(last) >= 8
+    for at, record in last:
+        assert data[at : at + len(record)] == record
+    places = sorted((at, at + len(record)) for at, record in last)
+    assert all(one[1] <= other[0] for one, other in pairwise(places))
+
+
+def check_truncates_among_appends() -> None:
+    """They exclude each other, as stock."""
     load()
     for mounting in (stock, partial(tuned, mount="parallel_extend")):
         fresh_source()
         with mounting("direct_io", "write_delay=1ms", "max_write=4K") as mirror:
-            path = mirror.mountpoint / "file"
-            path.touch()
-            order, lock = counting(), threading.Lock()
-
-            def stamp(order: "counting[int]" = order, lock: threading.Lock = lock) -> int:
-                with lock:
-                    return next(order)
-
-            last = _appended_among_truncates(path, stamp)
-            data = (SOURCE / "file").read_bytes()
-            assert len(data) == path.stat().st_size
-            assert len(last) >= 8
-            for at, record in last:
-                assert data[at : at + len(record)] == record
-            places = sorted((at, at + len(record)) for at, record in last)
-            assert all(one[1] <= other[0] for one, other in pairwise(places))
+            appends_among_truncates(mirror)
 
 
 def _appended_among_truncates(path: Path, stamp: Callable[[], int]) -> Sequence[tuple[int, bytes]]:

@@ -57,9 +57,21 @@ ioengine=libaio
 iodepth=4
 direct=1
 """
+#: A file each: of one that several extend by maps, fio itself loses track on any file system.
+_MAPPED_JOB = """\
+[mapped]
+directory={directory}
+offset_increment=0
+rw=randwrite
+ioengine=mmap
+"""
 
 
-def _same_as_stock(
+def _is_direct(mirror: Mirror) -> bool:
+    return "direct_io" in mirror.process.args  # type: ignore[operator]
+
+
+def same_as_stock(
     make: Callable[[Mirror], object], *options: str, mounts: Sequence[str] = MOUNTS
 ) -> None:
     """Whatever ``make`` returns of a stock mount, it must return of each tuned one."""
@@ -74,19 +86,10 @@ def _same_as_stock(
         assert got == expected, f"{mount or 'tuned'}: {got}, not {expected}"
 
 
-#: All that overrules the server, and may be had with every server of the checks.
-_FORCED = (
-    "writeback_cache+keep_cache+attr_timeout=99+entry_timeout=99+negative_timeout=99+no_access+"
-    "no_xattr+async_read+async_dio+parallel_dirops+big_writes+max_readahead=1048576+"
-    "max_background=64+congestion_threshold=48+request_timeout=600"
-)
-
-
-def _fsx(mirror: Mirror) -> str:
+def fsx(mirror: Mirror) -> str:
     """Return the digest of what 150 operations, always the same, have left."""
     config = Path("/tmp/fsx.toml")  # noqa: S108
-    direct = "direct_io" in mirror.process.args  # type: ignore[operator]
-    config.write_text(_FSX.format(mapped=0 if direct else 10))
+    config.write_text(_FSX.format(mapped=0 if _is_direct(mirror) else 10))
     program = CHECKOUT / "build" / "fsx"
     # Its own picture of the file is what it compares with; it fails by its exit status.
     run(program, "-q", "-f", config, "-N", "150", "-S", "7", mirror.mountpoint / "file")
@@ -95,37 +98,40 @@ def _fsx(mirror: Mirror) -> str:
 
 def check_fsx() -> None:
     """Reads, writes, truncates, fallocates, copies and maps of one file, at random."""
-    _same_as_stock(_fsx, mounts=("", "no_file_caps+max_pages=16", _FORCED))
-    _same_as_stock(_fsx, "direct_io")
+    same_as_stock(fsx, mounts=("", "no_file_caps+max_pages=16"))
+    same_as_stock(fsx, "direct_io")
 
 
-def _fio(mirror: Mirror) -> list[tuple[int, int, int]]:
-    """Let four processes extend a file and verify it; return errors and bytes of each."""
+def fio(mirror: Mirror) -> list[tuple[int, int, int]]:
+    """Let four processes extend each file and verify it; return errors and bytes of each."""
     jobs = Path("/tmp/verify.fio")  # noqa: S108
-    jobs.write_text(_JOBS.format(directory=mirror.mountpoint))
+    text = _JOBS if _is_direct(mirror) else _JOBS + _MAPPED_JOB
+    jobs.write_text(text.format(directory=mirror.mountpoint))
     said = run("fio", "--output-format=json", "--verify_state_save=0", jobs)
     report: dict[str, Any] = json.loads(said.stdout[said.stdout.index("{") :])
     found = [
         (job["error"], job["write"]["io_bytes"], job["read"]["io_bytes"]) for job in report["jobs"]
     ]
-    assert found == [(0, 256 << 10, 256 << 10)] * 8, found
+    assert found == [(0, 256 << 10, 256 << 10)] * 4 * text.count("\nrw="), found
+    for path in mirror.mountpoint.iterdir():
+        assert (SOURCE / path.name).read_bytes() == path.read_bytes(), path
     return found
 
 
 def check_fio_verify() -> None:
     """What several processes wrote beyond the end of one file is read back right."""
-    _same_as_stock(_fio, "direct_io")
+    same_as_stock(fio, "direct_io")
 
 
-def pjdfstest(mirror: Mirror) -> dict[str, str]:
-    """Return the result of each rule on sizes and opens of files."""
+def pjdfstest(mirror: Mirror, rules: Sequence[str] = _RULES) -> dict[str, str]:
+    """Return the result of each of POSIX's rules on what is named; of all where none is."""
     config = Path("/tmp/pjdfstest.toml")  # noqa: S108
     config.write_text(_PJDFSTEST)
     mirror.mountpoint.chmod(0o755)
     # No rules on running programs: Linux 6.12 lets them be opened for writing, now and then.
     run("mount", "-o", "remount,bind,noexec", mirror.mountpoint)
     program = CHECKOUT / "build" / "pjdfstest"
-    said = run(program, "-c", config, "-p", mirror.mountpoint, *_RULES, check=False)
+    said = run(program, "-c", config, "-p", mirror.mountpoint, *rules, check=False)
     found = dict(re.findall(r"^(\S+::\S+) +(ok|skipped|FAILED)$", said.stdout, re.MULTILINE))
     assert list(found.values()).count("ok") > 50, said.stdout + said.stderr
     failed = [name for name, result in found.items() if result == "FAILED"]
@@ -136,4 +142,4 @@ def pjdfstest(mirror: Mirror) -> dict[str, str]:
 def check_pjdfstest() -> None:
     """POSIX's rules on what the options are about: those in two lots, as it is slow here."""
     lots = ("parallel_extend", "parallel_direct_writes+no_file_caps+max_pages=16")
-    _same_as_stock(pjdfstest, "direct_io", mounts=lots)
+    same_as_stock(pjdfstest, "direct_io", mounts=lots)

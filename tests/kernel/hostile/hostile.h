@@ -50,7 +50,7 @@ struct tally {
 extern struct stage *stage;
 extern struct tally tally;
 extern const char *type, *point;
-extern bool unmapped;
+extern bool unmapped, every;
 
 /* draw.c: what follows depends on the seeds alone. */
 extern uint64_t base_seed;

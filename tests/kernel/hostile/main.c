@@ -2,7 +2,7 @@
 /*
  * A FUSE server that lies, and clients that use its mounts.
  *
- *   hostile TYPE POINT SEED REPLIES [unmapped]
+ *   hostile TYPE POINT SEED REPLIES [unmapped] [every]
  *
  * Mounts the file system TYPE (fuse or fusetuned) at POINT, again and again, until its server has
  * sent REPLIES replies. Each mount has a seed of its own, made from SEED and the mount's number. Up
@@ -12,7 +12,8 @@
  * with the number of the mount in which it did.
  *
  * With `unmapped`, they map no file: of a page that is mapped while a write to it fails, also the
- * kernel's own FUSE makes it warn (__folio_mark_dirty), now and then.
+ * kernel's own FUSE makes it warn (__folio_mark_dirty), now and then. With `every`, each mount of
+ * fusetuned has all of its options, and otherwise some.
  *
  * As the first process of a kernel, it also mounts what it needs, loads the module that the fifth
  * argument names, unloads it afterwards, and ends the machine.
@@ -42,7 +43,7 @@ static const char *const lies[LIES] = {
 struct stage *stage;
 struct tally tally;
 const char *type, *point;
-bool unmapped;
+bool unmapped, every;
 
 void die(const char *what)
 {
@@ -130,13 +131,16 @@ int main(int argc, char **argv)
 
 	/* A kernel may have arguments of its own behind them. */
 	if (argc < (first ? 6 : 5)) {
-		fprintf(stderr, "usage: hostile TYPE POINT SEED REPLIES [unmapped|MODULE]\n");
+		fprintf(stderr, "usage: hostile TYPE POINT SEED REPLIES [MODULE] [unmapped] [every]\n");
 		return 2;
 	}
 	type = argv[1];
 	point = argv[2];
 	base_seed = strtoull(argv[3], NULL, 10);
-	unmapped = argc > 5 && !strcmp(argv[5], "unmapped");
+	for (int i = 5; i < argc; i++) {
+		unmapped |= !strcmp(argv[i], "unmapped");
+		every |= !strcmp(argv[i], "every");
+	}
 	if (first)
 		set_up(argv[5]);
 	play(strtoull(argv[4], NULL, 10));

@@ -24,12 +24,17 @@ static int mount_one(int device)
 		",keep_cache,attr_timeout=9,entry_timeout=9,negative_timeout=9,parallel_dirops",
 		",keep_cache,no_xattr,no_access,request_timeout=600,max_background=99",
 	};
-	char options[256];
+	static const char all[] =
+		",writeback_cache,keep_cache,attr_timeout=9,entry_timeout=9,negative_timeout=9"
+		",no_access,no_xattr,no_file_caps,async_read,async_dio,parallel_dirops,big_writes"
+		",max_readahead=1048576,max_background=99,congestion_threshold=70"
+		",request_timeout=600,parallel_extend,max_pages=64,atomic_open";
+	char options[640];
 	uint32_t stock = below(COUNT(more)), own = below(COUNT(ours));
 
 	snprintf(options, sizeof(options), "fd=%d,rootmode=%o,user_id=0,group_id=0%s%s", device,
 		 one_in(50) ? (unsigned int)(odd() & 0177777) : 040755, more[stock],
-		 strcmp(type, "fusetuned") ? "" : ours[own]);
+		 strcmp(type, "fusetuned") ? "" : every ? all : ours[own]);
 	return mount("hostile", point, type, one_in(2) ? MS_NOSUID : 0, options);
 }
 
