@@ -47,6 +47,7 @@ SELDOM = (
     "check_atomic_open_gives_what_stock_gives_by_other_timeouts",
     "check_data_with_a_writeback_cache_of_the_servers",
     "check_forced_data_of_pjdfstest",
+    "check_tool_tries_options_of_the_module",
 )
 WATCHED_CHECKS = tuple(
     name
@@ -58,7 +59,7 @@ WATCHED_CHECKS = tuple(
 #: each change; on the others they run by ``make test-long``.
 REPEATING = (
     "check_request_timeout",
-    "check_tool_tries_options_of_the_module",
+    *(name for name in checks() if "forced_data" in name and name not in SELDOM),
     "check_rounds",
     "check_pjdfstest",
     "check_library_atomic_open_gives_what_stock_gives",
