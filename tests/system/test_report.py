@@ -18,17 +18,23 @@ from tests.system.watched import serving
 pytestmark = requires("systemd-nspawn", "mmdebstrap")
 
 COUNT = 1000
-#: Seconds for a report; the best of three counts, as the host has other work.
-LIMIT = 1.0
+#: How long a report of so many mounts may take, in starts of the command: hosts differ in speed.
+#: It takes 12 to 19; one that waited a hundredth of a second for each server would take hundreds.
+STARTS = 40
+#: How much longer it may take with a server that never replies than with the same one replying.
+RATIO = 1.5
 FORMATS = ("text", "json", "prometheus")
 
 
-def _fastest(container: Container, form: str, *wanted: str) -> float:
-    """Return the least of three times in seconds; ``wanted``: what stands in each."""
+def _fastest(container: Container, words: list[str], *wanted: str) -> float:
+    """Return the least of three times in seconds, as the host has other work.
+
+    ``wanted``: what stands in each output.
+    """
     took = []
     for _ in range(3):
         began = time.monotonic()
-        said = container.run("fusetune", "report", "--format", form).stdout
+        said = container.run("fusetune", *words).stdout
         took.append(time.monotonic() - began)
         assert all(word in said for word in wanted)
     return min(took)
@@ -46,24 +52,28 @@ def test_many_mounts_that_never_answer(
     crowded: Container, form: str, figure: Callable[[str], None]
 ) -> None:
     """While the service waits for the same mounts' INIT, or has given them up."""
-    took = _fastest(crowded, form, *(f"/mnt/dead/{number}" for number in range(COUNT)))
-    figure(f"{COUNT} mounts in {took:.2f} s")
-    assert took <= LIMIT
+    start = _fastest(crowded, ["--version"])
+    wanted = (f"/mnt/dead/{number}" for number in range(COUNT))
+    took = _fastest(crowded, ["report", "--format", form], *wanted)
+    figure(f"{COUNT} mounts in {took:.2f} s, a start in {start:.2f} s")
+    assert took <= STARTS * start
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_stopped_server(container: Container, form: str, figure: Callable[[str], None]) -> None:
+    report = ["report", "--format", form]
     container.run("install", "-d", "/mnt/stopped")
     server = container.start("mirrorfs", "-f", "/srv", "/mnt/stopped")
     try:
         container.wait(lambda: bool(container.mounted_at("/mnt/stopped")), "the mount")
+        usual = _fastest(container, report, "/mnt/stopped")
         server.send_signal(signal.SIGSTOP)
-        took = _fastest(container, form, "/mnt/stopped")
+        took = _fastest(container, report, "/mnt/stopped")
     finally:
         server.send_signal(signal.SIGCONT)
         os.kill(server.pid, signal.SIGCONT)  # nsenter stops with its program
         server.terminate()
         server.wait(PATIENCE)
         container.run("umount", "--lazy", "/mnt/stopped", check=False)
-    figure(f"{took:.2f} s")
-    assert took <= LIMIT
+    figure(f"{took:.2f} s, {usual:.2f} s before it was stopped")
+    assert took <= RATIO * usual
