@@ -36,6 +36,9 @@ MEMORY_CHECK = "check_statistics_take_memory_when_they_are_read"
 _LONG = {
     "check_rounds",
     "check_atomic_open_is_one_request",
+    "check_atomic_open_at_once",
+    "check_atomic_open_gives_what_stock_gives",
+    "check_atomic_open_keeps_no_notes_of_failed_opens",
     "check_pjdfstest",
     "check_pages_a_request_by_parameter",
     "check_max_pages_in_a_user_namespace",
@@ -47,6 +50,8 @@ SELDOM = (
     "check_atomic_open_gives_what_stock_gives_by_other_timeouts",
     "check_data_with_a_writeback_cache_of_the_servers",
     "check_forced_data_of_pjdfstest",
+    "check_library_atomic_open_gives_what_stock_gives",
+    "check_library_atomic_open_sanitized",
     "check_tool_tries_options_of_the_module",
 )
 WATCHED_CHECKS = tuple(
@@ -62,9 +67,16 @@ REPEATING = (
     *(name for name in checks() if "forced_data" in name and name not in SELDOM),
     "check_rounds",
     "check_pjdfstest",
-    "check_library_atomic_open_gives_what_stock_gives",
+    "check_pages_a_request_by_parameter",
+    "check_max_pages_changes_under_load",
+    "check_garbage_for_max_pages_of_a_mount",
+    "check_parallel_extend",
+    "check_extending_writers_with_writeback",
+    "check_atomic_open_at_once",
+    "check_atomic_open_keeps_no_notes_of_failed_opens",
     "check_library_atomic_open_keeps_rules",
-    "check_library_atomic_open_sanitized",
+    "check_f2fs_keeps_a_writes_blocks_together",
+    "check_tool_advises_options_of_the_module",
     "check_statistics_go_with_their_connection",
     "check_statistics_agree_while_requests_end",
 )

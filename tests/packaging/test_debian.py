@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.suites import SUITES, USERLAND, Suite
+from tests.kernel.suites import SUITES, Suite
 from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import build, script
 from tests.packaging.trees import inside, user_tree
 
-_EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 _INSIDE = (
     (Path(__file__).with_name("inside"), "/inside"),
     (CHECKOUT / "debian" / "tests", "/debian-tests"),
@@ -54,7 +53,14 @@ apt-cache show --no-all-versions $(comm -13 /tmp/least /tmp/all) | sed -n 's/^In
 """
 
 
-@_EVERY
+def _each(*seldom: str) -> pytest.MarkDecorator:
+    """Parametrize by the suite; those named run by ``make test-long`` only."""
+    marks = {name: [pytest.mark.long] for name in seldom}
+    suites = [pytest.param(s, marks=marks.get(s.name, ()), id=s.name) for s in SUITES]
+    return pytest.mark.parametrize("suite", suites)
+
+
+@_each()
 def test_lintian_finds_nothing(suite: Suite, packages: Callable[[Suite], Path]) -> None:
     said = (packages(suite) / "lintian").read_text()
     assert said.endswith("\nstatus 0\n"), said
@@ -62,33 +68,29 @@ def test_lintian_finds_nothing(suite: Suite, packages: Callable[[Suite], Path]) 
     assert "rror" not in said, said
 
 
-@pytest.mark.parametrize("suite", SUITES[1:], ids=lambda suite: suite.name)
+@_each("bookworm", "trixie")
 def test_unit_tests_pass_on_its_python(suite: Suite, dist: Path, tmp_path: Path) -> None:
-    """The packages are built without them. Debian 12's is the Python of ``make check``."""
+    """The packages are built without them. Debian 12's is the Python of ``make check``, too."""
     said = build(suite, dist, tmp_path / "tested", _TESTS)
     assert re.search(r"^\d{3,} passed", said, re.M), said
 
 
-@_EVERY
+@_each("sid")
 def test_a_life(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]) -> None:
     """Installed, upgraded, used, downgraded, removed, installed again, purged without a trace."""
     assert _ended(suite, repositories(suite), "life.sh").splitlines()[-1] == "passed"
 
 
-@_EVERY
+@_each("trixie")
 def test_kernels(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]) -> None:
-    """Kernels that come later get the modules; where one does not build, apt goes on."""
+    """Kernels that come later get the modules; where one does not build, apt goes on.
+
+    In trixie, test_age.py has kernels that come later.
+    """
     assert _ended(suite, repositories(suite), "kernel.sh").splitlines()[-1] == "passed"
 
 
-@pytest.mark.parametrize(
-    "suite",
-    [
-        suite if suite == USERLAND else pytest.param(suite, marks=pytest.mark.long)
-        for suite in SUITES
-    ],
-    ids=lambda suite: suite.name,
-)
+@_each("bookworm", "sid")
 def test_piuparts(
     suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]], tmp_path: Path
 ) -> None:

@@ -8,9 +8,12 @@ import json
 import os
 import re
 import sys
+import termios
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,6 +68,38 @@ def _said(log: int) -> list[str]:
             return lines
         except BrokenPipeError:
             continue  # overwritten before it was read
+
+
+def _stacks() -> str:
+    """Return where the kernel has each thread that waits in it for FUSE."""
+    found = []
+    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        try:
+            name, stack = (task / "comm").read_text().strip(), (task / "stack").read_text()
+        except OSError:
+            continue  # ended meanwhile
+        if "fuse" in stack:
+            found.append(f"{name} {task.name}:\n{stack}")
+    return "\n".join(found)
+
+
+@contextmanager
+def _limited(check: str, seconds: float) -> Iterator[None]:
+    """End the machine, saying what waits, if a check goes on for longer: a report beats a hang."""
+
+    def ended() -> None:
+        why = f"not ended after {seconds:.0f} s; in the kernel wait:\n{_stacks()}"
+        _report(check, seconds, why)
+        termios.tcdrain(sys.stdout.fileno())
+        Path("/proc/sysrq-trigger").write_text("b")
+
+    timer = threading.Timer(seconds, ended)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _races(lines: list[str]) -> dict[str, str]:
@@ -122,7 +157,8 @@ def main() -> None:
         set_pipe_limit(1 << 20)
         started, failure, value = time.monotonic(), "", None
         try:
-            value = check()
+            with _limited(name, Mirror.lifetime) if name in checks() else nullcontext():
+                value = check()
         except Exception:  # noqa: BLE001
             failure = traceback.format_exc()
             for point in ("/mnt/tuned", "/mnt/stock"):
