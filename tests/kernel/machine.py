@@ -74,9 +74,12 @@ REPEATING = (
     "check_extending_writers_with_writeback",
     "check_atomic_open_at_once",
     "check_atomic_open_keeps_no_notes_of_failed_opens",
+    "check_library_atomic_open_at_once",
     "check_library_atomic_open_keeps_rules",
     "check_f2fs_keeps_a_writes_blocks_together",
     "check_tool_advises_options_of_the_module",
+    "check_tool_loads_and_unloads",
+    "check_tool_sets_and_resets_a_mount",
     "check_statistics_go_with_their_connection",
     "check_statistics_agree_while_requests_end",
 )

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kernel.headers import build as build_on_headers
 from tests.kernel.machine import package
-from tests.kernel.suites import MODULES, SUITES, Suite
+from tests.kernel.suites import MODULES, SUITES, USERLAND, Suite
 from tests.native.mirror import CHECKOUT
 
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
@@ -27,8 +27,16 @@ def test_builds_without_a_warning(suite: Suite, built: Callable[[Suite], tuple[P
     assert made == set(MODULES)
 
 
-@_EVERY
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    ("suite", "name"),
+    [
+        # Whether it takes the place of the kernel's own is asked of one series for each change.
+        pytest.param(s, n, marks=[pytest.mark.long] if n == "f2fs" and s != USERLAND else [])
+        for s in SUITES
+        for n in MODULES
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.series,
+)
 def test_comes_with_its_kernels_only_and_goes(
     suite: Suite, name: str, modules: dict[str, Path], tmp_path: Path
 ) -> None:
