@@ -23,8 +23,24 @@ from tests.libfuse.suites import library
 from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
-#: Test programs and their versions.
-CRATES = {"fsx": "0.3.2", "pjdfstest": "0.2.2"}
+
+@dataclass(frozen=True)
+class Crate:
+    """A program of a Rust package: its example if it names one, with cargo's other options."""
+
+    name: str
+    version: str
+    example: str = ""
+    options: tuple[str, ...] = ()
+
+
+#: Test programs, and a server.
+CRATES = (
+    Crate("fsx", "0.3.2"),
+    Crate("pjdfstest", "0.2.2"),
+    # On the kernel's protocol itself, without libfuse.
+    Crate("fuser", "0.15.1", "simple", ("--no-default-features", "--features=abi-7-31")),
+)
 #: Seconds: emulated machines are some ten times slower than the host, which has more to do.
 PATIENCE = 3600.0
 #: Patterns in free and around used memory, each use of it noted; and now and then its page guarded.
@@ -58,15 +74,17 @@ WATCHED_CHECKS = tuple(
     name
     for name in checks()
     if name not in {*_LONG, *SELDOM}
-    and not any(part in name for part in ("f2fs", "interception", "library", "tool"))
+    and not any(part in name for part in ("f2fs", "interception", "library", "servers", "tool"))
 )
-#: Checks that repeat one thing many times, or wait long on one of the kernels. One kernel does for
-#: each change; on the others they run by ``make test-long``.
+#: Checks that repeat one thing many times, or are longer than what they tell of a kernel more. One
+#: kernel does for each change; on the others they run by ``make test-long``.
 REPEATING = (
     "check_request_timeout",
     *(name for name in checks() if "forced_data" in name and name not in SELDOM),
     "check_rounds",
     "check_pjdfstest",
+    "check_fsx",
+    "check_fio_verify",
     "check_pages_a_request_by_parameter",
     "check_max_pages_changes_under_load",
     "check_garbage_for_max_pages_of_a_mount",
@@ -74,8 +92,11 @@ REPEATING = (
     "check_extending_writers_with_writeback",
     "check_atomic_open_at_once",
     "check_atomic_open_keeps_no_notes_of_failed_opens",
+    "check_servers_that_people_run",
     "check_library_atomic_open_at_once",
+    "check_library_atomic_open_is_one_request",
     "check_library_atomic_open_keeps_rules",
+    "check_f2fs_cleans_while_writers_wait",
     "check_f2fs_keeps_a_writes_blocks_together",
     "check_tool_advises_options_of_the_module",
     "check_tool_loads_and_unloads",
@@ -220,17 +241,19 @@ def build_servers(out: Path) -> None:
         raise RuntimeError(done.stdout)
 
 
-def crate(name: str, release: str) -> Path:
-    """Return a program that cargo builds first if it is not there."""
-    directory = tree.cache("cargo") / f"{name}-{release}"
+def program_of(crate: Crate) -> Path:
+    """Return a crate's program, which cargo builds first if it is not there."""
+    directory = tree.cache("cargo") / f"{crate.name}-{crate.version}"
     with tree.locked(directory):
         if not directory.exists():
             new = directory.with_name(f"{directory.name}.new")
             shutil.rmtree(new, ignore_errors=True)
-            how = ("--quiet", "--locked", "--no-track", "--version", release, "--root", new)
-            subprocess.run(["cargo", "install", *how, name], check=True, timeout=1800)
+            example = ("--example", crate.example) if crate.example else ()
+            how = ("--quiet", "--locked", "--no-track", "--version", crate.version, "--root", new)
+            command = ("cargo", "install", *how, *crate.options, *example, crate.name)
+            subprocess.run(command, check=True, timeout=1800)
             new.rename(directory)
-    return directory / "bin" / name
+    return directory / "bin" / (crate.example or crate.name)
 
 
 def _base_image() -> Path:
@@ -268,8 +291,8 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> None:
         shutil.copy(path, copy)
     (checkout / "build").mkdir()
     build_servers(checkout / "build")
-    for name, release in CRATES.items():
-        shutil.copy(crate(name, release), checkout / "build")
+    for crate in CRATES:
+        shutil.copy(program_of(crate), checkout / "build" / crate.name)
     shutil.copytree(library(USERLAND.name), checkout / "build" / "libfuse")
     (stage / "start").write_text(_START.format(checks=" ".join(checks)))
     image = scratch / "stage.ext4"

@@ -41,6 +41,7 @@ from tests.kernel.guest import (
     papers,
     profiling,
     programs,
+    servers,
     shared,
     statistics,
     tool,
@@ -131,7 +132,7 @@ def checks() -> dict[str, Callable[[], object]]:
         *(module_checks, pages, options, forced, forced_writeback),
         *(writes, extend, extend_async),
         *(atomic_open, atomic_open_faults, programs, forced_data, statistics, fuzz, hostile),
-        *(interception, library, library_atomic_open, tool, profiling, f2fs),
+        *(interception, servers, library, library_atomic_open, tool, profiling, f2fs),
     )
 
 

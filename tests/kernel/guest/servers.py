@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Servers that people run, as Debian has them: what the module's options spare each of them.
+
+Some have a libfuse of their own (mergerfs, ntfs-3g), some Debian's (sshfs, bindfs), some none
+(rclone, gocryptfs: Go; an example of the crate fuser: Rust). Their requests are counted by the
+module, with and without its options.
+"""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusetune.host import Host
+from fusetune.mounts.discover import find
+from tests.kernel.guest.f2fs import DISK
+from tests.kernel.guest.interception import PROGRAM
+from tests.kernel.guest.rig import CONTROL, SOURCE, fresh_source, load, run
+from tests.kernel.guest.statistics_file import parse
+from tests.native.mirror import CHECKOUT, MOUNTINFO, mounted_at, unmount, wait_for
+
+_POINT = Path("/mnt/served")
+_SFTP = Path("/srv/sftp")
+_CALLS, _OPENS, _BLOCK = 256, 10, 4096
+_PASSWORD = ("-extpass", "echo password")
+
+
+def _has_nothing() -> None:
+    pass
+
+
+def _has_a_cipher() -> None:
+    run("gocryptfs", "-init", "-q", "-scryptn", "10", *_PASSWORD, SOURCE)
+
+
+def _has_ntfs() -> None:
+    run("mkntfs", "-q", "-Q", "-F", DISK)
+
+
+def _has_sftp() -> None:
+    _SFTP.write_text("#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n")
+    _SFTP.chmod(0o755)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server's command without the mount point, in the foreground, and what goes before it."""
+
+    command: tuple[str | Path, ...]
+    #: The module's, and the requests of which they leave at most a quarter.
+    options: str
+    fewer: tuple[str, ...]
+    prepare: Callable[[], None] = _has_nothing
+
+
+SERVERS = {
+    "bindfs": Server(
+        ("bindfs", "-f", SOURCE), "big_writes,writeback_cache,no_file_caps", ("WRITE", "GETXATTR")
+    ),
+    "fuser": Server(
+        (CHECKOUT / "build" / "fuser", f"--data-dir={SOURCE}", "--mount-point"),
+        "writeback_cache,no_file_caps",
+        ("WRITE", "GETXATTR"),
+    ),
+    "gocryptfs": Server(
+        ("gocryptfs", "-fg", "-q", *_PASSWORD, SOURCE),
+        "writeback_cache,no_file_caps",
+        ("WRITE", "GETXATTR"),
+        _has_a_cipher,
+    ),
+    "mergerfs": Server(
+        ("mergerfs", "-f", "-o", "minfreespace=0", SOURCE),
+        "writeback_cache,no_file_caps",
+        ("WRITE", "GETXATTR"),
+    ),
+    "ntfs-3g": Server(
+        ("ntfs-3g", "-o", "no_detach", DISK),
+        "big_writes,writeback_cache,no_file_caps",
+        ("WRITE", "GETXATTR"),
+        _has_ntfs,
+    ),
+    "rclone": Server(
+        ("rclone", "mount", "--vfs-cache-mode=writes", SOURCE), "keep_cache", ("READ",)
+    ),
+    "sshfs": Server(
+        ("sshfs", "-f", "-o", f"ssh_command={_SFTP}", f"host:{SOURCE}"),
+        "writeback_cache",
+        ("WRITE",),
+        _has_sftp,
+    ),
+}
+
+
+@contextmanager
+def _served(server: Server, *before: str | Path) -> Iterator[None]:
+    """Mount by a server; its end is that of its mount."""
+    _POINT.mkdir(exist_ok=True)
+    process = subprocess.Popen([*before, *server.command, _POINT], stdin=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: mounted_at(_POINT) is not None or process.poll() is not None, "the mount")
+        assert process.poll() is None, process.returncode
+        yield
+    finally:
+        unmount(_POINT)
+        process.wait(60)
+
+
+def _connection() -> Path:
+    """Return the directory of the mount's control files."""
+    connection = find(Host(), str(_POINT)).connection
+    assert connection
+    return CONTROL / connection
+
+
+def _used(data: bytes) -> dict[str, int]:
+    """Write a file by small calls, open and read it many times, and count the requests."""
+    statistics = _connection() / "statistics"
+    statistics.read_text()  # the module counts from here on
+    fd = os.open(_POINT / "file", os.O_WRONLY | os.O_CREAT, 0o644)
+    for offset in range(0, len(data), _BLOCK):
+        os.write(fd, data[offset : offset + _BLOCK])
+    os.fsync(fd)
+    os.close(fd)
+    for _ in range(_OPENS):
+        assert (_POINT / "file").read_bytes() == data
+    return {name: line.count for name, line in parse(statistics.read_text()).items()}
+
+
+def _counts(server: Server, data: bytes, *options: str) -> dict[str, int]:
+    """Return the requests of `_used` on a new mount by the module."""
+    fresh_source()
+    server.prepare()
+    with _served(server, PROGRAM, "--required", *options, "--"):
+        assert " fusetuned" in MOUNTINFO.read_text()
+        counts = _used(data)
+    with _served(server):  # the kernel's own FUSE finds what is stored
+        assert (_POINT / "file").read_bytes() == data
+    return counts
+
+
+def check_servers_that_people_run() -> dict[str, dict[str, list[int]]]:
+    """Of each server's requests that its options spare, at most a quarter is left."""
+    load()
+    data = os.urandom(_CALLS * _BLOCK)
+    found: dict[str, dict[str, list[int]]] = {}
+    for name, server in SERVERS.items():
+        counts = [_counts(server, data, *more) for more in ((), ("--options", server.options))]
+        found[name] = {op: [each.get(op, 0) for each in counts] for op in server.fewer}
+    for name, counted in found.items():
+        for op, (without, overruled) in counted.items():
+            assert without >= _OPENS, (name, op, found)
+            assert overruled * 4 <= without, (name, op, found)
+    return found
