@@ -65,12 +65,9 @@ def _in_flight(traffic: Traffic, one: Operation) -> float:
 
 
 def _dirty(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
-    paused, ratio = traffic.pattern.paused_seconds, values.get("max_ratio")
-    if ratio is None or ratio >= 100:
-        return None
+    paused, pages = traffic.pattern.paused_seconds, traffic.dirty
     if paused is None:
-        pages = traffic.dirty
-        if pages is None or not values.get("strict_limit", 1) or pages.dirty < pages.pausing:
+        if pages is None or pages.dirty < pages.pausing or not values.get("strict_limit", 1):
             return None
         said = (
             f"{pages.dirty >> 10} KiB are dirty, and writers are paused from "
@@ -80,6 +77,9 @@ def _dirty(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
         return None
     else:
         said = f"the kernel paused writers for {paused:.1f} s because of dirty pages"
+    ratio = values.get("max_ratio")
+    if ratio is None or ratio >= 100:
+        return None
     return Limit("max_ratio", min(100, max(1, ratio * 2)), said)
 
 

@@ -60,6 +60,7 @@ class Sampled:
         self._last = 0
         self._since: float | None = None
         self.begin(values)
+        self.look()
 
     def begin(self, values: Mapping[str, int]) -> None:
         """Begin an interval here."""
@@ -68,7 +69,6 @@ class Sampled:
         self._before = self._read()
         self._pages = dirty_pages(self._host, self.mount)
         self._looks: list[int] = []
-        self.look()
 
     def trace(self, every: float) -> None:
         """Begin to watch it by bpftrace, with a reading every so many seconds, if that can be."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from fusetune.changes.state import values_now
+from fusetune.changes.state import ValuesWhenAsked
 from fusetune.host import Host
 from fusetune.mounts.control import mount_controls
 from fusetune.mounts.discover import discover
@@ -89,7 +89,7 @@ class Watching:
                 self._sampled[key] = self._sample(mount)
 
     def _sample(self, mount: Mount) -> Sampled:
-        values = values_now(self._host, mount)
+        values = ValuesWhenAsked(self._host, mount)
         found = Sampled(self._host, mount, values, _UNNAMED)
         if mount.is_tuned_type or not (self._trace or self._is_named(mount)):
             return found
@@ -136,7 +136,7 @@ class Watching:
         """Begin the first interval."""
         self._begun = time.monotonic()
         for one in self._sampled.values():
-            one.begin(values_now(self._host, one.mount))
+            one.begin(ValuesWhenAsked(self._host, one.mount))
 
     def frame(self) -> Top:
         """Return what the mounts did since the last call, and begin the next interval.
@@ -146,7 +146,7 @@ class Watching:
         mounts = self._mounts()
         there = {_key(mount) for mount in mounts}
         samples = [
-            one.take(values_now(self._host, one.mount))
+            one.take(ValuesWhenAsked(self._host, one.mount))
             for key, one in self._sampled.items()
             if key in there
         ]
