@@ -77,6 +77,7 @@ REPEATING = (
     "check_library_atomic_open_keeps_rules",
     "check_f2fs_keeps_a_writes_blocks_together",
     "check_tool_advises_options_of_the_module",
+    "check_tool_top_shows_what_the_module_counts",
     "check_statistics_go_with_their_connection",
     "check_statistics_agree_while_requests_end",
 )

@@ -13,24 +13,26 @@ import subprocess
 import termios
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
+from fusetune.host import Host
+from fusetune.top.screen import rendered
+from fusetune.top.watching import Watching
 from tests import schemas
 from tests.native.conftest import AS_NOBODY
 from tests.native.mirror import CHECKOUT, PATIENCE, Mirror, wait_for
 from tests.native.program import Fusetune, Started
+from tests.native.raw import RawMounts
 from tests.native.requirements import requires
 from tests.native.traced import BLOCK, fill, ops, programs, read_direct, served
 
 pytestmark = [requires(), pytest.mark.xdist_group("probes")]
-
-_KIB = 1024
 
 
 def _frame(process: Started) -> dict[str, Any]:
@@ -164,6 +166,28 @@ def test_wrong_use(fusetune: Fusetune, words: str) -> None:
     fusetune.fails("top", *words.split(), code=2)
 
 
+@pytest.mark.parametrize(("count", "most"), [(20, 0.01), (1000, 0.2)])
+def test_what_a_frame_costs(
+    tmp_path: Path, count: int, most: float, figure: Callable[[str], None]
+) -> None:
+    """Under 1 % of a core at 20 mounts and a frame a second, and 0.2 s at 1,000 mounts."""
+    with (
+        RawMounts(count, tmp_path),
+        closing(Watching(Host(), None, 1.0, trace=False)) as watching,
+    ):
+        seconds = []
+        for _ in range(5):
+            begun = time.process_time()
+            for _ in range(round(1 / watching.look_every)):
+                watching.look()
+            frame = watching.frame()
+            rendered(frame, 80, 24, 1.0)
+            seconds.append(time.process_time() - begun)
+        assert len(frame.mounts) == count
+        assert min(seconds) < most
+        figure(f"{count} mounts: {min(seconds) * 1000:.1f} ms a frame")
+
+
 # A terminal
 
 
@@ -174,7 +198,7 @@ class Terminal:
         self._ours, self._its = pty.openpty()
         self.resize(columns, lines)
         self.process = subprocess.Popen(
-            fusetune.command("top", "-i", "0.5s"),
+            fusetune.command("top", "-i", "3s"),
             cwd=CHECKOUT,
             env={**os.environ, "PYTHONPATH": str(CHECKOUT), "TERM": "xterm"},
             stdin=self._its,
@@ -192,14 +216,14 @@ class Terminal:
         """Press keys."""
         os.write(self._ours, keys)
 
-    def screen(self, *, has: str) -> list[str]:
-        """Return the lines of the next screen that has these words."""
+    def screen(self, *, has: str, within: float = PATIENCE) -> list[str]:
+        """Return the lines of the next screen that has these words, drawn in so many seconds."""
         self._drawn = ""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + within
         while time.monotonic() < end:
             self._read()
-            for one in self._drawn.split("\x1b[H")[1:-1]:  # whole ones
-                if has in one:
+            for one in self._drawn.split("\x1b[H")[1:]:
+                if has in one and one.endswith("\x1b[J"):  # it is whole
                     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", one).split("\r\r\n")
         raise TimeoutError(f"no screen had {has!r}: {self._drawn!r}")
 
@@ -237,11 +261,11 @@ def test_in_a_terminal(fusetune: Fusetune, mirror: Mirror) -> None:
         assert row in lines[3]
         assert terminal.modes() != modes
         terminal.resize(200, 50)
-        lines = terminal.screen(has=str(mirror.mountpoint))
+        lines = terminal.screen(has=str(mirror.mountpoint), within=2)  # before the next interval
         assert max(map(cell_len, lines)) <= 200
         assert lines[3].startswith(f"{mirror.mountpoint} ctl ")
         terminal.type(b"s")
-        assert "s sort: requests" in terminal.screen(has="sort: requests")[1]
+        assert "s sort: requests" in terminal.screen(has="sort: requests", within=2)[1]
         begun = time.monotonic()
         terminal.type(b"q")
         assert terminal.rest().endswith("\x1b[?25h\x1b[?1049l")

@@ -9,15 +9,13 @@ import pytest
 from fusetune.mounts.bdi import DirtyPages, bdi_statistics, dirty_pages
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
-from fusetune.profile.counted import LiveCounts
-from fusetune.profile.program import Abilities, live_program
-from fusetune.profile.sampling import Sample, Sampled
+from fusetune.profile.sampling import Sampled
 from fusetune.profile.totals import Totals, lost_between, operations_between
-from fusetune.profile.traffic import Calls, Operation, Pattern
-from fusetune.report.documents.top import Top, TopMount, top_frame
+from fusetune.profile.traffic import Operation
+from fusetune.report.documents.top import Top
 from fusetune.top.watching import MOST_TRACED, Watching
-from tests import schemas
 from tests.unit.conftest import STOCK, Tree, process
+from tests.unit.sampled import FakeTracing, checked, shown_of
 
 CONTROL = "sys/fs/fusetuned/connections/41"
 WAITING = "sys/fs/fuse/connections/40/waiting"
@@ -55,17 +53,6 @@ def _bdi(tree: Tree, dirty: int, written: int = 0) -> None:
     )
 
 
-def _shown(sample: Sample) -> TopMount:
-    (shown,) = _checked(top_frame([sample], None, 1.7e9, 2.0)).mounts
-    return shown
-
-
-def _checked(frame: Top) -> Top:
-    schemas.check(frame)
-    assert frame.as_line().count("\n") == 1
-    return frame
-
-
 # Rates
 
 
@@ -76,7 +63,7 @@ def test_rates_are_those_between_two_readings(
     sampled = Sampled(tree.host, by_module, STOCK, "untraced")
     clock(2.0)
     _statistics(tree, 300)
-    shown = _shown(sampled.take(STOCK))
+    shown = shown_of(sampled.take(STOCK))
     assert (shown.counted_by, shown.why, shown.seconds, shown.lost) == ("module", None, 2.0, 0)
     assert (shown.requests_per_second, shown.bytes_per_second) == (100.0, 409600.0)
     assert (shown.mean_bytes, shown.in_flight) == (4096.0, 0)
@@ -85,7 +72,7 @@ def test_rates_are_those_between_two_readings(
     assert read.latency_us is not None
     assert (read.latency_us.p50, read.mean_in_flight) == (3.0, 0.0)
     clock(1.0)
-    assert _shown(sampled.take(STOCK)).operations == []
+    assert shown_of(sampled.take(STOCK)).operations == []
 
 
 @pytest.mark.parametrize(
@@ -113,79 +100,10 @@ def test_what_is_lost_is_estimated_by_the_rest() -> None:
 
 def test_statistics_that_cannot_be_read_leave_the_rest(tree: Tree, by_module: Mount) -> None:
     sampled = Sampled(tree.host, by_module, STOCK, "untraced")
-    shown = _shown(sampled.take(STOCK))
+    shown = shown_of(sampled.take(STOCK))
     assert shown.counted_by == "fusectl"
     assert (shown.why or "").startswith(f"cannot read /{CONTROL}/statistics")
     assert (shown.requests_per_second, shown.in_flight) == (None, 0)
-
-
-# bpftrace
-
-EVERY = Abilities(pauses=True, faults=True, calls=True)
-
-
-def _take(counts: LiveCounts, *maps: str, mark: float) -> None:
-    for one in maps:
-        counts.take(b'{"type": "map", "data": {%s}}' % one.encode())
-    counts.take(b'{"type": "printf", "data": "mark %d\\n"}' % round(mark * 1e9))
-
-
-def test_bpftrace_is_read_mark_by_mark() -> None:
-    counts = LiveCounts(EVERY)
-    assert counts.reading() is None
-    _take(counts, mark=5.0)
-    first = counts.reading()
-    _take(
-        counts,
-        '"@requests": {"15": 100}',
-        '"@net": {"15": 18446744073709551614, "79": 4}',  # two of this CPU's ended on the other
-        '"@latency": {"15,3": 90}',
-        '"@bytes": {"15": 900}',
-        '"@most": {"15": 7}',
-        '"@reads": {"1": 80}',
-        '"@paused_ms": 500',
-        mark=5.5,
-    )
-    _take(counts, '"@requests": {"15": 101}', '"@most": {"15": 2}', mark=5.75)
-    second = counts.reading()
-    assert first
-    assert second
-    assert (first.at, second.at, first.counts) == (5.0, 5.75, {})
-    (read,) = operations_between(first.counts, second.counts)
-    assert (read.requests, read.nbytes, read.most_in_flight) == (101, 1010, 7)
-    # Of 101, 90 ended and 2 are in flight.
-    assert lost_between(first.counts, second.counts) == 9
-    assert second.pattern == Pattern(Calls(80, 80), None, 0, None, 0.5)
-    _take(counts, '"@most": {"15": 2}', mark=6.0)
-    third = counts.reading()
-    assert third
-    assert third.counts["READ"].most_in_flight == 2
-
-
-def test_a_request_that_ends_while_maps_are_printed_is_not_lost() -> None:
-    counts = LiveCounts(EVERY)
-    _take(counts, '"@requests": {"15": 10}', '"@net": {"15": 3}', '"@latency": {"15,3": 7}', mark=1)
-    before = counts.reading()
-    _take(counts, '"@net": {"15": 3}', '"@latency": {"15,3": 8}', mark=2)
-    _take(
-        counts, '"@requests": {"15": 12}', '"@net": {"15": 2}', '"@latency": {"15,3": 10}', mark=3
-    )
-    after = counts.reading()
-    assert before
-    assert after
-    assert lost_between(before.counts, after.counts) == 0
-
-
-@pytest.mark.parametrize("able", [EVERY, Abilities(pauses=False, faults=False, calls=False)])
-def test_the_live_program_prints_what_it_has(able: Abilities) -> None:
-    text = live_program(41, "0:41", 2, able, 0.25)
-    assert "interval:ms:250 /@ready/" in text
-    for name in ("requests", "net", "latency", "bytes", "most", "largest"):
-        assert f"print(@{name});" in text
-    # An entry of @sent may go while it is printed.
-    assert "print(@sent)" not in text
-    assert "END {" not in text
-    assert ("sys_enter_read " in text, "sys_enter_write " in text) == (able.calls, False)
 
 
 # A mount whose server does not reply
@@ -197,13 +115,13 @@ def test_a_mount_without_replies_is_marked(
     tree.write(WAITING, "14\n")
     sampled = Sampled(tree.host, mounted, STOCK, "untraced")
     clock(1.9)
-    shown = _shown(sampled.take(STOCK))
+    shown = shown_of(sampled.take(STOCK))
     assert (shown.unanswered_seconds, shown.stuck) == (1.9, False)
     assert shown.background_limit_share == 1.0
     assert shown.limit
     assert shown.limit.command == "fusetune set /mnt/one max_background=24"
     clock(0.1)
-    shown = _shown(sampled.take(STOCK))
+    shown = shown_of(sampled.take(STOCK))
     assert (shown.unanswered_seconds, shown.stuck, shown.limit) == (2.0, True, None)
     assert (shown.in_flight, shown.counted_by) == (14, "fusectl")
 
@@ -216,9 +134,9 @@ def test_fewer_that_wait_are_a_reply(
     sampled = Sampled(tree.host, mounted, STOCK, "untraced")
     clock(5.0)
     tree.write(WAITING, f"{waiting}\n")
-    assert not _shown(sampled.take(STOCK)).stuck
+    assert not shown_of(sampled.take(STOCK)).stuck
     clock(1.0)
-    assert _shown(sampled.take(STOCK)).unanswered_seconds == (1.0 if waiting else 0.0)
+    assert shown_of(sampled.take(STOCK)).unanswered_seconds == (1.0 if waiting else 0.0)
 
 
 def test_what_ended_is_a_reply(
@@ -229,9 +147,9 @@ def test_what_ended_is_a_reply(
     sampled = Sampled(tree.host, by_module, STOCK, "untraced")
     clock(5.0)
     _statistics(tree, 101)
-    assert _shown(sampled.take(STOCK)).unanswered_seconds == 0
+    assert shown_of(sampled.take(STOCK)).unanswered_seconds == 0
     clock(5.0)
-    assert _shown(sampled.take(STOCK)).stuck
+    assert shown_of(sampled.take(STOCK)).stuck
 
 
 # The background limit and dirty pages
@@ -243,7 +161,7 @@ def test_the_share_of_looks_at_the_background_limit(tree: Tree, mounted: Mount) 
         tree.write(WAITING, f"{waiting}\n")
         sampled.look()
     tree.write(WAITING, "3\n")
-    shown = _shown(sampled.take(STOCK))
+    shown = shown_of(sampled.take(STOCK))
     assert (shown.background_limit_share, shown.mean_in_flight) == (0.5, 35 / 4)
     assert (shown.in_flight, shown.max_background) == (3, 12)
 
@@ -251,7 +169,7 @@ def test_the_share_of_looks_at_the_background_limit(tree: Tree, mounted: Mount) 
 def test_without_a_connection_nothing_is_made_up(tree: Tree) -> None:
     tree.mount("/mnt/one")
     tree.live(connection=None)
-    shown = _shown(Sampled(tree.host, tree.only(), {}, "untraced").take({}))
+    shown = shown_of(Sampled(tree.host, tree.only(), {}, "untraced").take({}))
     assert shown.counted_by == "bdi"
     assert (shown.in_flight, shown.mean_in_flight, shown.background_limit_share) == (None,) * 3
 
@@ -290,7 +208,7 @@ def test_the_dirty_limit(
     sampled = Sampled(tree.host, mounted, values, "untraced")
     clock(2.0)
     _bdi(tree, dirty, written=300)
-    shown = _shown(sampled.take(values))
+    shown = shown_of(sampled.take(values))
     assert (shown.dirty_bytes, shown.dirty_limit_bytes) == (dirty * 1024, 1000 * 1024)
     assert shown.written_back_bytes_per_second == 100 * 1024
     assert (shown.limit.knob if shown.limit else None) == expected
@@ -314,7 +232,7 @@ def watching(tree: Tree, mounted: Mount) -> Iterator[Callable[..., Watching]]:
 
 
 def _paths(frame: Top) -> list[str]:
-    return [one.path for one in _checked(frame).mounts]
+    return [one.path for one in checked(frame).mounts]
 
 
 def test_new_mounts_appear_and_gone_ones_go(tree: Tree, watching: Callable[..., Watching]) -> None:
@@ -350,7 +268,7 @@ def test_a_named_mount_comes_with_what_it_lies_on(
         tree.mount(point, device=f"0:{number}", source=below)
         tree.live(f"0:{number}", str(number))
         process(tree, number, "mirrorfs", below, point, fds={3: str(number)})
-    mounts = {one.path: one for one in _checked(watching().frame()).mounts}
+    mounts = {one.path: one for one in checked(watching().frame()).mounts}
     assert [one.path for one in mounts["/mnt/top"].below] == ["/mnt/one"]
     assert mounts["/mnt/other"].below == []
     top = find(tree.host, "/mnt/top")
@@ -365,7 +283,7 @@ def test_bpftrace_is_for_a_named_mount_or_a_few(
     def trace(sampled: Sampled, every: float) -> None:
         traced.append(sampled.mount.path)
         assert every == 0.25
-        sampled.tracing = FakeTracing()  # type: ignore[assignment]
+        sampled.tracing = FakeTracing(None)  # type: ignore[assignment]
 
     monkeypatch.setattr(Sampled, "trace", trace)
     for number in range(60, 70):
@@ -382,15 +300,3 @@ def test_bpftrace_is_for_a_named_mount_or_a_few(
     assert [one.why for one in frame.mounts][MOST_TRACED:] == [
         "bpftrace watches 8 mounts at most"
     ] * 3
-
-
-class FakeTracing:
-    """A bpftrace that prints nothing."""
-
-    ready, queued, streams = True, False, ()
-
-    def reading(self) -> None:
-        return None
-
-    def close(self) -> None:
-        pass
