@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import termios
@@ -146,6 +147,13 @@ def test_what_a_server_names_is_printable() -> None:
         assert "/srv/\\x1b[31m\\n\\ud800" in drawn
 
 
+def test_a_long_reason_is_wrapped() -> None:
+    frame = _frame(_mount(1, why="it is " + "very " * 20 + "far"))
+    lines = _lines(rendered(frame, 80, 24, 2.0))
+    assert lines[4].startswith("requests of /srv/mounts/number-1 are not counted: it is very ")
+    assert lines[5].endswith("very far")
+
+
 def test_operations_are_shown_if_asked_for() -> None:
     plain, told = (
         _lines(rendered(_frame(_mount(1)), 80, 24, 2.0, "tree", on)) for on in (False, True)
@@ -275,7 +283,9 @@ def test_keys(tree: Tree, terminal: int) -> None:
     with _soon(type_next):
         assert not run(tree.host, None, 20.0, 1)
     assert time.monotonic() - started < 10
-    drawn = os.read(terminal, 65536).decode()
+    drawn = ""
+    while select.select([terminal], [], [], 0)[0]:
+        drawn += os.read(terminal, 65536).decode()
     assert "s sort: requests" in drawn
     assert drawn.startswith("\x1b[?1049h")
     assert drawn.endswith("\x1b[?25h\x1b[?1049l")

@@ -70,6 +70,18 @@ def test_a_request_that_ends_while_maps_are_printed_is_not_lost() -> None:
     assert before
     assert after
     assert lost_between(before.counts, after.counts) == 0
+    # Nor does it hide what was lost before.
+    _take(counts, '"@requests": {"15": 22}', '"@latency": {"15,3": 15}', mark=4)
+    before = counts.reading()
+    _take(
+        counts, '"@requests": {"15": 24}', '"@net": {"15": 3}', '"@latency": {"15,3": 17}', mark=5
+    )
+    after = counts.reading()
+    assert before
+    assert after
+    assert lost_between({}, before.counts) == 5
+    assert lost_between(before.counts, after.counts) == 0
+    assert operations_between(before.counts, after.counts)[0].requests == 2
 
 
 @pytest.mark.parametrize("able", [EVERY, Abilities(pauses=False, faults=False, calls=False)])
