@@ -69,7 +69,8 @@ def test_counts_are_the_servers(fusetune: Fusetune, mirror: Mirror) -> None:
     wait_for(lambda: not any(one["in_flight"] for one in ops(mirror).values()), "rest")
     counts: Counter[str] = Counter()
     nbytes = lost = 0
-    while True:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
         shown = _at(_frame(process), mirror)
         if counts and not shown["operations"]:
             break

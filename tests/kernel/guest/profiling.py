@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,7 +127,9 @@ def check_tool_top_shows_what_the_module_counts() -> None:
         served = mirror.counters()["ops"]
         found: dict[str, Counter[str]] = {}
         shown: dict[str, Any] = {}
+        end = time.monotonic() + _PATIENCE
         while not found or shown["operations"]:
+            assert time.monotonic() < end, found
             (shown,) = json.loads(process.stdout.readline())["mounts"]
             assert (shown["counted_by"], shown["why"], shown["lost"]) == ("module", None, 0), shown
             for one in shown["operations"]:
