@@ -153,8 +153,9 @@ class Sampled:
         """Return what the source has counted so far; None if none counts."""
         try:
             if self.mount.is_tuned_type:
-                return read_statistics(self._host, self.mount)
-            found = self.tracing.reading() if self.tracing else None
+                found: Reading | None = read_statistics(self._host, self.mount)
+            else:
+                found = self.tracing.reading() if self.tracing else None
         except FusetuneError as error:
             self._give_up(error)
             return None

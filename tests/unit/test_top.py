@@ -104,6 +104,9 @@ def test_statistics_that_cannot_be_read_leave_the_rest(tree: Tree, by_module: Mo
     assert shown.counted_by == "fusectl"
     assert (shown.why or "").startswith(f"cannot read /{CONTROL}/statistics")
     assert (shown.requests_per_second, shown.in_flight) == (None, 0)
+    _statistics(tree, 100)
+    sampled.take(STOCK)
+    assert shown_of(sampled.take(STOCK)).why is None
 
 
 # A mount whose server does not reply
