@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The state of a mount's knobs: values, and who set them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from fusetune.changes.journal import Journal
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.knobs import Absent, Knob, knobs_of
+from fusetune.knobs import LIVE_BY_NAME, Absent, Knob, knobs_of
 from fusetune.mounts.mount import Mount
 
 
@@ -33,6 +33,31 @@ def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
         with suppress(Absent, FusetuneError):
             now[knob.name] = knob.read(host, mount)
     return now
+
+
+class ValuesWhenAsked(Mapping[str, int]):
+    """What `values_now` returns for a mount, each value read when it is first asked for."""
+
+    def __init__(self, host: Host, mount: Mount) -> None:
+        self._host, self._mount = host, mount
+        self._read: dict[str, int | None] = {}
+
+    def __getitem__(self, name: str) -> int:
+        """Return a value. Raises KeyError if it cannot be read."""
+        if name not in self._read:
+            self._read[name] = None
+            with suppress(Absent, FusetuneError):
+                self._read[name] = LIVE_BY_NAME[name].read(self._host, self._mount)
+        value = self._read[name]
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in LIVE_BY_NAME if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def not_stock(knobs: Sequence[Knob], values: Mapping[str, int]) -> dict[str, int]:

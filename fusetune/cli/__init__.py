@@ -26,6 +26,7 @@ _ORDER = (
         "watch",
         "bench",
         "profile",
+        "top",
         "module",
         "run",
         "enable",

@@ -4,46 +4,11 @@
 import errno
 import os
 import select
-import signal
-import socket
-from typing import Self
 
 import pyudev
 
 from fusetune.host import Host
-
-
-class Signals:
-    """SIGTERM, SIGINT and SIGHUP, as bytes to read from ``fileno``."""
-
-    def __init__(self) -> None:
-        self._read, self._write = socket.socketpair()
-        self._read.setblocking(False)
-        self._write.setblocking(False)
-
-    def __enter__(self) -> Self:
-        self._old_fd = signal.set_wakeup_fd(self._write.fileno())
-        self._old = {
-            number: signal.signal(number, lambda *_: None)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        }
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._old_fd)
-        self._read.close()
-        self._write.close()
-
-    def fileno(self) -> int:
-        return self._read.fileno()
-
-    def take(self) -> set[int]:
-        try:
-            return set(self._read.recv(64))
-        except BlockingIOError:
-            return set()
+from fusetune.signals import Signals
 
 
 class Events:

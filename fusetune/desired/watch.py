@@ -18,7 +18,7 @@ from fusetune.changes.journal import Damaged, key_of
 from fusetune.changes.lock import Busy
 from fusetune.changes.stale import remove_stale
 from fusetune.desired.config import load, signature
-from fusetune.desired.events import Events, Signals
+from fusetune.desired.events import Events
 from fusetune.desired.host_limits import raise_limits
 from fusetune.desired.reconcile import reconcile
 from fusetune.desired.resolve import Expected, Resolver
@@ -27,6 +27,7 @@ from fusetune.host import Host
 from fusetune.mounts.control import mount_controls, still_mounted, waiting
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
+from fusetune.signals import Signals
 from fusetune.text import printable
 from fusetune.toml.file import ConfigError
 from systemd import daemon

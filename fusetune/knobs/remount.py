@@ -5,11 +5,11 @@ None of these can be changed while mounted: FUSE negotiates them in INIT or sets
 ``SPELLINGS`` is a table of file system types; a new one is one more entry.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusetune.host import Host
+from fusetune.mounts.bdi import bdi_statistics
 from fusetune.mounts.mount import Mount
 
 
@@ -145,12 +145,7 @@ def remount_hint(mount: Mount, name: str) -> str:
 def dirtied_bytes(host: Host, mount: Mount) -> int | None:
     """Return how many bytes have been dirtied in this mount's page cache since it was mounted.
 
-    0 after buffered writes means that there is no writeback cache. None if debugfs does not show it
-    (mm/backing-dev.c, bdi_debug_stats_show; it needs root and a mounted debugfs).
+    0 after buffered writes means that there is no writeback cache. None if debugfs does not show
+    it.
     """
-    try:
-        stats = host.read(f"sys/kernel/debug/bdi/{mount.bdi}/stats")
-    except OSError:
-        return None
-    match = re.search(r"^BdiDirtied:\s+(\d+) kB", stats, re.MULTILINE)
-    return int(match[1]) * 1024 if match else None
+    return (bdi_statistics(host, mount) or {}).get("BdiDirtied")

@@ -49,13 +49,18 @@ def waiting(host: Host, mount: Mount) -> int:
 
     0 where that is unknown.
     """
+    return waiting_if_known(host, mount) or 0
+
+
+def waiting_if_known(host: Host, mount: Mount) -> int | None:
+    """Return how many requests wait for the server's reply, None where that is unknown."""
     if mount.connection is None:
-        return 0
+        return None
     try:
         # Empty if the connection ended after the file was opened (fs/fuse/control.c).
         return int(host.read(f"{mount.control}/{mount.connection}/waiting") or 0)
     except OSError:
-        return 0
+        return None
 
 
 def negotiated(host: Host, mount: Mount) -> dict[str, str]:

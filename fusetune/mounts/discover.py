@@ -38,12 +38,19 @@ def _with_kernel_objects(host: Host, mount: Mount) -> Mount:
         pass
     # fuse_ctl_add_conn() (fs/fuse/control.c) prints the kernel's dev_t: 20 bits of minor.
     number = str(major << 20 | minor)
-    mount = replace(mount, bdi=bdi, instance=instance)
     try:
         uid, gid = host.owner(f"{mount.control}/{number}")
     except FileNotFoundError:
-        return mount
-    return replace(mount, connection=number, owner_uid=uid, owner_gid=gid, owner_known=True)
+        return replace(mount, bdi=bdi, instance=instance)
+    return replace(
+        mount,
+        bdi=bdi,
+        instance=instance,
+        connection=number,
+        owner_uid=uid,
+        owner_gid=gid,
+        owner_known=True,
+    )
 
 
 def discover(host: Host) -> list[Mount]:

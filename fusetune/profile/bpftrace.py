@@ -18,11 +18,13 @@ from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.mount import BDI_NAME, Mount
 from fusetune.profile.btf import Types
-from fusetune.profile.counted import Counted
-from fusetune.profile.program import Abilities, program
+from fusetune.profile.counted import Counted, LiveCounts
+from fusetune.profile.program import Abilities, live_program, program
 from fusetune.profile.requests import TRACEPOINTS, Requests, by_functions, tracepoints_tell
+from fusetune.profile.totals import Reading
 from fusetune.profile.traffic import Traffic
-from fusetune.profile.watching import Progress, Signals, until_ended
+from fusetune.profile.watching import Progress, until_ended
+from fusetune.signals import Signals
 from fusetune.syscalls import die_with_parent
 from fusetune.text import printable
 from fusetune.untrusted import LARGEST
@@ -163,22 +165,29 @@ class Bpftrace:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        for stream in self._streams():
+        for stream in self.streams:
             stream.close()
 
-    def _streams(self) -> list[IO[bytes]]:
+    @property
+    def streams(self) -> list[IO[bytes]]:
+        """What it prints to, for select(2)."""
         return [one for one in (self._process.stdout, self._process.stderr) if one]
+
+    def read(self, stream: IO[bytes]) -> None:
+        """Read once from a stream that is readable. Raises FusetuneError if it has ended."""
+        if not self._take(stream):
+            raise FusetuneError(self._why())
 
     def wait(self, seconds: float, *others: Signals) -> bool:
         """Read what it prints, for up to ``seconds``; return whether one of ``others`` is readable.
 
         Raises FusetuneError if it has ended.
         """
-        streams = self._streams()
+        streams = self.streams
         ready = select.select([*streams, *others], [], [], max(0.0, seconds))[0]
         for stream in streams:
-            if stream in ready and not self._take(stream):
-                raise FusetuneError(self._why())
+            if stream in ready:
+                self.read(stream)
         return any(one in ready for one in others)
 
     def _take(self, stream: IO[bytes]) -> bool:
@@ -218,10 +227,64 @@ class Bpftrace:
         end = time.monotonic() + _END
         stdout = self._process.stdout
         while stdout and time.monotonic() < end:
-            for stream in select.select(self._streams(), [], [], 0.1)[0]:
+            for stream in select.select(self.streams, [], [], 0.1)[0]:
                 if not self._take(stream) and stream is stdout:
                     return
         raise FusetuneError(f"bpftrace did not end within {_END:.0f} s, and was killed")
+
+
+def _bdi_of(mount: Mount) -> str:
+    bdi = mount.bdi or mount.device
+    if not BDI_NAME.fullmatch(bdi):
+        raise FusetuneError(f"the name of the device is not one of the kernel's: {printable(bdi)}")
+    return bdi
+
+
+class Tracing:
+    """A mount's requests, counted by bpftrace from its construction until `close`.
+
+    Raises FusetuneError, in one line with the remedy, where this host cannot do it.
+    """
+
+    def __init__(self, host: Host, mount: Mount, every: float) -> None:
+        """``every``: seconds from one reading to the next."""
+        path = bpftrace_path()
+        able = abilities(host)
+        text = live_program(device_of(mount), _bdi_of(mount), _cpus(host), able, every)
+        self.queued = able.requests is not TRACEPOINTS
+        self._counted = LiveCounts(able)
+        self._running = Bpftrace(path, text, self._counted.take)
+        self._until = time.monotonic() + _START
+
+    @property
+    def streams(self) -> list[IO[bytes]]:
+        """What is to be read, for select(2)."""
+        return self._running.streams
+
+    def read(self, stream: IO[bytes]) -> None:
+        """Read once from a stream that is readable. Raises FusetuneError if bpftrace has ended."""
+        self._running.read(stream)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all probes are attached."""
+        return self._counted.ready
+
+    def reading(self) -> Reading | None:
+        """Return what is counted so far; None before all probes are attached.
+
+        Its peaks are those since the last call.
+
+        Raises FusetuneError if they were not attached in time.
+        """
+        found = self._counted.reading()
+        if found is None and time.monotonic() > self._until:
+            raise FusetuneError(f"bpftrace did not attach its probes within {_START:.0f} s")
+        return found
+
+    def close(self) -> None:
+        """End bpftrace; the kernel has removed its probes when this returns."""
+        self._running.__exit__()
 
 
 def watch_by_bpftrace(host: Host, mount: Mount, seconds: float, progress: Progress) -> Traffic:
@@ -231,10 +294,7 @@ def watch_by_bpftrace(host: Host, mount: Mount, seconds: float, progress: Progre
     """
     path = bpftrace_path()
     able = abilities(host)
-    bdi = mount.bdi or mount.device
-    if not BDI_NAME.fullmatch(bdi):
-        raise FusetuneError(f"the name of the device is not one of the kernel's: {printable(bdi)}")
-    text = program(device_of(mount), bdi, _cpus(host), able)
+    text = program(device_of(mount), _bdi_of(mount), _cpus(host), able)
     counted = Counted()
     with Signals() as signals, Bpftrace(path, text, counted.take) as running:
         running.until_ready(lambda: counted.ready, signals)

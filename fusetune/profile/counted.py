@@ -2,17 +2,20 @@
 """Traffic from what the bpftrace program counted."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from fusetune.errors import FusetuneError
 from fusetune.profile.program import (
     APPEND,
     DIRECT,
     ELSEWHERE,
+    MARK,
     REST,
     SEQUENTIAL,
     Abilities,
     bucket_middle,
 )
+from fusetune.profile.totals import Counts, Reading, Totals, lost_between, operations_between
 from fusetune.profile.traffic import OPCODES, OTHER, Calls, Operation, Pattern
 from fusetune.untrusted import parse
 
@@ -36,7 +39,7 @@ class Counted:
             one = parse(line)
             kind, content = one["type"], one["data"]
             if kind == "printf":
-                self.ready = True
+                self._told(content)
             elif kind == "map":
                 ((name, value),) = content.items()
                 entries = value if isinstance(value, dict) else {"": value}
@@ -45,6 +48,10 @@ class Counted:
             raise FusetuneError(
                 f"bpftrace printed what this fusetune cannot read: {line[:80]!r}"
             ) from error
+
+    def _told(self, words: str) -> None:
+        """Take what the program printed besides maps."""
+        self.ready = True
 
     def _put(self, name: str, entries: dict[str, int]) -> None:
         if name == "@streams":  # printed each second, then begun anew
@@ -57,28 +64,28 @@ class Counted:
     def _single(self, name: str) -> int:
         return self._map(name).get("", 0)
 
+    def counts(self) -> Counts:
+        """Return what was counted of each operation."""
+        return {
+            OPCODES.get(number, OTHER if number == str(REST) else number): self._totals(number)
+            for number in self._numbers()
+        }
+
     def operations(self) -> list[Operation]:
         """Return the operations, most requests first."""
-        return sorted(
-            map(self._operation, self._numbers()), key=lambda one: (-one.requests, one.name)
-        )
+        return operations_between({}, self.counts())
 
     def _numbers(self) -> list[str]:
         return [number for number in self._map("@requests") if number]
 
-    def _operation(self, number: str) -> Operation:
-        latency = self._latency(number)
-        ended = sum(latency.values())
-        nbytes, requests = self._map("@bytes").get(number, 0), self._map("@requests")[number]
-        if self._lost(number):  # their bytes, too: as many each as of the others
-            nbytes = round(nbytes * requests / ended) if ended else 0
-        return Operation(
-            OPCODES.get(number, OTHER if number == str(REST) else number),
-            requests,
-            nbytes,
-            sorted(latency.items()),
+    def _totals(self, number: str) -> Totals:
+        return Totals(
+            self._map("@requests")[number],
+            self._map("@bytes").get(number, 0),
+            self._latency(number),
             self._map("@largest").get(number),
             self._map("@most").get(number),
+            self._lost(number),
         )
 
     def _latency(self, number: str) -> dict[float, int]:
@@ -90,15 +97,16 @@ class Counted:
         }
 
     def _lost(self, number: str) -> int:
-        flying = sum(
-            1 for key, word in self._map("@sent").items() if key and word & REST == int(number)
-        )
         ended = sum(self._latency(number).values())
-        return max(0, self._map("@requests")[number] - ended - flying)
+        return max(0, self._map("@requests")[number] - ended - self._flying(int(number)))
+
+    def _flying(self, number: int) -> int:
+        """Return how many recorded requests of an operation have not ended."""
+        return sum(1 for key, word in self._map("@sent").items() if key and word & REST == number)
 
     def lost(self) -> int:
         """Return how many requests neither ended by the record nor were in flight at its end."""
-        return sum(map(self._lost, self._numbers()))
+        return lost_between({}, self.counts())
 
     def pattern(self, abilities: Abilities) -> Pattern:
         """Return the pattern, as far as the kernel could tell it."""
@@ -118,6 +126,53 @@ class Counted:
 
         total = having(0)
         return Calls(total, having(SEQUENTIAL), having(ELSEWHERE), having(DIRECT), having(APPEND))
+
+
+class LiveCounts(Counted):
+    """What bpftrace prints again and again, up to the last mark."""
+
+    def __init__(self, able: Abilities) -> None:
+        super().__init__()
+        self._able = able
+        self._marked: Reading | None = None
+        self._peaks: dict[str, dict[str, int]] = {}
+        self._missing: dict[str, int] = {}
+
+    def reading(self) -> Reading | None:
+        """Return the last mark's; None before the first.
+
+        Its peaks are those since the mark that was returned last.
+        """
+        self._peaks = {}
+        return self._marked
+
+    def pattern(self, abilities: Abilities) -> Pattern:
+        """Return the pattern of reads and pauses; no more is told live."""
+        return replace(super().pattern(abilities), writes=None, page_faults=None)
+
+    def _told(self, words: str) -> None:
+        word, number = words.split()
+        if word != MARK:
+            raise ValueError(word)
+        super()._told(words)
+        for name in ("@largest", "@most"):
+            peaks = self._peaks.setdefault(name, {})
+            for key, value in self._map(name).items():
+                peaks[key] = max(value, peaks.get(key, 0))
+            self._maps[name] = dict(peaks)
+        self._marked = Reading(int(number) / 1e9, self.counts(), self.pattern(self._able))
+
+    def _lost(self, number: str) -> int:
+        # The maps are printed one after the other, so a request that ends meanwhile hides one.
+        self._missing[number] = max(super()._lost(number), self._missing.get(number, 0))
+        return self._missing[number]
+
+    def _flying(self, number: int) -> int:
+        own = (
+            count for key, count in self._map("@net").items() if key and int(key) & REST == number
+        )
+        flying = sum(own) % (1 << 64)
+        return flying if flying < 1 << 63 else 0
 
 
 def _with_bits(classes: list[tuple[int, int]], bits: int) -> Iterator[int]:

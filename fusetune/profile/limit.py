@@ -10,6 +10,8 @@ from fusetune.profile.traffic import Operation, Traffic
 _PAUSED = 0.1
 #: Requests in the kernel for each one that the server has, from which on they wait for a place.
 _QUEUED = 1.25
+#: Share of the looks from which on as many requests as max_background are many.
+_AT_LIMIT = 0.5
 #: Requests of an operation with the server, on average, below which nothing waits for it.
 _BUSY = 0.5
 #: Share of the largest request that the mean one has where requests are cut at a largest size.
@@ -37,10 +39,12 @@ def limit_of(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
 
     The first of these that holds:
 
-    1. dirty: the kernel paused writers for at least 10 % of the time -> max_ratio.
+    1. dirty: the kernel paused writers for at least 10 % of the time -> max_ratio. Where pauses
+       are not counted: as many pages of a mount with a strict limit are dirty as it pauses at.
     2. background: for each request that the server has there are 1.25 or more in the kernel, and
        as many READs and WRITEs as max_background were with the server at once -> max_background.
-       If those that wait for a place count as with it: as many as that on average.
+       If those that wait for a place count as with it: as many as that on average. Where no
+       operation is known: at half of the looks as many requests waited.
     3. request size: of READ or WRITE at least half a request is always with the server, and the
        mean request has 90 % of the largest, which is a size at which the kernel cuts requests
        -> max_pages.
@@ -61,34 +65,57 @@ def _in_flight(traffic: Traffic, one: Operation) -> float:
 
 
 def _dirty(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
-    paused, ratio = traffic.pattern.paused_seconds, values.get("max_ratio")
-    if paused is None or ratio is None or ratio >= 100 or paused < _PAUSED * traffic.seconds:
+    paused, pages = traffic.pattern.paused_seconds, traffic.dirty
+    if paused is None:
+        if pages is None or pages.dirty < pages.pausing or not values.get("strict_limit", 1):
+            return None
+        said = (
+            f"{pages.dirty >> 10} KiB are dirty, and writers are paused from "
+            f"{pages.pausing >> 10} KiB on"
+        )
+    elif paused < _PAUSED * traffic.seconds:
         return None
-    return Limit(
-        "max_ratio",
-        min(100, max(1, ratio * 2)),
-        f"the kernel paused writers for {paused:.1f} s because of dirty pages",
-    )
+    else:
+        said = f"the kernel paused writers for {paused:.1f} s because of dirty pages"
+    ratio = values.get("max_ratio")
+    if ratio is None or ratio >= 100:
+        return None
+    return Limit("max_ratio", min(100, max(1, ratio * 2)), said)
 
 
 def _background(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
-    most = sum(
-        one.most_in_flight or 0 for one in traffic.operations if one.name in ("READ", "WRITE")
-    )
     places = values.get("max_background")
-    with_server = sum(_in_flight(traffic, one) for one in traffic.operations)
-    if not places or most < places:
+    if not places:
+        return None
+    if not traffic.tells_operations:
+        return _background_by_looks(traffic, places)
+    data = [one for one in traffic.operations if one.name in ("READ", "WRITE")]
+    known = [one.most_in_flight for one in data if one.most_in_flight is not None]
+    counting = traffic.operations if known else data
+    with_server = sum(_in_flight(traffic, one) for one in counting)
+    if sum(known) < places if known else not traffic.queued:
         return None
     if traffic.queued:
+        binds = with_server >= places
         said = f"{with_server:.1f} requests were with the server or waited for a place on average"
-        return Limit("max_background", _doubled(places), said) if with_server >= places else None
-    if traffic.waiting is None or traffic.waiting < max(1.0, _QUEUED * with_server):
+    else:
+        waiting = traffic.waiting or 0.0
+        binds = waiting >= max(1.0, _QUEUED * with_server)
+        said = (
+            f"{waiting:.1f} requests waited on average, of which the server had {with_server:.1f}"
+        )
+    return Limit("max_background", _doubled(places), said) if binds else None
+
+
+def _background_by_looks(traffic: Traffic, places: int) -> Limit | None:
+    """Return the limit where nothing tells one request from another."""
+    if (traffic.at_background or 0.0) < _AT_LIMIT:
         return None
     return Limit(
         "max_background",
         _doubled(places),
-        f"{traffic.waiting:.1f} requests waited on average, of which the server had "
-        f"{with_server:.1f}",
+        f"at {traffic.at_background:.0%} of the looks {places} or more requests waited, in the "
+        "background or not",
     )
 
 

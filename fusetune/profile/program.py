@@ -6,6 +6,7 @@ or a user chose: requests are known by their operation's number, open files by t
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusetune.profile.requests import TRACEPOINTS, Requests
@@ -14,7 +15,7 @@ from fusetune.profile.requests import TRACEPOINTS, Requests
 REST = 63
 #: Buckets for each doubling of a latency: 8, so a figure is within 7 %.
 _STEPS_LOG2 = 3
-READY = "ready"
+READY, MARK = "ready", "mark"
 #: The most requests, and system calls on the mount, that are looked at in a tenth of a second. More
 #: requests are only counted, and more calls are not seen: so the cost to the mount is bounded.
 _TRACKED, _LOOKED = 1500, 3000
@@ -192,6 +193,17 @@ END {{ clear(@net); clear(@ready); clear(@tracked); clear(@looked); clear(@epoch
 """
 
 
+# Of `live_program`. No entry of these maps goes while they are printed, since bpftrace ends then.
+# What was sent is printed before what ended, so that no request seems lost that is not.
+_LIVE_MAPS = ("requests", "net", "bytes", "latency")
+_LIVE_PEAKS = ("largest", "most")
+_LIVE_READS = ("read", "pread64")
+_LIVE_CALLS = """
+interval:s:1 { print(@streams); clear(@streams); }
+interval:s:10 { clear(@read_end); clear(@streamed); }
+"""
+
+
 @dataclass(frozen=True)
 class Abilities:
     """What this kernel can tell: how, of ``requests``, and what else.
@@ -209,16 +221,45 @@ class Abilities:
 def program(device: int, bdi: str, cpus: int, abilities: Abilities) -> str:
     """Return the program for the mount whose number, as the kernel's dev_t, is ``device``.
 
-    ``bdi``: its name in /sys/class/bdi, digits and lower-case letters. ``cpus``: possible CPUs.
+    It prints what it has counted at its end. ``bdi``: its name in /sys/class/bdi, digits and
+    lower-case letters. ``cpus``: possible CPUs.
     """
-    parts = [_BEGIN, abilities.requests.text(_SENT, _ENDED)]
+    parts = [abilities.requests.text(_SENT, _ENDED)]
     parts += [_PAUSES] if abilities.pauses else []
     parts += [_FAULTS] if abilities.faults else []
     if abilities.calls:
         parts += [_call(name, _READ, *how) for name, how in _READS.items()]
         parts += [_call(name, _WRITTEN, *how) for name, how in _WRITES.items()]
     parts.append(_END if abilities.calls else _PLAIN_END)
-    text = "".join(parts)
+    return _with_numbers(parts, device, bdi, cpus)
+
+
+def live_program(device: int, bdi: str, cpus: int, abilities: Abilities, every: float) -> str:
+    """Return a program, as `program` does, that prints what it has counted again and again.
+
+    It prints a mark with the kernel's nanoseconds once it counts, and every ``every`` seconds its
+    maps and such a mark. Of system calls it knows reads alone, and no page faults, since each probe
+    takes the kernel a while to remove.
+    """
+    parts = [abilities.requests.text(_SENT, _ENDED)]
+    parts += [_PAUSES] if abilities.pauses else []
+    if abilities.calls:
+        parts += [_call(name, _READ, *_READS[name]) for name in _LIVE_READS]
+        parts.append(_LIVE_CALLS)
+    maps = [*_LIVE_MAPS]
+    maps += ["paused_ms"] if abilities.pauses else []
+    maps += ["reads"] if abilities.calls else []
+    counted = " ".join(f"print(@{name});" for name in maps)
+    peaks = " ".join(f"print(@{name}); clear(@{name});" for name in _LIVE_PEAKS)
+    mark = f'printf("{MARK} %llu\\n", nsecs);'
+    milliseconds = round(every * 1000)
+    parts.append(f"interval:ms:{milliseconds} /@ready/ {{ {counted} {peaks} {mark} }}\n")
+    parts.append(f"interval:ms:50 /@ready == 0/ {{ @ready = 1; {mark} }}\n")
+    return _with_numbers(parts, device, bdi, cpus)
+
+
+def _with_numbers(parts: Sequence[str], device: int, bdi: str, cpus: int) -> str:
+    text = "".join((_BEGIN, *parts))
     for word, number in {
         "DEVICE": device,
         "CPUS": cpus,

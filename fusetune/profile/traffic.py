@@ -4,6 +4,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fusetune.mounts.bdi import DirtyPages
+
 # By number, from 0; a dash where the protocol has none (uapi linux/fuse.h, enum fuse_opcode).
 _BY_NUMBER = """
 - LOOKUP FORGET GETATTR SETATTR READLINK SYMLINK - MKNOD MKDIR UNLINK RMDIR RENAME LINK OPEN READ
@@ -16,6 +18,8 @@ TMPFILE STATX COPY_FILE_RANGE_64
 OPCODES = {str(number): name for number, name in enumerate(_BY_NUMBER.split()) if name != "-"}
 #: Operations whose number is above those that are counted by themselves.
 OTHER = "OTHER"
+#: Sources that count requests by their operation.
+COUNTING = ("module", "bpftrace")
 
 
 @dataclass(frozen=True)
@@ -104,10 +108,13 @@ class Pattern:
 class Traffic:
     """What was seen of a mount within ``seconds``.
 
-    ``source``: module or bpftrace. ``ended``: time, signal or unmounted. ``lost``: requests that
-    were counted, but whose size and latency were not recorded. ``waiting``: how many requests
-    waited for their reply or to be sent, on average (fusectl's ``waiting``). ``queued``: what is
-    counted as with the server includes requests that wait for a place among max_background.
+    ``source``: module, bpftrace, or fusectl and bdi, which know no operations. ``ended``: time,
+    signal or unmounted. ``lost``: requests that were counted, but whose size and latency were not
+    recorded. ``waiting``: how many requests waited for their reply or to be sent, on average
+    (fusectl's ``waiting``). ``queued``: what is counted as with the server includes requests that
+    wait for a place among max_background.
+    ``at_background``: share of the looks at which as many requests as max_background waited.
+    ``dirty``: the mount's dirty pages at the end. None: unknown.
     """
 
     seconds: float
@@ -118,6 +125,13 @@ class Traffic:
     pattern: Pattern = field(default_factory=Pattern)
     waiting: float | None = None
     queued: bool = False
+    at_background: float | None = None
+    dirty: DirtyPages | None = None
+
+    @property
+    def tells_operations(self) -> bool:
+        """Whether its source tells one request from another."""
+        return self.source in COUNTING
 
     def operation(self, name: str) -> Operation | None:
         """Return an operation by its name; None if there was no such request."""

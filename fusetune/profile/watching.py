@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How long a mount is watched, whatever counts its requests."""
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 from fusetune.host import Host
 from fusetune.mounts.control import still_mounted, waiting
@@ -17,29 +14,6 @@ _POLL = 0.1
 
 #: Is told the share of the time that is over, 0 to 1, and what is being done.
 Progress = Callable[[float, str], None]
-
-
-class Signals:
-    """While entered, SIGINT, SIGTERM and SIGHUP make ``fileno`` readable and do nothing else."""
-
-    def __enter__(self) -> Self:
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._fd = signal.set_wakeup_fd(self._write)
-        self._before = {
-            number: signal.signal(number, lambda *_: None)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        }
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, action in self._before.items():
-            signal.signal(number, action)
-        signal.set_wakeup_fd(self._fd)
-        os.close(self._read)
-        os.close(self._write)
-
-    def fileno(self) -> int:
-        return self._read
 
 
 @dataclass(frozen=True)

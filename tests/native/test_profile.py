@@ -5,9 +5,7 @@ It stands on the tracepoints fuse:fuse_request_send and fuse:fuse_request_end (f
 """
 
 import json
-import mmap
 import os
-import random
 import signal
 import subprocess
 import time
@@ -23,6 +21,7 @@ from tests.native.conftest import TRACING
 from tests.native.mirror import PATIENCE, Mirror, wait_for
 from tests.native.program import Fusetune, Started
 from tests.native.requirements import requires
+from tests.native.traced import BLOCK, fill, ops, programs, read_direct, served
 
 pytestmark = [
     requires("bpftrace", "bpftool"),
@@ -30,26 +29,13 @@ pytestmark = [
     pytest.mark.xdist_group("probes"),
 ]
 
-BLOCK = 4096
-#: The server counts these, but the kernel has no tracepoint for them.
-UNTRACED = {"FORGET", "BATCH_FORGET"}
-
-
-def _programs() -> list[str]:
-    """Return the kernel's programs on FUSE's tracepoints."""
-    done = subprocess.run(
-        ["bpftool", "--json", "prog", "show"], capture_output=True, check=True, timeout=PATIENCE
-    )
-    names = (one.get("name", "") for one in json.loads(done.stdout))
-    return [name for name in names if name.startswith("fuse_request")]
-
 
 def _watching(fusetune: Fusetune, mount: Path) -> Started:
     """Start profile, and return once it watches."""
     process = fusetune.start("profile", mount, "--for", "10m", "--json")
     assert process.stderr
     assert "watching" in process.stderr.readline()
-    assert len(_programs()) == 2
+    assert len(programs()) == 2
     return process
 
 
@@ -57,7 +43,7 @@ def _result(process: Started) -> dict[str, Any]:
     """Return what profile printed at its end, after which nothing is left of it in the kernel."""
     said, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
-    assert _programs() == []
+    assert programs() == []
     return schemas.validate(json.loads(said))
 
 
@@ -66,52 +52,26 @@ def _profile(fusetune: Fusetune, mirror: Mirror, work: Callable[[], None]) -> di
     process = _watching(fusetune, mirror.mountpoint)
     mirror.reset_counters()
     work()
-    wait_for(lambda: not any(one["in_flight"] for one in _ops(mirror).values()), "rest")
+    wait_for(lambda: not any(one["in_flight"] for one in ops(mirror).values()), "rest")
     process.send_signal(signal.SIGINT)
     return _result(process)
-
-
-def _ops(mirror: Mirror) -> dict[str, Any]:
-    found: dict[str, Any] = mirror.counters()["ops"]
-    return found
-
-
-def _fill(mirror: Mirror, blocks: int) -> Path:
-    (mirror.source / "file").write_bytes(os.urandom(BLOCK) * blocks)
-    return mirror.mountpoint / "file"
-
-
-def _read_direct(file: Path, seed: int, count: int, blocks: int) -> None:
-    """Read random blocks, each with one request."""
-    seeded = random.Random(seed)
-    with mmap.mmap(-1, BLOCK) as buffer:
-        fd = os.open(file, os.O_RDONLY | os.O_DIRECT)
-        for _ in range(count):
-            os.preadv(fd, [buffer], seeded.randrange(blocks) * BLOCK)
-        os.close(fd)
 
 
 def _counts(document: dict[str, Any]) -> dict[str, int]:
     return {one["operation"]: one["requests"] for one in document["operations"]}
 
 
-def _served(mirror: Mirror) -> dict[str, int]:
-    """Return the server's own counts of what the kernel has a tracepoint for."""
-    counted = {name: one["count"] for name, one in _ops(mirror).items() if name not in UNTRACED}
-    return {name: count for name, count in counted.items() if count}
-
-
 def test_counts_are_the_servers(fusetune: Fusetune, mirror: Mirror) -> None:
-    file = _fill(mirror, 1024)
+    file = fill(mirror, 1024)
 
     def read() -> None:
         for number in range(200):  # at most 10,000 a second
             end = time.monotonic() + 0.01
-            _read_direct(file, number, 98, 1024)
+            read_direct(file, number, 98, 1024)
             time.sleep(max(0.0, end - time.monotonic()))
 
     document = _profile(fusetune, mirror, read)
-    assert _counts(document) == _served(mirror)
+    assert _counts(document) == served(mirror)
     assert (document["source"], document["ended"], document["lost"]) == ("bpftrace", "signal", 0)
     (found,) = (one for one in document["operations"] if one["operation"] == "READ")
     assert (found["requests"], found["bytes"]) == (200 * 98, 200 * 98 * BLOCK)
@@ -126,15 +86,15 @@ def test_counts_are_the_servers(fusetune: Fusetune, mirror: Mirror) -> None:
 
 
 def test_counts_are_exact_beyond_what_is_recorded(fusetune: Fusetune, mirror: Mirror) -> None:
-    file = _fill(mirror, 1024)
-    document = _profile(fusetune, mirror, lambda: _read_direct(file, 0, 40_000, 1024))
-    assert _counts(document) == _served(mirror)
+    file = fill(mirror, 1024)
+    document = _profile(fusetune, mirror, lambda: read_direct(file, 0, 40_000, 1024))
+    assert _counts(document) == served(mirror)
     (found,) = (one for one in document["operations"] if one["operation"] == "READ")
     assert (found["requests"], found["bytes"]) == (40_000, 40_000 * BLOCK)
 
 
 def test_a_sequential_reader(fusetune: Fusetune, mirror: Mirror) -> None:
-    file = _fill(mirror, 1024)
+    file = fill(mirror, 1024)
     pattern = _profile(fusetune, mirror, lambda: _read_all(file))["pattern"]
     assert pattern["reads"] == 1024
     assert pattern["sequential_reads_share"] == 1
@@ -165,8 +125,8 @@ def test_an_appender_with_fsync(fusetune: Fusetune, mirror: Mirror) -> None:
 
 
 def test_a_profile_is_saved_and_measured(fusetune: Fusetune, mirror: Mirror) -> None:
-    file = _fill(mirror, 1024)
-    document = _profile(fusetune, mirror, lambda: _read_direct(file, 0, 2000, 1024))
+    file = fill(mirror, 1024)
+    document = _profile(fusetune, mirror, lambda: read_direct(file, 0, 2000, 1024))
     assert max(document["workloads"], key=document["workloads"].get) == "rand-read"
     words = ("bench", mirror.mountpoint, "-w", "profile", "--budget", "10s", "--json")
     done = fusetune(*words)
@@ -178,13 +138,13 @@ def test_a_profile_is_saved_and_measured(fusetune: Fusetune, mirror: Mirror) -> 
 
 def test_most_in_flight_is_the_servers(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path) -> None:
     with Mirror(tmpfs_dir / "source", tmp_path / "mnt", "delay=2ms") as mirror:
-        file = _fill(mirror, 4096)
+        file = fill(mirror, 4096)
         document = _profile(fusetune, mirror, lambda: _read_all(file))
         (read,) = (one for one in document["operations"] if one["operation"] == "READ")
-        served = _ops(mirror)["READ"]
-        assert read["requests"] == served["count"]
+        counted = ops(mirror)["READ"]
+        assert read["requests"] == counted["count"]
         # The server's count of a request begins after the kernel's and ends before it.
-        assert served["most_in_flight"] <= read["most_in_flight"] <= served["most_in_flight"] + 1
+        assert counted["most_in_flight"] <= read["most_in_flight"] <= counted["most_in_flight"] + 1
         assert document["limit"]["knob"] == "read_ahead_kb"
         assert document["limit"]["command"] == (
             f"fusetune set {mirror.mountpoint} read_ahead_kb=256"
@@ -196,7 +156,7 @@ def test_another_mount_is_not_counted(
 ) -> None:
     (tmpfs_dir / "other").mkdir()
     with Mirror(tmpfs_dir / "other", tmp_path / "other") as other:
-        file = _fill(other, 64)
+        file = fill(other, 64)
         document = _profile(fusetune, mirror, lambda: _read_all(file))
     assert document["operations"] == []
     assert document["pattern"]["reads"] == 0
@@ -210,7 +170,7 @@ def test_it_leaves_nothing_when_killed(fusetune: Fusetune, mirror: Mirror) -> No
     assert len(children) == 1
     process.kill()
     process.wait(PATIENCE)
-    wait_for(lambda: _programs() == [], "the end of the probes")
+    wait_for(lambda: programs() == [], "the end of the probes")
 
 
 def test_a_mount_that_goes_ends_it(fusetune: Fusetune, mirror: Mirror) -> None:

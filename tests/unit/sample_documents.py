@@ -30,7 +30,6 @@ from fusetune.knobs import LIVE, SYSTEM
 from fusetune.libfuse.switch import FileChange
 from fusetune.libfuse.users import Server
 from fusetune.mounts.mount import Mount
-from fusetune.profile.traffic import Calls, Operation, Pattern, Traffic
 from fusetune.recipes.edit import Edit
 from fusetune.remount.undo import Undone
 from fusetune.report.doctor import Diagnosis, Feature
@@ -48,7 +47,6 @@ from fusetune.report.documents.lib import lib_change, lib_status
 from fusetune.report.documents.listing import ListedLayer, Listing, listing
 from fusetune.report.documents.modules import module_report
 from fusetune.report.documents.papers import suite_result
-from fusetune.report.documents.profile import profiled
 from fusetune.report.documents.show import shown
 from fusetune.report.documents.verify import Verification, verification
 from fusetune.report.findings import Finding
@@ -60,6 +58,7 @@ from fusetune.tuner.guards import Guarded
 from fusetune.tuner.search import Choice, Trial
 from tests.unit.conftest import STOCK
 from tests.unit.sample_advice import advice_documents, layers_of, remount_documents
+from tests.unit.sample_traffic import traffic_documents
 
 PATHS = [
     "/mnt/plain",
@@ -106,28 +105,6 @@ def _paper_result(odd: str) -> PaperResult:
     return PaperResult(work, [shown, Row(work.ratios[1], None, odd)], 1.5, 1 << 20, 3)
 
 
-def profile_documents(mount: Mount) -> list[Document]:
-    """A profile of each source, the second of an empty time."""
-    read = Operation("READ", 100, 100 << 17, [(50_000.0, 99), (60_000.0, 1)], 1 << 17, 12)
-    calls = Calls(total=100, sequential=90, elsewhere=9, direct=2, appends=5)
-    pattern = Pattern(calls, calls, streams=2, page_faults=7, paused_seconds=0.25)
-    operations = [read, Operation("FSYNC", 4, 0)]
-    return [
-        profiled(
-            mount,
-            Traffic(10.0, "bpftrace", "signal", 3, operations, pattern, 0.5),
-            STOCK,
-            {"seq-read": 1.0},
-        ),
-        profiled(
-            replace(mount, bdi=None, connection=None),
-            Traffic(0.0, "module", "unmounted", 0, []),
-            {},
-            {},
-        ),
-    ]
-
-
 def all_documents(mount: Mount) -> list[Document]:
     """One object of each kind for the mount, and one with as much as possible absent."""
     return [
@@ -139,7 +116,7 @@ def all_documents(mount: Mount) -> list[Document]:
         *verify_documents(mount),
         *report_documents(mount),
         *lib_documents(mount),
-        *profile_documents(mount),
+        *traffic_documents(mount),
         *auto_documents(mount),
         *bench_documents(mount),
         *advice_documents(mount),

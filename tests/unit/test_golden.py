@@ -22,7 +22,7 @@ from tests.unit.sample_documents import SERVED, all_documents
 GOLDEN = Path(__file__).parent / "golden"
 
 #: Needs programs or servers, so its JSON is that of objects made by hand.
-BY_HAND = ("auto", "bench", "bench-suite", "lib-change", "lib-status", "module", "profile")
+BY_HAND = ("auto", "bench", "bench-suite", "lib-change", "lib-status", "module", "profile", "top")
 
 #: Each line finds the tree as the lines before left it.
 RUNS = {

@@ -12,7 +12,7 @@ from tests.unit.conftest import CHECKOUT
 #: From the ground up.
 LAYERS = (
     *("errors", "text", "host", "files", "syscalls", "deadline", "untrusted", "source_age"),
-    *("schema", "toml", "masking"),
+    *("schema", "toml", "masking", "signals"),
     *(
         "mounts",
         "kmod",
@@ -28,7 +28,7 @@ LAYERS = (
         "desired",
         "tuner",
     ),
-    *("report", "cli", "mount_helper", "__main__"),
+    *("report", "top", "cli", "mount_helper", "__main__"),
 )
 PACKAGE = CHECKOUT / "fusetune"
 

@@ -11,9 +11,10 @@ from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
 from fusetune.profile.bpftrace import abilities
 from fusetune.profile.counted import Counted
-from fusetune.profile.module import operations_between, parse_statistics, watch_by_module
+from fusetune.profile.module import parse_statistics, watch_by_module
 from fusetune.profile.program import Abilities, bucket_middle, program
 from fusetune.profile.requests import TRACEPOINTS
+from fusetune.profile.totals import operations_between
 from fusetune.profile.traffic import Calls, Operation, Pattern
 from tests.unit.conftest import Tree
 from tests.unit.test_btf import write as write_types

@@ -61,6 +61,25 @@ def test_the_first_limit_that_binds(
     assert (found and (found.knob, found.value)) == expected
 
 
+@pytest.mark.parametrize(
+    ("traffic", "expected"),
+    [
+        # The module does not know how many were with the server at once; these are 13 on average.
+        (replace(seen(replace(SLOW, most_in_flight=None)), queued=True), "max_background"),
+        (seen(replace(SLOW, most_in_flight=None), waiting=99.0), "read_ahead_kb"),
+        (replace(seen(replace(READS, most_in_flight=None)), queued=True), "read_ahead_kb"),
+        (replace(seen(replace(SLOW, name="LOOKUP", most_in_flight=None)), queued=True), None),
+        # fusectl alone.
+        (Traffic(9.0, "fusectl", "time", 0, [], at_background=0.5), "max_background"),
+        (Traffic(9.0, "fusectl", "time", 0, [], at_background=0.49), None),
+        (Traffic(9.0, "bpftrace", "time", 0, [], at_background=1.0), None),
+    ],
+)
+def test_what_is_known_less_well(traffic: Traffic, expected: str | None) -> None:
+    found = limit_of(traffic, STOCK)
+    assert (found and found.knob) == expected
+
+
 # The workloads that stand for it
 
 

@@ -48,12 +48,14 @@ class Document(ABC):
         """Return the JSON text."""
         return json.dumps(self.as_object(), indent=2) + "\n"
 
+    def as_line(self) -> str:
+        """Return the JSON text in one line."""
+        return json.dumps(self.as_object()) + "\n"
+
     def as_text(self, *, long: bool = False) -> str:
         """Return what people read; ``long`` adds explanations where the document has any."""
         parts = chain(self.parts(), self.explanations() if long else ())
-        return "".join(
-            part.text() if isinstance(part, Table) else f"{printable(part)}\n" for part in parts
-        )
+        return joined(parts)
 
     @abstractmethod
     def parts(self) -> Iterable[str | Table]:
@@ -62,6 +64,13 @@ class Document(ABC):
     def explanations(self) -> Iterable[str | Table]:
         """Return the lines and tables that explain more."""
         return ()
+
+
+def joined(parts: Iterable[str | Table]) -> str:
+    """Return the text of lines and tables."""
+    return "".join(
+        part.text() if isinstance(part, Table) else f"{printable(part)}\n" for part in parts
+    )
 
 
 def plain(value: Any) -> Any:

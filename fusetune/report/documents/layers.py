@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fusetune.mounts.stack import FoundBy, Layer
 from fusetune.report.documents.base import MountPoint, Text
@@ -56,3 +56,41 @@ def layers_below(layers: Sequence[Layer]) -> list[LayerBelow]:
         LayerBelow(one.path, one.fstype, one.device, str(one.found_by), one.elsewhere)
         for one in layers
     ]
+
+
+class Branch(Protocol):
+    """What a tree of mounts is drawn from: a mount with what it lies on."""
+
+    @property
+    def device(self) -> str: ...
+    @property
+    def below(self) -> Sequence[LayerBelow] | None: ...
+
+
+def branches(
+    mounts: Sequence[Branch], known: Mapping[str, Branch]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield what is drawn before each mount, its device, and how it was found.
+
+    ``known``: all mounts by their device. A mount is above what it lies on. What lies below several
+    is drawn at each, and what that lies on only once: a stack may have many more ways down than
+    mounts.
+    """
+    below_some = {layer.device for one in known.values() for layer in one.below or ()}
+    seen: set[str] = set()
+    # Mounts that lie on each other in a circle are below some mount, all of them.
+    tops = [one.device for one in mounts if one.device not in below_some]
+    for top in (*tops, *(one.device for one in mounts)):
+        if top in seen:
+            continue
+        todo = [("", "", top, "")]
+        while todo:
+            drawn, indent, device, found_by = todo.pop()
+            yield drawn, device, found_by
+            if device in seen:
+                continue
+            seen.add(device)
+            layers = list(known[device].below or ())
+            for number, layer in enumerate(reversed(layers)):
+                mark, more = ("└─", "  ") if number == 0 else ("├─", "│ ")
+                todo.append((indent + mark, indent + more, layer.device, layer.found_by))

@@ -18,7 +18,14 @@ from fusetune.report.documents.base import (
     MountPoint,
     Text,
 )
-from fusetune.report.documents.layers import Below, Device, Elsewhere, LayerBelow, layers_below
+from fusetune.report.documents.layers import (
+    Below,
+    Device,
+    Elsewhere,
+    LayerBelow,
+    branches,
+    layers_below,
+)
 from fusetune.report.text import Table, value_text
 from fusetune.schema import Rule
 
@@ -89,7 +96,7 @@ class Listing(Document):
         known: dict[str, ListedMount | ListedLayer] = {one.device: one for one in self.layers}
         known |= {one.device: one for one in self.mounts}
         rows = []
-        for drawn, device, found_by in _branches(self.mounts, known):
+        for drawn, device, found_by in branches(self.mounts, known):
             _, *cells = _row(known[device], names)
             rows.append([drawn + known[device].path, *cells, found_by])
         yield Table((*headings, "found by"), rows, right)
@@ -106,34 +113,6 @@ def _row(one: ListedMount | ListedLayer, names: Sequence[str]) -> list[str]:
         *(value_text(one.knobs.get(name)) for name in names),
         "left alone" if one.excluded_reason else "yes" if one.tuned else "no",
     ]
-
-
-def _branches(
-    mounts: Sequence[ListedMount], known: Mapping[str, ListedMount | ListedLayer]
-) -> Iterator[tuple[str, str, str]]:
-    """Yield what is drawn before each mount, its device, and how it was found.
-
-    A mount is above what it lies on. What lies below several is drawn at each, and what that lies
-    on only once: a stack may have many more ways down than mounts.
-    """
-    below_some = {layer.device for one in known.values() for layer in one.below or ()}
-    seen: set[str] = set()
-    # Mounts that lie on each other in a circle are below some mount, all of them.
-    tops = [one.device for one in mounts if one.device not in below_some]
-    for top in (*tops, *(one.device for one in mounts)):
-        if top in seen:
-            continue
-        todo = [("", "", top, "")]
-        while todo:
-            drawn, indent, device, found_by = todo.pop()
-            yield drawn, device, found_by
-            if device in seen:
-                continue
-            seen.add(device)
-            layers = list(known[device].below or ())
-            for number, layer in enumerate(reversed(layers)):
-                mark, more = ("└─", "  ") if number == 0 else ("├─", "│ ")
-                todo.append((indent + mark, indent + more, layer.device, layer.found_by))
 
 
 def listing(

@@ -176,7 +176,6 @@ def profiled(
     mount: Mount, traffic: Traffic, values: Mapping[str, int], shares: Mapping[str, float]
 ) -> Profile:
     """Return the document; ``values``: the mount's live knobs; ``shares``: those of workloads."""
-    limit = limit_of(traffic, values)
     return Profile(
         MountIdentity(mount.path, mount.fstype, mount.source, mount.bdi),
         round(traffic.seconds, 3),
@@ -185,22 +184,27 @@ def profiled(
         traffic.lost,
         [_operation(one) for one in traffic.operations],
         _pattern(traffic),
-        _binding(mount, limit) if limit else None,
+        binding_limit(mount, traffic, values),
         shares,
     )
 
 
 def _operation(one: Operation) -> ProfiledOperation:
-    times = [one.percentile(percent) for percent in (50, 95, 99)]
-    known = [time for time in times if time is not None]
     return ProfiledOperation(
         one.name,
         one.requests,
         one.nbytes,
         one.largest_bytes,
-        Latency(*known) if known else None,
+        latency_of(one),
         one.most_in_flight,
     )
+
+
+def latency_of(one: Operation) -> Latency | None:
+    """Return the latencies of an operation, None if no request ended."""
+    times = [one.percentile(percent) for percent in (50, 95, 99)]
+    known = [time for time in times if time is not None]
+    return Latency(*known) if known else None
 
 
 def _pattern(traffic: Traffic) -> AccessPattern:
@@ -220,6 +224,12 @@ def _pattern(traffic: Traffic) -> AccessPattern:
         fsync.requests if fsync else 0,
         pattern.paused_seconds,
     )
+
+
+def binding_limit(mount: Mount, traffic: Traffic, values: Mapping[str, int]) -> BindingLimit | None:
+    """Return the limit that binds with the command that lifts it; ``values``: the live knobs."""
+    limit = limit_of(traffic, values)
+    return _binding(mount, limit) if limit else None
 
 
 def _binding(mount: Mount, limit: Limit) -> BindingLimit:

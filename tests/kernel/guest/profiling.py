@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`profile` counts what the server counts: of the kernel's own FUSE, and of the module.
+"""`profile` and `top` count what the server counts: of the kernel's own FUSE, and of the module.
 
 Before Linux 6.12 FUSE has no tracepoints, and those of 6.12 do not know which request ends.
 bpftrace then watches functions.
@@ -9,12 +9,16 @@ import json
 import mmap
 import os
 import signal
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.kernel.guest import statistics_file
 from tests.kernel.guest.rig import fresh_source, load, run, stock, tuned, unload
+from tests.kernel.guest.statistics_file import NONE
 from tests.kernel.guest.tool import start
 from tests.native.mirror import Mirror, mounted_at, wait_for
 
@@ -106,3 +110,38 @@ def check_tool_profiles_the_modules() -> None:
     fresh_source()
     with tuned() as mirror:
         assert _profile(mirror)["source"] == "module"
+
+
+def check_tool_top_shows_what_the_module_counts() -> None:
+    """Added up over all frames, as the module's file has it, and as the server counts it."""
+    load()
+    fresh_source()
+    with tuned() as mirror, start("top", "-i", "1s", "--json") as process:
+        assert process.stdout
+        process.stdout.readline()  # from here on it reads the statistics
+        before = statistics_file.read(mirror)
+        mirror.reset_counters()
+        _work(mirror)
+        wait_for(lambda: not _in_flight(mirror), "rest")
+        after = statistics_file.read(mirror)
+        served = mirror.counters()["ops"]
+        found: dict[str, Counter[str]] = {}
+        shown: dict[str, Any] = {}
+        end = time.monotonic() + _PATIENCE
+        while not found or shown["operations"]:
+            assert time.monotonic() < end, found
+            (shown,) = json.loads(process.stdout.readline())["mounts"]
+            assert (shown["counted_by"], shown["why"], shown["lost"]) == ("module", None, 0), shown
+            for one in shown["operations"]:
+                counts = found.setdefault(one["operation"], Counter())
+                counts.update({name: one[name] for name in ("requests", "bytes")})
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=_PATIENCE)
+        assert process.returncode == 0, errors
+    counted = {name: one.count - before.get(name, NONE).count for name, one in after.items()}
+    shown = {name: one["requests"] for name, one in found.items() if name not in _UNANSWERED}
+    expected = {name: count for name, count in counted.items() if count and name not in _UNANSWERED}
+    assert shown == expected, (shown, expected)
+    for name in ("READ", "WRITE"):
+        assert found[name]["requests"] == served[name]["count"] == _BLOCKS
+        assert found[name]["bytes"] == _BLOCKS * _BLOCK, found[name]

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from fusetune.desired import events
-from fusetune.desired.events import Events, Signals
+from fusetune.desired.events import Events
+from fusetune.signals import Signals
 from tests.unit.conftest import Tree
 from tests.unit.watch.stage import FakeMonitor, Stage
 

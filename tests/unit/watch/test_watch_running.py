@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from fusetune.changes.journal import Journal
-from fusetune.desired.events import Events, Signals
+from fusetune.desired.events import Events
+from fusetune.signals import Signals
 from tests.unit.watch.stage import Stage
 
 # How long it runs

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A mount that is watched from one interval to the next, by the best source that it has."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import IO
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.mounts.bdi import dirty_pages
+from fusetune.mounts.control import waiting_if_known
+from fusetune.mounts.mount import Mount
+from fusetune.profile.bpftrace import Tracing
+from fusetune.profile.module import read_statistics
+from fusetune.profile.totals import (
+    Reading,
+    lost_between,
+    operations_between,
+    pattern_between,
+)
+from fusetune.profile.traffic import Traffic
+
+_ATTACHING = "bpftrace is attaching its probes"
+_SILENT = "bpftrace printed nothing in this interval"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was seen of a mount in an interval.
+
+    ``traffic``: its ``seconds`` are those between two readings of its source. ``why``: why nothing
+    better counts it, None if nothing does. ``in_flight``: how many requests wait now, None if
+    unknown. ``written``: bytes written back from the page cache, None if unknown. ``unanswered``:
+    seconds for which requests have waited without a sign that any ended.
+    """
+
+    mount: Mount
+    values: Mapping[str, int]
+    traffic: Traffic
+    why: str | None
+    in_flight: int | None
+    written: int | None
+    unanswered: float
+
+
+class Sampled:
+    """One mount, looked at now and then. ``why``: as in `Sample`.
+
+    The module's statistics count its requests, else bpftrace if it is to `trace`. Otherwise fusectl
+    tells how many wait, and the bdi which pages are dirty.
+    """
+
+    def __init__(self, host: Host, mount: Mount, values: Mapping[str, int], untraced: str) -> None:
+        """``values``: its live knobs; ``untraced``: why bpftrace does not watch it."""
+        self.mount = mount
+        self.tracing: Tracing | None = None
+        self._host = host
+        self.why: str | None = None if mount.is_tuned_type else untraced
+        self._last = 0
+        self._since: float | None = None
+        self.begin(values)
+        self.look()
+
+    def begin(self, values: Mapping[str, int]) -> None:
+        """Begin an interval here."""
+        self._places = values.get("max_background")
+        self._begun = time.monotonic()
+        self._before = self._read()
+        self._pages = dirty_pages(self._host, self.mount)
+        self._looks: list[int] = []
+
+    def trace(self, every: float) -> None:
+        """Begin to watch it by bpftrace, with a reading every so many seconds, if that can be."""
+        try:
+            self.tracing = Tracing(self._host, self.mount, every)
+            self.why = _ATTACHING
+        except FusetuneError as error:
+            self.why = str(error)
+
+    @property
+    def attaching(self) -> bool:
+        """Whether bpftrace has not yet attached its probes."""
+        return self.tracing is not None and not self.tracing.ready
+
+    def read(self, stream: IO[bytes]) -> None:
+        """Read what bpftrace printed to one of its streams; go on without it if it has ended."""
+        try:
+            if self.tracing:
+                self.tracing.read(stream)
+        except FusetuneError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: FusetuneError) -> None:
+        self.close()
+        self.why = str(error)
+
+    def close(self) -> None:
+        """End bpftrace, if it runs."""
+        if self.tracing:
+            self.tracing.close()
+        self.tracing = None
+
+    def look(self) -> None:
+        """See how many requests wait, and whether bpftrace takes too long to begin."""
+        if self.attaching:
+            self._read()
+        waiting, now = waiting_if_known(self._host, self.mount), time.monotonic()
+        if waiting is None:
+            return
+        if not waiting:
+            self._since = None
+        elif self._since is None or waiting < self._last:
+            self._since = now
+        self._last = waiting
+        self._looks.append(waiting)
+
+    def take(self, values: Mapping[str, int]) -> Sample:
+        """Return what was seen since the interval began, and begin the next one.
+
+        ``values``: the live knobs now.
+        """
+        self.look()
+        begun, before, looks, pages = self._begun, self._before, self._looks, self._pages
+        at_limit = [one for one in looks if self._places and one >= self._places]
+        self.begin(values)
+        traffic = Traffic(
+            *(self._begun - begun, "fusectl" if looks else "bdi", "time", 0, ()),
+            waiting=sum(looks) / len(looks) if looks else None,
+            at_background=len(at_limit) / len(looks) if looks and self._places else None,
+            dirty=self._pages,
+        )
+        if before and self._before and self._before.at > before.at:
+            traffic = self._counted(traffic, before, self._before)
+        elif before and self._before:
+            self.why = _SILENT
+        written = self._pages.written - pages.written if pages and self._pages else None
+        # The module counts what needs no reply, too, as soon as the server has read it.
+        ended = any(one.ended or traffic.source == "module" for one in traffic.operations)
+        if self._since is not None and (ended or written):
+            self._since = self._begun
+        return Sample(
+            self.mount,
+            values,
+            traffic,
+            self.why,
+            looks[-1] if looks else None,
+            written,
+            self._begun - self._since if self._since is not None else 0.0,
+        )
+
+    def _read(self) -> Reading | None:
+        """Return what the source has counted so far; None if none counts."""
+        try:
+            if self.mount.is_tuned_type:
+                found: Reading | None = read_statistics(self._host, self.mount)
+            else:
+                found = self.tracing.reading() if self.tracing else None
+        except FusetuneError as error:
+            self._give_up(error)
+            return None
+        if found:
+            self.why = None
+        return found
+
+    def _counted(self, traffic: Traffic, before: Reading, after: Reading) -> Traffic:
+        return replace(
+            traffic,
+            seconds=after.at - before.at,
+            source="bpftrace" if self.tracing else "module",
+            lost=lost_between(before.counts, after.counts),
+            operations=operations_between(before.counts, after.counts),
+            pattern=pattern_between(before.pattern, after.pattern),
+            queued=self.tracing.queued if self.tracing else True,
+        )

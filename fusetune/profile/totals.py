@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a source has counted so far, and the traffic between two readings of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fusetune.profile.traffic import Calls, Operation, Pattern
+
+_WORD = 1 << 64
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What was counted of one operation since counting began.
+
+    ``requests``: sent, or ended where the source counts ends. ``nbytes``: their data, as far as it
+    was recorded, and ``latency`` how many took so many microseconds. ``lost``: those without a
+    record. ``largest_bytes``, ``most_in_flight``: as in `Operation`, of the time since the reading
+    before.
+    """
+
+    requests: int
+    nbytes: int = 0
+    latency: Mapping[float, int] = field(default_factory=dict)
+    largest_bytes: int | None = None
+    most_in_flight: int | None = None
+    lost: int = 0
+
+
+#: Totals by the name of their operation.
+Counts = Mapping[str, Totals]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a source had counted at second ``at`` of a clock that only goes on."""
+
+    at: float
+    counts: Counts
+    pattern: Pattern = field(default_factory=Pattern)
+
+
+def operations_between(before: Counts, after: Counts) -> list[Operation]:
+    """Return what was counted from one reading to the next, most requests first.
+
+    A counter that goes past 2^64 goes on from 0. One that became less otherwise has begun anew.
+    """
+    found = (_operation(name, _before(before, name, now), now) for name, now in after.items())
+    return sorted((one for one in found if one.requests), key=lambda one: (-one.requests, one.name))
+
+
+def lost_between(before: Counts, after: Counts) -> int:
+    """Return how many requests have no record of size and latency."""
+    return sum(now.lost - _before(before, name, now).lost for name, now in after.items())
+
+
+def _before(before: Counts, name: str, now: Totals) -> Totals:
+    """Return what ``now`` is compared with: nothing if the counting has begun anew."""
+    found = before.get(name, Totals(0))
+    went_back = (now.requests - found.requests) % _WORD >= _WORD // 2
+    return Totals(0) if went_back or now.lost < found.lost else found
+
+
+def _operation(name: str, before: Totals, now: Totals) -> Operation:
+    requests = (now.requests - before.requests) % _WORD
+    nbytes = (now.nbytes - before.nbytes) % _WORD
+    if nbytes >= _WORD // 2:  # more was counted of one request than of the other
+        nbytes = 0
+    counts = {time: count - before.latency.get(time, 0) for time, count in now.latency.items()}
+    latency = sorted((time, count) for time, count in counts.items() if count > 0)
+    if now.lost > before.lost:  # their bytes, too: as many each as of the others
+        ended = sum(count for _, count in latency)
+        nbytes = round(nbytes * requests / ended) if ended else 0
+    return Operation(name, requests, nbytes, latency, now.largest_bytes, now.most_in_flight)
+
+
+def pattern_between(before: Pattern, after: Pattern) -> Pattern:
+    """Return how files were used from one reading to the next; ``streams`` as last counted."""
+    return Pattern(
+        _calls_between(before.reads, after.reads),
+        _calls_between(before.writes, after.writes),
+        after.streams,
+        None if after.page_faults is None else after.page_faults - (before.page_faults or 0),
+        None
+        if after.paused_seconds is None
+        else after.paused_seconds - (before.paused_seconds or 0.0),
+    )
+
+
+def _calls_between(before: Calls | None, after: Calls | None) -> Calls | None:
+    if after is None:
+        return None
+    then = vars(before or Calls())
+    return Calls(**{name: count - then[name] for name, count in vars(after).items()})

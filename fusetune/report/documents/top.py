@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The document of ``top``: what each mount did within an interval."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fusetune.mounts.stack import Stacks
+from fusetune.profile.sampling import Sample
+from fusetune.profile.traffic import Operation
+from fusetune.report.documents.base import (
+    Count,
+    Document,
+    Duration,
+    MountIdentity,
+    Text,
+    joined,
+)
+from fusetune.report.documents.layers import Device, LayerBelow, layers_below
+from fusetune.report.documents.profile import (
+    BindingLimit,
+    Latency,
+    Share,
+    binding_limit,
+    latency_of,
+)
+from fusetune.report.text import Table
+from fusetune.report.top_rows import HEADINGS, RIGHT, limit_line, lost_lines, table_rows
+from fusetune.schema import Rule
+
+#: Seconds without a reply from which on no limit is named: the server is what holds back.
+STUCK = 2.0
+Average = Annotated[float | None, Rule(minimum=0)]
+Rate = Annotated[float, Rule(minimum=0)]
+
+
+@dataclass(frozen=True)
+class TopOperation:
+    """The requests of one operation within the interval."""
+
+    operation: Annotated[
+        str, "The operation, in the protocol's spelling.", Rule(pattern="^[A-Z0-9_]+$")
+    ]
+    requests: Annotated[Count, "How many there were."]
+    requests_per_second: Rate
+    bytes: Annotated[
+        Count,
+        "Data that WRITE sent; for all others, what their replies carried. Where requests were "
+        "lost, an estimate by the others.",
+    ]
+    bytes_per_second: Rate
+    mean_bytes: Annotated[Average, "Data of a request, on average; null without requests."]
+    latency_us: Annotated[
+        Latency | None, "From the sending of a request to its end; null if none ended."
+    ]
+    mean_in_flight: Annotated[
+        Rate, "How many were with the server on average, by the latencies of those that ended."
+    ]
+
+
+@dataclass(frozen=True)
+class TopMount(MountIdentity):
+    """A mount within the interval."""
+
+    device: Device
+    below: Annotated[
+        Sequence[LayerBelow], "The FUSE mounts of this document that it lies on itself."
+    ]
+    counted_by: Annotated[
+        str,
+        "What tells of its requests. module: the statistics of fusetuned; bpftrace; fusectl: only "
+        "how many wait; bdi: not even that.",
+        Rule(enum=["module", "bpftrace", "fusectl", "bdi"]),
+    ]
+    why: Annotated[Text | None, "Why nothing better counts them; null if nothing does."]
+    seconds: Annotated[Duration, "The time in which its requests were counted."]
+    lost: Annotated[
+        Count, "Requests that were counted, but whose size and latency were not recorded."
+    ]
+    requests_per_second: Annotated[
+        Average, "Requests of all operations; null if nothing counts them."
+    ]
+    bytes_per_second: Annotated[Average, "Data of READ and WRITE; null if nothing counts it."]
+    mean_bytes: Annotated[
+        Average, "Data of a READ or WRITE, on average; null if there was none, or unknown."
+    ]
+    latency_us: Annotated[
+        Latency | None, "Of the requests of all operations; null if none ended, or unknown."
+    ]
+    in_flight: Annotated[
+        Count | None, "Requests that wait for the server at the end; null if unknown."
+    ]
+    mean_in_flight: Annotated[Average, "As in_flight, on average of all looks; null if unknown."]
+    max_background: Annotated[Count | None, "The limit of background requests; null if unknown."]
+    background_limit_share: Annotated[
+        Share,
+        "Share of the looks at which as many requests as max_background waited, in the background "
+        "or not: the limit was reached no longer than this. Null if unknown.",
+    ]
+    dirty_bytes: Annotated[
+        Count | None, "Pages that are dirty or being written; null where debugfs does not show it."
+    ]
+    dirty_limit_bytes: Annotated[
+        Count | None, "The limit for that by max_ratio; null where debugfs does not show it."
+    ]
+    written_back_bytes_per_second: Annotated[
+        Average, "What the page cache wrote back; null where debugfs does not show it."
+    ]
+    unanswered_seconds: Annotated[
+        Duration,
+        "For how long requests have waited without a sign that any ended. Where fusectl alone "
+        "tells of them, a server that always has as much work looks the same.",
+    ]
+    limit: Annotated[
+        BindingLimit | None,
+        "The limit that binds; null if none does, or if nothing was replied for 2 seconds.",
+    ]
+    operations: Annotated[
+        Sequence[TopOperation], "The operations, most requests first; empty if nothing counts them."
+    ]
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing was replied for so long that the mount is marked."""
+        return self.unanswered_seconds >= STUCK
+
+
+@dataclass(frozen=True)
+class Top(Document):
+    """What every FUSE mount, or one and those that it lies on, did within an interval."""
+
+    SCHEMA = "top"
+    COMMANDS = ("top",)
+
+    time: Annotated[Duration, "Seconds since 1970 at the end of the interval."]
+    seconds: Annotated[Duration, "Length of the interval."]
+    mounts: Annotated[Sequence[TopMount], "The mounts, in the order of mounting."]
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield the time, a line for each mount, with operations if it is one, and the limits."""
+        return self._parts(operations=len(self.mounts) == 1)
+
+    def plain(self, *, operations: bool) -> str:
+        """Return the text, with a line for each operation or without."""
+        return joined(self._parts(operations=operations))
+
+    def _parts(self, *, operations: bool) -> Iterator[str | Table]:
+        yield time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.time))
+        rows = list(table_rows(self.mounts, operations=operations))
+        if rows:
+            yield Table(HEADINGS, [row.text_cells for row in rows], RIGHT)
+        else:
+            yield "no FUSE mount"
+        yield from (limit_line(one) for one in self.mounts if one.limit)
+        yield from lost_lines(self.mounts)
+        yield ""
+
+
+def top_frame(samples: Sequence[Sample], stacks: Stacks | None, at: float, seconds: float) -> Top:
+    """Return the document of an interval that ended at ``at``, and took ``seconds``.
+
+    ``stacks``: what lies below the mounts, None if that is not known.
+    """
+    shown = {one.mount.device for one in samples}
+    return Top(round(at, 3), round(seconds, 3), [_mount(one, stacks, shown) for one in samples])
+
+
+def _mount(one: Sample, stacks: Stacks | None, shown: Collection[str]) -> TopMount:
+    mount, traffic = one.mount, one.traffic
+    layers = [layer for layer in stacks.below(mount) if layer.device in shown] if stacks else []
+    data = [op for op in traffic.operations if op.name in ("READ", "WRITE")]
+    transfers, nbytes = sum(op.requests for op in data), sum(op.nbytes for op in data)
+    requests = sum(op.requests for op in traffic.operations)
+    counts = traffic.tells_operations
+    dirty = traffic.dirty
+    return TopMount(
+        mount.path,
+        mount.fstype,
+        mount.source,
+        mount.bdi,
+        device=mount.device,
+        below=layers_below(layers),
+        counted_by=traffic.source,
+        why=one.why,
+        seconds=round(traffic.seconds, 3),
+        lost=traffic.lost,
+        requests_per_second=_rate(requests, traffic.seconds) if counts else None,
+        bytes_per_second=_rate(nbytes, traffic.seconds) if counts else None,
+        mean_bytes=nbytes / transfers if transfers else None,
+        latency_us=latency_of(_all_of(traffic.operations)),
+        in_flight=one.in_flight,
+        mean_in_flight=traffic.waiting,
+        max_background=one.values.get("max_background"),
+        background_limit_share=traffic.at_background,
+        dirty_bytes=dirty.dirty if dirty else None,
+        dirty_limit_bytes=dirty.limit if dirty else None,
+        written_back_bytes_per_second=(
+            None if one.written is None else _rate(one.written, traffic.seconds)
+        ),
+        unanswered_seconds=round(one.unanswered, 3),
+        limit=None if one.unanswered >= STUCK else binding_limit(mount, traffic, one.values),
+        operations=[_operation(op, traffic.seconds) for op in traffic.operations],
+    )
+
+
+def _all_of(operations: Sequence[Operation]) -> Operation:
+    """Return the requests of all operations as if they were of one."""
+    latency: Counter[float] = Counter()
+    for one in operations:
+        latency.update(dict(one.latency))
+    return Operation("", sum(one.requests for one in operations), 0, sorted(latency.items()))
+
+
+def _operation(one: Operation, seconds: float) -> TopOperation:
+    return TopOperation(
+        one.name,
+        one.requests,
+        _rate(one.requests, seconds),
+        one.nbytes,
+        _rate(one.nbytes, seconds),
+        one.nbytes / one.requests if one.requests else None,
+        latency_of(one),
+        round(_rate(one.seconds, seconds), 3),
+    )
+
+
+def _rate(number: float, seconds: float) -> float:
+    return number / seconds if seconds > 0 else 0.0

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Samples of a mount as documents, and a bpftrace that says what a test wants."""
+
+from fusetune.errors import FusetuneError
+from fusetune.profile.sampling import Sample
+from fusetune.profile.totals import Reading
+from fusetune.report.documents.top import Top, TopMount, top_frame
+from tests import schemas
+
+
+def shown_of(sample: Sample) -> TopMount:
+    """Return what the document says of the mount, valid by its schema."""
+    (shown,) = checked(top_frame([sample], None, 1.7e9, 2.0)).mounts
+    return shown
+
+
+def checked(frame: Top) -> Top:
+    """Return the document, valid by its schema."""
+    schemas.check(frame)
+    assert frame.as_line().count("\n") == 1
+    return frame
+
+
+class FakeTracing:
+    """A bpftrace that has printed what a test says, or has ended."""
+
+    ready, queued, streams = True, False, ()
+
+    def __init__(self, *readings: Reading | FusetuneError | None) -> None:
+        self._readings = [*readings]
+        self.closed = False
+
+    def reading(self) -> Reading | None:
+        """Return the next, the last one again and again."""
+        found = self._readings.pop(0) if len(self._readings) > 1 else self._readings[0]
+        if isinstance(found, FusetuneError):
+            raise found
+        return found
+
+    def read(self, stream: object) -> None:
+        """Find that it has ended."""
+        raise FusetuneError("bpftrace ended")
+
+    def close(self) -> None:
+        """Note that it was ended."""
+        self.closed = True
