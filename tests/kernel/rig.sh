@@ -7,7 +7,8 @@
 #   rig.sh inside TREE OUT [DIRECTORY=PATH...] -- COMMAND...
 #       Runs a command in a tree, which stays as it is. OUT is /out there, and
 #       each DIRECTORY is seen, unchangeable, at PATH. Where the tree has ccache, what
-#       was compiled is kept for the next run; CCACHE_DISABLE=1 compiles all.
+#       was compiled is kept for the next run, and where it has spatch, what that made;
+#       CCACHE_DISABLE=1 makes all anew.
 #   rig.sh image TREE FILE
 #       Makes a file system image of what a virtual machine needs of a tree.
 set -euo pipefail
@@ -31,7 +32,7 @@ overlay() {
 }
 
 inside() {
-	local out=$2 root=$merged/root bound environment
+	local out=$2 root=$merged/root bound environment path=/usr/sbin:/usr/bin:/sbin:/bin
 	overlay "$1"
 	shift 2
 	mount --rbind /dev "$root/dev"
@@ -46,6 +47,13 @@ inside() {
 		# The second is what Debian's kernel headers go by; meson finds ccache by itself.
 		environment+=(CCACHE_DIR=/ccache DEBIAN_KERNEL_USE_CCACHE=yes)
 	fi
+	if [[ -e $root/usr/bin/spatch ]]; then
+		mkdir -p "$compiled/spatch" "$root/cached" "$root/spatch"
+		mount --bind -o ro "$(dirname "$0")/cached" "$root/cached"
+		mount --bind "$compiled/spatch" "$root/spatch"
+		environment+=(SPATCH_CACHE=/spatch)
+		path=/cached:$path
+	fi
 	while [[ $1 != -- ]]; do
 		bound=$root${1#*=}
 		mkdir -p "$bound"
@@ -53,7 +61,7 @@ inside() {
 		shift
 	done
 	shift
-	chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C \
+	chroot "$root" /usr/bin/env -i PATH="$path" LC_ALL=C \
 		"${environment[@]}" "$@"
 }
 

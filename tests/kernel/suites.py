@@ -2,6 +2,7 @@
 """The Debian suites whose kernels fusetuned supports, each as a tree with its own compiler."""
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -162,12 +163,19 @@ def copy_of_dkms(directory: Path) -> Path:
     return shutil.copytree(DKMS, directory / "dkms")
 
 
+def with_cached_spatch() -> dict[str, str]:
+    """Return an environment where spatch does not do again what it did before."""
+    path = f"{Path(__file__).with_name('cached')}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "SPATCH_CACHE": str(tree.cache("ccache") / "spatch")}
+
+
 def import_module(
     name: str, output: Path, *sources: Path, dkms: Path = DKMS
 ) -> subprocess.CompletedProcess[str]:
     """Run import_kernel.py of a dkms/ for one of our modules and return its end."""
     return subprocess.run(
         [sys.executable, dkms / "import_kernel.py", name, output, *sources],
+        env=with_cached_spatch(),
         capture_output=True,
         text=True,
         timeout=300,

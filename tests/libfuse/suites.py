@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kernel.suites import inside, series_in
+from tests.kernel.suites import inside, series_in, with_cached_spatch
 from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
@@ -73,6 +73,7 @@ def import_library(output: Path, source: Path) -> subprocess.CompletedProcess[st
     """Run import_libfuse.py and return its end."""
     return subprocess.run(
         [sys.executable, IMPORT, output, source],
+        env=with_cached_spatch(),
         capture_output=True,
         text=True,
         timeout=120,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernel.suites import with_cached_spatch
 from tests.libfuse.suites import IMPORT, SANITIZE, SUITES, Suite, build
 
 _EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
@@ -112,6 +113,7 @@ def test_a_symbol_more_is_an_error(
 def _refused(ours: Path, output: Path, source: Path) -> str:
     done = subprocess.run(
         [sys.executable, ours / "libfuse" / "import_libfuse.py", output, source],
+        env=with_cached_spatch(),
         capture_output=True,
         text=True,
         timeout=120,

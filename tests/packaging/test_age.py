@@ -13,7 +13,7 @@ import pytest
 
 from fusetune import __version__
 from tests.kernel.headers import Archive, Headers
-from tests.kernel.suites import DKMS, SUITES, USERLAND, Suite
+from tests.kernel.suites import DKMS, SUITES, USERLAND, Suite, with_cached_spatch
 from tests.packaging.conftest import script
 from tests.packaging.trees import importing_tree, inside
 
@@ -52,7 +52,7 @@ def _made_older(packages: Path, source: Path, series: str, out: Path) -> Path:
             made,
             source,
         ]
-        subprocess.run(command, check=True, timeout=300)
+        subprocess.run(command, env=with_cached_spatch(), check=True, timeout=300)
         installed = tree / "usr" / "src" / f"{name}-{__version__}"
         shutil.rmtree(installed / series)
         (made / series).rename(installed / series)
