@@ -14,12 +14,6 @@ stage() {
 	grep -E '^(fusetuned|f2fs-tuned): ' /tmp/apt >"/out/$1.said" || true
 }
 
-# What a kernel's package runs when it is installed again, without unpacking it again.
-comes_again() {
-	/etc/kernel/postinst.d/dkms "$RELEASE" >/tmp/apt 2>&1 || { cat /tmp/apt; fail "the kernel's hook"; }
-	healthy
-}
-
 # break_import TEXT: adds a rule to both modules' sources, and has the kernel come again.
 break_import() {
 	for name in fusetuned f2fs-tuned; do
@@ -28,7 +22,8 @@ break_import() {
 			>>"/usr/src/$name-$NEW/rules.toml"
 		dkms unbuild "$name/$NEW" -k "$RELEASE" >/tmp/unbuild 2>&1 || { cat /tmp/unbuild; fail unbuild; }
 	done
-	comes_again
+	# shellcheck disable=SC2086
+	install --reinstall $NEW_KERNEL
 	for name in fusetuned f2fs-tuned; do mv "/tmp/$name.toml" "/usr/src/$name-$NEW/rules.toml"; done
 }
 
@@ -64,7 +59,8 @@ mkdir -p /etc/fusetune
 echo f2fs=yes >/etc/fusetune/older.conf
 apt-get -qy remove "linux-source-$SERIES" >/tmp/apt 2>&1 || { cat /tmp/apt; fail remove; }
 healthy
-comes_again
+# shellcheck disable=SC2086
+install --reinstall $NEW_KERNEL
 stage allowed
 
 # The next update may keep the kernel's name, and then makes what was built an older one.
