@@ -159,11 +159,13 @@ class Archive:
 
 
 def outermost(kernels: list[Headers]) -> list[Headers]:
-    """Return the oldest and the newest of each series, the newest in all flavours."""
-    newest = {one.series: one.order() for one in kernels}
-    usual = [one for one in kernels if one.flavour == "amd64"]
-    oldest = {one.series: one for one in reversed(usual)}
-    return [one for one in kernels if one in oldest.values() or one.order() == newest[one.series]]
+    """Return the oldest of each series, and the newest in the flavour that differs most, rt.
+
+    A suite's newest in the usual flavour is that of its tree, which other tests build on.
+    """
+    newest = {one.series: one for one in kernels if one.flavour == "rt-amd64"}
+    oldest = {one.series: one for one in reversed(kernels) if one.flavour == "amd64"}
+    return [one for one in kernels if one in (*oldest.values(), *newest.values())]
 
 
 def build(suite: Suite, module: Path, out: Path, *, every: bool = False) -> tuple[str, ...]:
