@@ -19,11 +19,11 @@ pytestmark = requires("fio", "setpriv")
 @pytest.mark.alone
 def test_each_work_is_measured_or_says_why_not(fusetune: Fusetune) -> None:
     before = MOUNTINFO.read_text()
-    document = fusetune.json("bench", "--suite", "published", "--budget", "20", timeout=240)
+    document = fusetune.json("bench", "--suite", "published", "--budget", "30", timeout=400)
     works = {work["name"]: work for work in document["works"]}
     assert list(works) == list(PAPERS)
     for work in works.values():
-        assert work["cost"]["seconds"] <= 20 * 1.25  # the last sample may outlast it
+        assert work["cost"]["seconds"] <= 30 * 1.25  # the last sample may outlast it
         for row in work["rows"]:
             assert (row["ratio"] is None) == (row["ci95"] is None) == bool(row["absent_reason"])
     assert all(row["ratio"] for row in works["szeredi"]["rows"])
