@@ -76,8 +76,8 @@ WATCHED_CHECKS = tuple(
     if name not in {*_LONG, *SELDOM}
     and not any(part in name for part in ("f2fs", "interception", "library", "servers", "tool"))
 )
-#: Checks that repeat one thing many times, or are longer than what they tell of a kernel more. One
-#: kernel does for each change; on the others they run by ``make test-long``.
+#: Checks that repeat one thing many times, or take long and tell little about one more kernel. Each
+#: change runs them on one kernel; on the others they run by ``make test-long``.
 REPEATING = (
     "check_request_timeout",
     *(name for name in checks() if "forced_data" in name and name not in SELDOM),
