@@ -82,18 +82,24 @@ def _short(one: dict[str, Any]) -> tuple[str, str | None, str | None]:
 def test_modules_follow_the_kernel(
     suite: Suite, packages: Callable[[Suite], Path], tmp_path: Path
 ) -> None:
-    _check(suite, packages(suite), tmp_path)
+    older, newer = _went_through("first", suite, packages(suite), tmp_path)
+    _check_first_stages(tmp_path / "out", suite.series, older, newer)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("suite", SUITES[:1], ids=lambda suite: suite.name)
-def test_modules_follow_the_kernel_elsewhere(
+@pytest.mark.parametrize("suite", [SUITES[0], USERLAND], ids=lambda suite: suite.name)
+def test_modules_of_an_older_source_stay(
     suite: Suite, packages: Callable[[Suite], Path], tmp_path: Path
 ) -> None:
-    _check(suite, packages(suite), tmp_path)
+    older, newer = _went_through("all", suite, packages(suite), tmp_path)
+    _check_first_stages(tmp_path / "out", suite.series, older, newer)
+    _check_later_stages(tmp_path / "out", suite.series, older, newer)
 
 
-def _check(suite: Suite, packages: Path, scratch: Path) -> None:
+def _went_through(
+    stages: str, suite: Suite, packages: Path, scratch: Path
+) -> tuple[Headers, Headers]:
+    """Run ``stages`` of age.sh in ``scratch``/out; return the headers of the two kernels."""
     archive = Archive(suite)
     held = archive.kernels()
     older, newer = _last_two(suite, held)
@@ -112,7 +118,7 @@ def _check(suite: Suite, packages: Path, scratch: Path) -> None:
     ]
     variables = (
         f"export OLD_KERNEL='{kernels[0]}' NEW_KERNEL='{kernels[1]}' RELEASE={newer.release} "
-        f"SOURCE={newer.version} SERIES={suite.series}\n"
+        f"SOURCE={newer.version} SERIES={suite.series} STAGES={stages}\n"
     )
     out = scratch / "out"
     out.mkdir()
@@ -126,37 +132,57 @@ def _check(suite: Suite, packages: Path, scratch: Path) -> None:
     done = inside(importing_tree(suite), out, commands, *binds, timeout=2400)
     assert done.returncode == 0, done.stdout[-8000:]
     assert done.stdout.splitlines()[-1] == "passed"
-    _check_stages(out, suite.series, older, newer)
+    return older, newer
 
 
-def _check_stages(out: Path, series: str, older: Headers, newer: Headers) -> None:
-    old, new, package = older.version, newer.version, f"linux-source-{series}"
+def _check_first_stages(out: Path, series: str, older: Headers, newer: Headers) -> None:
     for name in _MODULES:
-        assert _short(_read(out, "installed", older.release)[name]) == ("installed", old, None)
-    missing = f"{package} is not installed"
-    tried = f"{package} {new} "
-    # At each stage what is missing when fusetuned was built, and when f2fs-tuned was refused.
-    for stage, fusetuned, f2fs, state in (
-        ("kernel", missing, missing, "skipped"),
-        ("source", missing, "coccinelle is not installed", "skipped"),
-        ("hook", f"{tried}cannot be imported", f"{tried}cannot be imported", "failed"),
-        ("compile", *(f"{tried}does not compile for this kernel",) * 2, "failed"),
-    ):
-        found = _read(out, stage, newer.release)
-        why = f"older than the kernel, {new}: {fusetuned}"
-        assert _short(found["fusetuned"]) == ("installed", old, why), stage
-        assert _short(found["f2fs-tuned"]) == (
-            state,
-            None,
-            f"its source, Linux {old}, is older than the kernel's own f2fs, {new}, and {f2fs}; for "
-            "the older one all the same, put the line 'f2fs=yes' into /etc/fusetune/older.conf",
-        ), stage
-        assert "f2fs-tuned: not built for Linux" in (out / f"{stage}.said").read_text()
+        installed = _short(_read(out, "installed", older.release)[name])
+        assert installed == ("installed", older.version, None)
+    # What is missing when fusetuned is built, and when f2fs-tuned is refused.
+    missing = f"linux-source-{series} is not installed"
+    for stage, f2fs in (("kernel", missing), ("source", "coccinelle is not installed")):
+        _check_older(out, stage, (missing, f2fs), "skipped", older, newer)
     found = _read(out, "coccinelle", newer.release)
-    assert {_short(one) for one in found.values()} == {("installed", new, None)}
+    assert {_short(one) for one in found.values()} == {("installed", newer.version, None)}
+
+
+def _check_later_stages(out: Path, series: str, older: Headers, newer: Headers) -> None:
+    for stage, why in (
+        ("hook", "cannot be imported"),
+        ("compile", "does not compile for this kernel"),
+    ):
+        tried = f"linux-source-{series} {newer.version} {why}"
+        _check_older(out, stage, (tried, tried), "failed", older, newer)
+    old = older.version
     for stage, f2fs_now in (("allowed", ("installed", old)), ("refused", ("skipped", None))):
         found = _read(out, stage, newer.release)
         assert _short(found["fusetuned"])[:2] == ("installed", old), stage
         assert _short(found["f2fs-tuned"])[:2] == f2fs_now, stage
     # The older kernel keeps what it has: its own source.
     assert _short(_read(out, "refused", older.release)["f2fs-tuned"]) == ("installed", old, None)
+
+
+def _check_older(
+    out: Path,
+    stage: str,
+    reasons: tuple[str, str],
+    state: str,
+    older: Headers,
+    newer: Headers,
+) -> None:
+    """At ``stage`` fusetuned has the older source, and f2fs-tuned is in ``state`` for that reason.
+
+    ``reasons``: why the source is not newer, of fusetuned and of f2fs-tuned.
+    """
+    found = _read(out, stage, newer.release)
+    why = f"older than the kernel, {newer.version}: {reasons[0]}"
+    assert _short(found["fusetuned"]) == ("installed", older.version, why), stage
+    assert _short(found["f2fs-tuned"]) == (
+        state,
+        None,
+        f"its source, Linux {older.version}, is older than the kernel's own f2fs, {newer.version}, "
+        f"and {reasons[1]}; for the older one all the same, put the line 'f2fs=yes' into "
+        "/etc/fusetune/older.conf",
+    ), stage
+    assert "f2fs-tuned: not built for Linux" in (out / f"{stage}.said").read_text()

@@ -5,6 +5,7 @@
 # Coccinelle by apt, one after the other: /out/STAGE.json is what `module status` says
 # after each, /out/STAGE.said what our packages said meanwhile.
 # OLD_KERNEL, NEW_KERNEL: packages of image and headers. RELEASE: the newer kernel's.
+# STAGES: "all", or else those up to the modules of the newer source.
 # shellcheck source=/dev/null
 . /inside/common.sh
 export INITRD=No # nothing boots here
@@ -41,33 +42,35 @@ stage source
 install coccinelle
 stage coccinelle
 
-break_import '
+if [ "$STAGES" = all ]; then
+	break_import '
 [[hook]]
 call = "tuned_nowhere("
 sites = ["@FILE@ nobody"]'
-stage hook
+	stage hook
 
-break_import '
+	break_import '
 [[text]]
 file = "@FILE@"
 find = "#include <linux/module.h>\n"
 replace = "#include <linux/module.h>\n#error forced\n"
 times = 1'
-stage compile
+	stage compile
 
-mkdir -p /etc/fusetune
-echo f2fs=yes >/etc/fusetune/older.conf
-apt-get -qy remove "linux-source-$SERIES" >/tmp/apt 2>&1 || { cat /tmp/apt; fail remove; }
-healthy
-# shellcheck disable=SC2086
-install --reinstall $NEW_KERNEL
-stage allowed
+	mkdir -p /etc/fusetune
+	echo f2fs=yes >/etc/fusetune/older.conf
+	apt-get -qy remove "linux-source-$SERIES" >/tmp/apt 2>&1 || { cat /tmp/apt; fail remove; }
+	healthy
+	# shellcheck disable=SC2086
+	install --reinstall $NEW_KERNEL
+	stage allowed
 
-# The next update may keep the kernel's name, and then makes what was built an older one.
-rm /etc/fusetune/older.conf
-# shellcheck disable=SC2086
-install --reinstall $NEW_KERNEL
-stage refused
+	# The next update may keep the kernel's name, and then makes what was built an older one.
+	rm /etc/fusetune/older.conf
+	# shellcheck disable=SC2086
+	install --reinstall $NEW_KERNEL
+	stage refused
+fi
 
 apt-get -qy purge fusetuned-dkms f2fs-tuned-dkms >/tmp/apt 2>&1 || { cat /tmp/apt; fail purge; }
 healthy

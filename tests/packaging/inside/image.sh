@@ -22,6 +22,8 @@ cat >>/etc/fstab <<'FSTAB'
 /source /stock fuse.mirrorfs defaults 0 0
 /source /tuned fusetune.mirrorfs tuned,max_pages=512 0 0
 FSTAB
+# The service is to be the same from boot to the end, however slow the machine is.
+printf '[watch]\nidle_seconds = 0\n' >/etc/fusetune/fusetune.toml
 cat >/etc/fusetune/mounts.d/boot.toml <<'MOUNTS'
 [[mount]]
 path = "/stock"
