@@ -20,6 +20,7 @@ _DIRECTORY = Path(__file__).parent
 # The order of --help. A command that is not among these comes after them.
 _ORDER = (
     *("list", "show", "set", "reset", "auto", "apply", "verify", "save", "forget", "report"),
+    *("history", "explain"),
     *(
         "advise",
         "remount",
