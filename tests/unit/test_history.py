@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the history of a mount has, how much of it is kept, and what damage does to it."""
 
+import fcntl
 import json
 import os
 import pwd
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +226,18 @@ def test_the_oldest_are_left_out(tree: Tree, mounted: Mount) -> None:
     assert json.loads(document.as_json())["left_out"] == 1
     assert document.as_text().startswith("1 older entries are left out; --count shows more\n")
     assert history_document(None, History(), 2).as_text() == "nothing is on record\n"
+
+
+def test_who_adds_an_entry_waits_for_the_one_before(tree: Tree, mounted: Mount) -> None:
+    record(tree.host, mounted, "set")
+    lock = tree.host.state_dir / "history" / ".lock"
+    assert lock.stat().st_mode & 0o777 == 0o600  # so that no user can hold it
+    with lock.open() as held, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        added = pool.submit(record, tree.host, mounted, "reset")
+        with pytest.raises(TimeoutError):
+            added.result(0.2)
+        assert _commands(history_of(tree.host, mounted)) == ["set"]
+        fcntl.flock(held, fcntl.LOCK_UN)
+        added.result(10)
+    assert _commands(history_of(tree.host, mounted)) == ["set", "reset"]
