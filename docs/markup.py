@@ -71,4 +71,6 @@ def mdoc_words(value: str) -> str:
             words.append(f"{'Ar' if word.isupper() else 'Cm'} {word}")
         else:
             words.append(f"Ns {word} Ns")
-    return " ".join(words)
+    text = re.sub(r"\bNs Ns\b", "Ns", " ".join(words))
+    # No space follows an opening bracket anyway, and nothing the last word.
+    return text.replace("[ Ns", "[").removesuffix(" Ns")
