@@ -72,5 +72,5 @@ def mdoc_words(value: str) -> str:
         else:
             words.append(f"Ns {word} Ns")
     text = re.sub(r"\bNs Ns\b", "Ns", " ".join(words))
-    # No space follows an opening bracket anyway, and nothing the last word.
-    return text.replace("[ Ns", "[").removesuffix(" Ns")
+    # mdoc(7) puts no space inside of brackets anyway, and nothing follows the last word.
+    return text.removesuffix(" Ns").replace("[ Ns", "[").replace("Ns ]", "]")
