@@ -10,8 +10,9 @@ RUN_PACKAGES = python3 python3-click python3-prometheus-client python3-pyudev py
 	pkg-config
 TEST_PACKAGES = python3-pytest python3-pytest-xdist python3-hypothesis python3-jsonschema python3-venv \
 	archivemount attr bindfs bpftool bpftrace btrfs-progs e2fsprogs encfs fuse-overlayfs gocryptfs kmod mergerfs \
-	ntfs-3g openssh-client openssh-server patch procps rclone shellcheck squashfs-tools squashfuse \
-	sshfs strace systemd unionfs-fuse xfsprogs libasan8 libubsan1
+	ntfs-3g openssh-client openssh-server patch procps prometheus prometheus-node-exporter rclone \
+	shellcheck squashfs-tools squashfuse sshfs strace systemd unionfs-fuse xfsprogs libasan8 \
+	libubsan1
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
 KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl sparse tar util-linux xz-utils
 # For fsx and pjdfstest; Debian 12's own cargo is too old for them.
@@ -226,6 +227,7 @@ install:
 	chmod 755 $(DESTDIR)$(PREFIX)/sbin/mount.fusetune
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
 	$(call put,$(PREFIX)/lib/fusetune/recipes) fusetune/recipes/*.toml
+	$(call put,$(MODULES)/monitoring) monitoring/alerts.yml monitoring/dashboard.json
 	$(call put,$(PREFIX)/share/man/man4) man/*.4
 	$(call put,$(PREFIX)/share/man/man5) man/*.5
 	$(call put,$(PREFIX)/share/man/man8) man/*.8

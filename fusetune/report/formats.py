@@ -27,8 +27,15 @@ def _prometheus(report: HostReport) -> str:
     return metrics(report)
 
 
+def _openmetrics(report: HostReport) -> str:
+    from fusetune.report.prometheus import openmetrics  # noqa: PLC0415 - as above
+
+    return openmetrics(report)
+
+
 FORMATS = {
     "text": Format("people", _text),
     "json": Format("programs", HostReport.as_json),
     "prometheus": Format("node_exporter's textfile collector", _prometheus),
+    "openmetrics": Format("other readers of metrics", _openmetrics),
 }
