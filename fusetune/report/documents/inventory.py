@@ -37,6 +37,7 @@ from fusetune.report.documents.expected import (
     saved_result,
 )
 from fusetune.report.documents.layers import Below, layers_below
+from fusetune.report.documents.measured import LastMeasured, last_measured
 from fusetune.report.documents.sources import Sources, source_ages
 from fusetune.report.documents.verify import Differences, Differs, RefusedReason
 from fusetune.report.inventory import MODULES, InventoriedMount, Inventory
@@ -121,6 +122,7 @@ class ReportedMount(MountIdentity):
     ]
     knobs: Annotated[Sequence[ReportedKnob], "The live knobs, in the order of their table."]
     below: Below
+    measured: LastMeasured
 
     def parts(self) -> Iterator[str | Table]:
         """Yield the mount, what is saved for it, and a table of its knobs."""
@@ -190,10 +192,13 @@ class HostReport(Document):
         yield from (f"! {problem}" for problem in self.problems)
 
 
-def host_report(inventory: Inventory) -> HostReport:
-    """Return the document of an inventory."""
+def host_report(inventory: Inventory, *, measured: bool = True) -> HostReport:
+    """Return the document of an inventory.
+
+    ``measured``: whether with what ``auto`` measured, whose curves take some 50 ms a mount.
+    """
     diagnosis = inventory.diagnosis
-    mounts = [_mount(one, diagnosis.below) for one in inventory.mounts]
+    mounts = [_mount(one, diagnosis.below, measured) for one in inventory.mounts]
     return HostReport(
         ReportedHost(
             inventory.kernel,
@@ -214,7 +219,9 @@ def host_report(inventory: Inventory) -> HostReport:
     )
 
 
-def _mount(one: InventoriedMount, below: Mapping[str, Sequence[Layer]]) -> ReportedMount:
+def _mount(
+    one: InventoriedMount, below: Mapping[str, Sequence[Layer]], measured: bool
+) -> ReportedMount:
     mount = one.mount
     return ReportedMount(
         mount.path,
@@ -227,6 +234,7 @@ def _mount(one: InventoriedMount, below: Mapping[str, Sequence[Layer]]) -> Repor
         saved_result(one.saved),
         [_knob(one, state) for state in one.states],
         layers_below(below.get(mount.device, ())),
+        last_measured(one.saved) if measured else None,
     )
 
 
