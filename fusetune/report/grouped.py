@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusetune.report.documents.diagnosis import ShownFinding
+from fusetune.report.documents.expected import Origin
 from fusetune.report.documents.inventory import HostReport, ReportedMount
 from fusetune.report.documents.layers import LayerBelow
 from fusetune.text import printable, shell_word
@@ -45,12 +46,12 @@ def _general(one: ShownFinding) -> tuple[str, str]:
     return texts
 
 
-def origins(mount: ReportedMount) -> list[tuple[str, list[str]]]:
+def origins(mount: ReportedMount) -> list[tuple[Origin, list[str]]]:
     """Return where desired values of a mount come from, each with the names of the knobs."""
-    found: dict[str, list[str]] = {}
+    found: dict[Origin, list[str]] = {}
     for knob in mount.knobs:
         if knob.origin:
-            found.setdefault(str(knob.origin), []).append(knob.name)
+            found.setdefault(knob.origin, []).append(knob.name)
     return list(found.items())
 
 

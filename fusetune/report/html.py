@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from markupsafe import Markup
 from fusetune import __version__
 from fusetune.knobs import LIVE_BY_NAME
 from fusetune.report import charts, grouped
-from fusetune.report.documents.inventory import HostReport, ReportedMount
+from fusetune.report.documents.inventory import HostReport
 from fusetune.report.text import figure_text, ratio_text
 from fusetune.text import printable
 
@@ -23,10 +23,7 @@ from fusetune.text import printable
 MOST = 1 << 20
 _TEMPLATES = Path(__file__).with_name("templates")
 # Where measurements of a mount stand. No name can make one, because < is escaped in names.
-_PLACE = re.compile(r"<!--(?:curves|trials) \d+-->\n")
-
-#: Returns curves or trials of the mount with this number, counted from 1.
-Macro = Callable[[ReportedMount, int], Markup]
+_PLACE = re.compile(r"<!--measured \d+-->\n")
 
 
 def page(report: HostReport) -> str:
@@ -39,7 +36,7 @@ def page(report: HostReport) -> str:
     findings = grouped.findings(report)
     found_on: dict[str, list[int]] = {}
     for number, one in enumerate(findings, 1):
-        for path in one.mounts:
+        for path in dict.fromkeys(one.mounts):
             found_on.setdefault(path, []).append(number)
     numbered = list(enumerate(report.mounts, 1))
     frame = environment.get_template("report.html").render(
@@ -55,7 +52,7 @@ def page(report: HostReport) -> str:
         },
         version=__version__,
     )
-    parts = _measured(environment, report, len(frame.encode()))
+    parts = _measured(environment, report, len(_PLACE.sub("", frame).encode()))
     return _PLACE.sub(lambda place: parts[place[0]], frame)
 
 
@@ -65,21 +62,31 @@ def _measured(environment: Environment, report: HostReport, size: int) -> dict[s
     ``size``: bytes of the page without them.
     """
     macros = environment.get_template("measured.html").make_module()
-    numbered = [(i, mount) for i, mount in enumerate(report.mounts, 1) if mount.measured]
-    found: dict[str, str] = {}
-    for kind in ("curves", "trials"):
-        macro: Macro = getattr(macros, kind)
-        left_out = str(getattr(macros, f"no_{kind}")())
-        # Room is kept for saying so at each.
-        size += len(numbered) * len(left_out)
-        fits = True
-        for number, mount in numbered:
-            part = str(macro(mount, number)) if fits else ""
-            more = len(part.encode()) - len(left_out)
-            fits = fits and size + more <= MOST
-            size += more if fits else 0
-            found[f"<!--{kind} {number}-->\n"] = part if fits else left_out
-    return found
+    measured = [(number, one) for number, one in enumerate(report.mounts, 1) if one.measured]
+    nothing, no_trials = map(str, map(macros.left_out, ("curves and trials", "trials")))
+    room = MOST - size - len(measured) * len(nothing)
+    curves = _first(room, (f"{macros.curves(one, i)}{no_trials}" for i, one in measured), nothing)
+    room -= sum(len(each.encode()) - len(nothing) for each in curves)
+    trials = _first(
+        room, (str(macros.trials(one)) for _, one in measured[: len(curves)]), no_trials
+    )
+    found = [
+        each.removesuffix(no_trials) + more for each, more in zip(curves, trials, strict=False)
+    ]
+    found += curves[len(trials) :]
+    found += [nothing] * (len(measured) - len(curves))
+    return {f"<!--measured {i}-->\n": each for (i, _), each in zip(measured, found, strict=True)}
+
+
+def _first(room: int, parts: Iterable[str], instead: str) -> list[str]:
+    """Return the first parts that fit into so many bytes; each takes the place of ``instead``."""
+    kept = []
+    for part in parts:
+        room -= len(part.encode()) - len(instead)
+        if room < 0:
+            break
+        kept.append(part)
+    return kept
 
 
 def _environment() -> Environment:
@@ -104,10 +111,10 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value of a template for the page; a text loses all that is not printable."""
+    """Return what the page shows of a value of a template, on one line."""
     if value is None:
         return "-"
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return value if isinstance(value, Markup) else printable(str(value))
 
 
 def _date(seconds: float) -> str:

@@ -83,7 +83,7 @@ def _mount(mount: ReportedMount, known: Mapping[str, ReportedMount]) -> Iterator
     for layer, above in grouped.stack(mount, known):
         yield f"- lies on {code(layer.text)}" + (f", below {code(above)}" if above else "")
     for origin, knobs in grouped.origins(mount):
-        yield f"- desired by {code(origin)}: {', '.join(map(code, knobs))}"
+        yield f"- desired by {code(str(origin))}: {', '.join(map(code, knobs))}"
     if mount.saved and mount.saved.gain_ratio is not None:
         gain, ci95 = mount.saved.gain_ratio, mount.saved.ci95
         speed = f"{gain:.2f}" if ci95 is None else ratio_text(gain, ci95)
