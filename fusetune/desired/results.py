@@ -64,7 +64,11 @@ class Run:
         """Return the run of a file. ValueError, TypeError, KeyError or UsageError if damaged."""
         blocks = [[(values, figures) for values, figures in block] for block in fields["blocks"]]
         units = fields["conditions"]["units"]
+        if not all(isinstance(unit, str) for unit in units.values()):
+            raise ValueError("the unit of a workload must be a text")
         start, chosen, weights = (fields.get(name, {}) for name in ("start", "chosen", "weights"))
+        if start.keys() != chosen.keys():
+            raise ValueError("start and choice must name the same knobs")
         for values, figures in chain(*blocks, [(start, weights), (chosen, {})]):
             _check_values(values)
             if not all(isinstance(f, float) and 0 < f < math.inf for f in figures.values()):

@@ -17,11 +17,19 @@ from fusetune.report import charts, html
 from fusetune.report.documents.diagnosis import ShownFinding
 from fusetune.report.documents.inventory import HostReport, ReportedMount
 from fusetune.report.documents.layers import LayerBelow
+from fusetune.report.documents.measured import last_measured
 from fusetune.report.documents.sources import SourceAge, SourceVersion
 from fusetune.report.html import MOST, page
 from fusetune.report.text import ratio_text
 from fusetune.text import printable
-from tests.unit.sample_documents import SERVED, named, odd_paths, report_documents
+from tests.unit.sample_documents import (
+    RUN,
+    SERVED,
+    named,
+    odd_paths,
+    report_documents,
+    saved_by,
+)
 
 CSS = Path(html.__file__).with_name("templates") / "report.css"
 HOSTILE = [
@@ -118,6 +126,18 @@ def test_what_auto_measured() -> None:
     assert len(trials) == len(measured.trials) == 8
     assert trials[0] == ["1", "as at the start", "mixed 977 KiB/s"]
     assert trials[3] == ["1", "max_ratio=5 strict_limit=0", "mixed 1.42 MiB/s"]
+
+
+def test_a_run_that_does_not_tell_its_start_has_trials_alone() -> None:
+    """As runs were saved at first."""
+    report = made()
+    saved = saved_by(SERVED, "auto")
+    run = replace(RUN, start={}, chosen={}, weights={})
+    old = replace(report.mounts[0], measured=last_measured(replace(saved, run=run)))
+    root = parsed(replace(report, mounts=[old]))
+    assert elements(root, "svg") == []
+    assert table(root, "Trials")[2] == ["1", "max_ratio=5 strict_limit=1", "mixed 1.43 MiB/s"]
+    assert last_measured(saved_by(SERVED, "save")) is last_measured(None) is None
 
 
 def test_points_stand_where_the_data_says() -> None:
