@@ -61,7 +61,7 @@ def _measured(environment: Environment, report: HostReport, size: int) -> dict[s
 
     ``size``: bytes of the page without them.
     """
-    macros = environment.get_template("measured.html").make_module()
+    macros: Any = environment.get_template("measured.html").make_module()
     measured = [(number, one) for number, one in enumerate(report.mounts, 1) if one.measured]
     nothing, no_trials = map(str, map(macros.left_out, ("curves and trials", "trials")))
     room = MOST - size - len(measured) * len(nothing)

@@ -167,7 +167,7 @@ def test_what_was_saved_without_a_run_is_none_to_begin_with(tree: Tree, mounted:
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {"seq-read": "1"}]]]},
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, 1.0]]]},
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {"mixed": 1.0}]]]},
-        {"conditions": asdict(replace(CONDITIONS, units={"seq-read": 1})), "blocks": []},
+        {"conditions": asdict(CONDITIONS) | {"units": {"seq-read": 1}}, "blocks": []},
         {"conditions": asdict(CONDITIONS), "blocks": [], "start": {"max_ratio": 1}},
         {"conditions": asdict(CONDITIONS), "blocks": [], "start": 1},
         {"conditions": asdict(CONDITIONS), "blocks": [], "start": {}, "chosen": 1},
