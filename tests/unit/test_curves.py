@@ -108,6 +108,20 @@ def test_the_weights_of_workloads_count() -> None:
         assert curve.points[1].ratio.ratio == pytest.approx(expected, rel=0.05)
 
 
+def test_the_other_knobs_are_as_chosen() -> None:
+    """max_ratio doubles the speed without the strict limit, and does nothing with it."""
+    settings = [
+        {"max_ratio": ratio, "strict_limit": strict} for ratio in (1, 20) for strict in (0, 1)
+    ]
+    speeds = [2.0 if one == {"max_ratio": 20, "strict_limit": 0} else 1.0 for one in settings]
+    block = [(one, {"mixed": speed}) for one, speed in zip(settings, speeds, strict=True)]
+    start = {"max_ratio": 1, "strict_limit": 1}
+    for chosen, expected in ((settings[2], 2.0), (settings[3], 1.0)):
+        run = Run(RUN.conditions, [block] * 4, start, chosen)
+        ratio = curves(run)[0].points[1].ratio
+        assert ratio.ratio == pytest.approx(expected, rel=0.1)
+
+
 def test_what_is_not_on_record_is_not_made_up() -> None:
     assert curves(replace(RUN, start={}, chosen={})) == []
     assert curves(replace(RUN, blocks=[])) == []

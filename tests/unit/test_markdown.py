@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -63,6 +63,8 @@ def test_a_hostile_name_is_inert_and_visible(path: str) -> None:
     assert not [one for one in texts if "mnt" in one or "script" in one]
 
 
+@example(text=" a ", in_table=False)
+@example(text="  ", in_table=False)
 @given(st.text(st.characters(blacklist_categories=("Cs",)), max_size=12), st.booleans())
 def test_code_is_one_piece_of_code(text: str, in_table: bool) -> None:
     line = f"| a | b |\n| --- | --- |\n| {code(text)} | x |\n" if in_table else f"# {code(text)}\n"
