@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from fusetune.report.documents.inventory import HostReport, ReportedMount
 from fusetune.report.documents.layers import LayerBelow
 from fusetune.report.documents.measured import last_measured
 from fusetune.report.documents.sources import SourceAge, SourceVersion
-from fusetune.report.html import MOST, page
+from fusetune.report.html import page
 from fusetune.report.text import ratio_text
 from fusetune.text import printable
 from tests.unit.sample_documents import (
@@ -302,65 +301,3 @@ def test_colours_have_contrast_in_both_schemes() -> None:
             assert name == "back" or (high + 0.05) / (low + 0.05) >= 4.5, (name, colour)
     rest = re.sub(r":root \{.*?\}", "", CSS.read_text())
     assert not re.search(r"#[0-9a-f]{3}|rgb|hsl", rest)  # all others are these
-
-
-# A thousand mounts
-
-
-def crowd(measured: int) -> HostReport:
-    """A thousand mounts that differ in nothing but their names, of which so many were measured."""
-    report = made()
-    full = replace(report.mounts[0], waiting=0, below=[])
-    # max_pages is there on few mounts, and most values are as they should be.
-    knobs = [replace(one, differs=False, refused_reason=None) for one in full.knobs[:5]]
-    full = replace(full, knobs=knobs)
-    plain = replace(full, measured=None, saved=None)
-    mounts = [
-        replace(full if i < measured else plain, path=f"/srv/volumes/a{i:04}", source=f"host:/{i}")
-        for i in range(1000)
-    ]
-    findings = [
-        ShownFinding(name, one.path, f"{one.path} is found", f"fusetune advise {one.path}")
-        for name in ("stock", "writeback-cache")
-        for one in mounts
-    ]
-    return replace(report, mounts=mounts, findings=findings)
-
-
-@pytest.mark.parametrize(("measured", "curves", "trials"), [(0, 0, 0), (20, 20, 20)])
-def test_a_thousand_mounts(measured: int, curves: int, trials: int) -> None:
-    report = crowd(measured)
-    began = time.process_time()
-    text = page(report)
-    assert time.process_time() - began < 3
-    assert len(text.encode()) <= MOST
-    assert text.count("<svg") == 2 * curves
-    assert text.count("<details") == trials
-    assert "Left out</a>" not in text
-
-
-@pytest.mark.parametrize(("count", "whole"), [(300, True), (450, False)])
-def test_measurements_that_do_not_fit_are_left_out_and_that_is_said(
-    count: int, whole: bool
-) -> None:
-    """Trials before curves, and those of the last mounts first."""
-    text = page(replace(crowd(1000), mounts=crowd(1000).mounts[:count], findings=[]))
-    curves, trials = text.count("<figure>") // 2, text.count("<details")
-    assert 0 < trials < curves
-    assert (curves == count) == whole
-    assert text.count("<a href=#size>Left out</a>: trials") == curves - trials
-    assert text.count("<a href=#size>Left out</a>: curves and trials") == count - curves
-    assert text.rindex("<details") < text.index("Left out</a>: trials")
-    # One part more would not have fitted.
-    assert MOST - 2500 < len(text.encode()) <= MOST
-    parser = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False)
-    assert len(elements(parser.parse(text), "h3")) == count
-
-
-def test_a_thousand_measured_mounts() -> None:
-    report = crowd(1000)
-    began = time.process_time()
-    text = page(report)
-    assert time.process_time() - began < 3
-    assert len(text.encode()) <= MOST
-    assert text.count("Left out</a>") + text.count("<details") == 1000
