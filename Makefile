@@ -107,7 +107,7 @@ test-versions:
 	trees=$$($(PYTHON) -c 'from tests.libfuse.suites import SUITES; \
 		print(*(suite.tree() for suite in SUITES[1:]))') && mirrorfs/test-versions.sh $$trees
 
-# Units and rules, in a container with its own systemd and udevd.
+# Units and rules, in a container with its own systemd and udevd; the HTML report in Chromium.
 test-system: test-deps $(MIRRORFS) $(INTERCEPT)
 	$(call install,$(SYSTEM_PACKAGES))
 	$(PYTHON) -m pytest tests/system
