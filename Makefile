@@ -22,7 +22,9 @@ ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
-PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts reprepro util-linux xz-utils
+SITE_PACKAGES = mandoc mkdocs-material
+PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts reprepro util-linux xz-utils \
+	$(SITE_PACKAGES)
 DIST_PACKAGES = dpkg-dev debian-archive-keyring
 RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-html5lib python3-hypothesis \
 	python3-jsonschema python3-markdown-it python3-pytest
@@ -40,7 +42,7 @@ PREFIX = /usr
 MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps all-deps docs demo check lint install install-completion \
+.PHONY: all deps test-deps all-deps docs site demo check lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
 	fuzz-kernel test-libfuse test-packaging fuzz mutants bench bench-tuner bench-search dist deb rpm repo clean
 
@@ -77,6 +79,11 @@ $(INTERCEPT): deps $(wildcard intercept/*.[ch]) intercept/Makefile
 # Fills the tables of the manual, README and docs from those in the code.
 docs: test-deps
 	$(PYTHON) -B -m docs.generate
+
+# The documentation as plain files in build/site.
+site: deps
+	$(call install,$(SITE_PACKAGES))
+	$(PYTHON) -B -m docs.site build/site
 
 demo: $(MIRRORFS)
 	$(PYTHON) -m tests.demo

@@ -30,7 +30,7 @@ def _value(param: click.Parameter) -> str:
     if getattr(param, "is_flag", False):
         return ""
     if param.metavar:
-        return re.sub(r"^\[(\w+)\]$", r"\1", param.metavar)
+        return re.sub(r"^\[(\w+(?:\.\.\.)?)\]$", r"\1", param.metavar)
     if isinstance(param.type, click.Choice):
         return "|".join(param.type.choices)
     if isinstance(param, click.Argument):

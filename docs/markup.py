@@ -71,4 +71,6 @@ def mdoc_words(value: str) -> str:
             words.append(f"{'Ar' if word.isupper() else 'Cm'} {word}")
         else:
             words.append(f"Ns {word} Ns")
-    return " ".join(words)
+    text = re.sub(r"\bNs Ns\b", "Ns", " ".join(words))
+    # mdoc(7) puts no space inside of brackets anyway, and nothing follows the last word.
+    return text.removesuffix(" Ns").replace("[ Ns", "[").replace("Ns ]", "]")

@@ -51,10 +51,13 @@ TESTS = {
     "changes/stale": "stale",
     "changes/state": "drift persist inventory reconcile* policy",
     "desired/config": "config* persist",
+    "desired/history": "history explain",
     "desired/sections": "config* sections reconcile*",
     "desired/results": "results persist",
     "desired/re[cs]o*": "reconcile* drift persist",
     "desired/watch": "watch*",
+    "report/explain": "explain",
+    "report/overview": "overview",
 }
 
 #: Processor seconds, and seconds by the clock, after which a mutant's tests are taken to loop.

@@ -20,6 +20,7 @@ _DIRECTORY = Path(__file__).parent
 # The order of --help. A command that is not among these comes after them.
 _ORDER = (
     *("list", "show", "set", "reset", "auto", "apply", "verify", "save", "forget", "report"),
+    *("history", "explain"),
     *(
         "advise",
         "remount",
@@ -92,6 +93,7 @@ def _directory(name: str, default: Path, text: str) -> Callable[[Callable[..., N
 
 @click.group(
     cls=_Commands,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=f"Exit status: {'; '.join(f'{code:d} {code.meaning}' for code in ExitCode)}.",
 )
@@ -103,9 +105,22 @@ def _directory(name: str, default: Path, text: str) -> Callable[[Callable[..., N
 def cli(context: click.Context, state_dir: Path, run_dir: Path, config_dir: Path) -> None:
     """Measure, choose, apply and undo the tuning of FUSE mounts.
 
-    A mount M is named by its mount point or its bdi (0:43).
+    A mount M is named by its mount point or its bdi (0:43). Without a command, fusetune says how
+    the mounts stand.
     """
     context.obj = Host(state_dir=state_dir, run_dir=run_dir, admin_dir=config_dir)
+    if context.invoked_subcommand is None:
+        _say_how_mounts_stand(context)
+
+
+def _say_how_mounts_stand(context: click.Context) -> None:
+    from fusetune.mounts.control import mount_controls
+    from fusetune.report.inventory import take_inventory
+    from fusetune.report.overview import overview
+
+    mount_controls(context.obj)
+    lines = overview(take_inventory(context.obj))
+    click.echo("\n".join(lines) if lines else context.get_help())
 
 
 def main() -> None:

@@ -78,7 +78,7 @@ class _Reader(TomlFile):
         super().check_known(where, name, known)
 
     def settings(self) -> Settings:
-        """Return ``[policy]`` and ``[watch]``."""
+        """Return ``[policy]``, ``[watch]`` and ``[history]``."""
         found: dict[str, Any] = {}
         for table, content in self.content.items():
             self.check_known((table,), table, ("mount", *_SETTINGS))
@@ -215,4 +215,5 @@ _SETTINGS: Mapping[str, Mapping[str, Callable[[object], object]]] = {
         "max_pages": partial(_whole_number, 1, _MOST_PAGES),
     },
     "watch": {"idle_seconds": partial(_whole_number, 0, 31_536_000)},
+    "history": {"keep": partial(_whole_number, 0, 1000)},
 }

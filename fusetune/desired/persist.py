@@ -15,6 +15,7 @@ from tomlkit.items import AoT, Table
 
 from fusetune.changes.state import not_stock, values_now
 from fusetune.desired.config import load
+from fusetune.desired.history import record
 from fusetune.desired.results import Unusable, save, saved_at, saved_for, saved_path
 from fusetune.errors import FusetuneError
 from fusetune.files import write_whole
@@ -68,11 +69,18 @@ def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembe
         edit = _section_edit(host, mount, values)
         if not dry_run:
             edit.make(host)
+            _note_saved(host, mount, edit.file, values)
         return Remembered(edit.file, edit.before, (edit.before or {}) | values)
     before = _saved_values(host, mount)
     if not dry_run:
         save(host, mount, values, "save")
+        _note_saved(host, mount, saved_path(host, mount), values)
     return Remembered(saved_path(host, mount), before, values)
+
+
+def _note_saved(host: Host, mount: Mount, file: Path, values: Mapping[str, int]) -> None:
+    words = " ".join(f"{name}={value}" for name, value in values.items())
+    record(host, mount, "save", reasons=[f"{words} kept in {file}"])
 
 
 def _saved_values(host: Host, mount: Mount) -> dict[str, int] | None:
@@ -89,6 +97,7 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
     ``admin``: also the administrator's sections about this path alone. Raises FusetuneError if
     nothing is known of ``name``.
     """
+    mount = None
     try:
         mount = find(host, name)
     except FusetuneError:
@@ -103,6 +112,8 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
     if not dry_run:
         for one in forgotten:
             one.file.unlink(missing_ok=True)
+        if mount and (forgotten or edits):
+            record(host, mount, "forget", reasons=["what was kept for later mounts is removed"])
         for edit in edits:
             edit.make(host)
     return forgotten + [Remembered(edit.file, edit.before, None) for edit in edits]

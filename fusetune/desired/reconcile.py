@@ -9,6 +9,7 @@ from fusetune.changes.apply import Change, drop_if_undone, make, plan
 from fusetune.changes.journal import KEEPING, Journal
 from fusetune.changes.lock import Lock, clear_after_crash
 from fusetune.changes.overrides import note_overrides, overrides
+from fusetune.desired.history import record, values_of
 from fusetune.desired.resolve import Expected, Resolver
 from fusetune.errors import FusetuneError, for_each
 from fusetune.host import Host
@@ -37,14 +38,16 @@ def reconcile(
     *,
     respect: bool = True,
     since_init: bool = False,
+    by: str = "apply",
     dry_run: bool = False,
 ) -> Reconciled:
     """Set the knobs of ``mount`` that differ from what they should be.
 
     ``respect``: leave values that somebody else set since they were ours. ``since_init``: it was
     set before its server replied to INIT, so what differs now was overwritten by the reply, except
-    values known to be somebody else's. Raises `Busy` while another fusetune works on it,
-    FusetuneError if journal or kernel prevents it; nothing is half-changed then.
+    values known to be somebody else's. ``by``: the command that the history names. Raises `Busy`
+    while another fusetune works on it, FusetuneError if journal or kernel prevents it; nothing is
+    half-changed then.
     """
     host, expected = resolver.host, resolver.expected(mount)
     refused = [one.refused for one in expected.values() if one.refused]
@@ -65,6 +68,11 @@ def reconcile(
         changes = _plan(host, mount, {n: v for n, v in wanted.items() if n not in theirs})
         make(host, journal, changes, KEEPING)
         drop_if_undone(host, journal, mount)
+        if changes:
+            origins = dict.fromkeys(str(expected[change.knob.name].origin) for change in changes)
+            why = [f"{origin} asks for it" for origin in origins]
+            keep = resolver.config.settings.keep
+            record(host, mount, by, values_of(changes), keep=keep, reasons=why)
         if theirs != known:
             note_overrides(host, mount, theirs)
     resolver.recount(mount)

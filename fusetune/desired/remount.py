@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from fusetune.bench.worker import Interruption
 from fusetune.changes.lock import Lock
+from fusetune.desired import history
 from fusetune.desired.config import load
 from fusetune.desired.resolve import Resolver
 from fusetune.errors import FusetuneError, UsageError
@@ -102,12 +103,23 @@ def remount(host: Host, mount: Mount, request: Request, *, dry_run: bool) -> Rem
                 f"{printable(mount.path)} does not reply, and systemd would wait for it when it "
                 "reads the new file; unmount it first"
             )
-        record = _write(host, found)
+        before = _write(host, found)
+        if found.edits:
+            history.record(host, mount, "remount", reasons=_done(found))
         if not request.now or not wanted:
             return found
         with Interruption():  # nothing is left half-way
-            _switch(host, found, record)
+            _switch(host, found, before)
     return replace(found, pending=False, remounted=True)
+
+
+def _done(found: Remount) -> list[str]:
+    """Return a sentence for each option of the next mount, and for each file written."""
+    options = [
+        f"without {one.option}" if one.after is None else f"{one.option}={one.after}"
+        for one in found.changes
+    ]
+    return [*options, *(f"written to {edit.file}" for edit in found.edits)]
 
 
 def _planned(host: Host, mount: Mount, request: Request, accept: Collection[str]) -> Remount:

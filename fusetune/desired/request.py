@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 
 from fusetune.changes.apply import Change, set_knobs
 from fusetune.desired.config import load
+from fusetune.desired.history import record, values_of
 from fusetune.desired.host_limits import (
     Raised,
     of_command,
@@ -36,7 +37,10 @@ def set_values(
     if mount:
         configured, room = bounds_of_set(host, mount, values, force=force)
         allowed |= configured
-    return set_knobs(host, mount, values, allowed, room, dry_run=dry_run)
+    changes = set_knobs(host, mount, values, allowed, room, dry_run=dry_run)
+    if changes and not dry_run:
+        record(host, mount, "set", values_of(changes))
+    return changes
 
 
 def raise_for(host: Host, options: str, unit: str | None, *, dry_run: bool) -> Raised:

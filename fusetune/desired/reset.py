@@ -6,6 +6,7 @@ from fusetune.changes.journal import Journal, journal_path
 from fusetune.changes.lock import Lock
 from fusetune.changes.overrides import note_overrides, overrides
 from fusetune.changes.stale import remove_stale
+from fusetune.desired.history import record, values_of
 from fusetune.desired.results import forget, forget_all
 from fusetune.errors import for_each
 from fusetune.host import Host
@@ -26,6 +27,8 @@ def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Cha
         changes = enforce(host, mount, originals)
         kept = was_kept(journal)
         journal.remove()
+        if changes:
+            record(host, mount, "reset", values_of(changes))
         if mount:
             forget(host, mount)
         if mount and kept:

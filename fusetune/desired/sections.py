@@ -63,7 +63,7 @@ class Settings:
     what all tuned mounts together may keep dirty, in percent of the host's limit. ``exclude``:
     patterns of file system types to leave alone. ``max_pipe_size`` (bytes), ``max_pages``: how far
     the host's limits may be raised for mounts that need it. ``idle_seconds``: after which `watch`
-    ends; 0: never.
+    ends; 0: never. ``keep``: entries of a mount's history; 0: it has none.
     """
 
     allow_users: tuple[str, ...] = ()
@@ -72,6 +72,7 @@ class Settings:
     idle_seconds: int = 60
     max_pipe_size: int = 8 << 20
     max_pages: int = 1024
+    keep: int = 50
 
 
 @dataclass(frozen=True)

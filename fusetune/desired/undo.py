@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fusetune.bench.scratch import remove_left_behind
 from fusetune.changes.apply import Change
+from fusetune.desired import history
 from fusetune.desired.host_limits import release
 from fusetune.desired.reset import reset, reset_all
 from fusetune.desired.sysctl import Line, forget_persisted
@@ -44,6 +45,8 @@ def reset_named(host: Host, name: str, *, dry_run: bool) -> Reset:
         return Reset(undone=[undo(host, record, dry_run=dry_run)])
     records = [read_record(host, path) for path in (mount.path, *mount.also_at)]
     undone = [undo(host, record, dry_run=dry_run) for record in records if record]
+    if files := [edit.file for one in undone for edit in one.edits if not dry_run]:
+        history.record(host, mount, "reset", reasons=[f"{file} is as before" for file in files])
     return Reset(reset_mount(host, mount, dry_run=dry_run), undone)
 
 

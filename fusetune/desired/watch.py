@@ -219,7 +219,7 @@ class Watch:
         """Set what a mount should have; return False to try again later."""
         mount = due.mount
         try:
-            done = reconcile(self._resolver, mount, since_init=due.early)
+            done = reconcile(self._resolver, mount, since_init=due.early, by="watch")
         except Busy:
             return False
         except Damaged as error:  # renamed by now

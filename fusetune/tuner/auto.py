@@ -25,6 +25,7 @@ from fusetune.tuner.costs import UNLIMITED, Cost, Limits
 from fusetune.tuner.earlier import TunedBefore, WarmStart
 from fusetune.tuner.ending import Ending
 from fusetune.tuner.guards import Guarded, Guards, about_files
+from fusetune.tuner.noted import changed, note_run
 from fusetune.tuner.search import Choice, Search, Trial
 from fusetune.tuner.space import FOLLOWERS, searched_on, with_followers
 from fusetune.tuner.values import Values
@@ -212,6 +213,8 @@ def auto(
         read = (reading, bench.bytes_read, bench.requests)
         found = (search.trials, *cost, reasons, *read, guards.measured)
         gathered = (start, run.latencies, run.usages, run.ended_by, "fio", known.begun(search))
+        done, run_of = changed(before, after), known.run(search)
+        note_run(host, mount, "auto", workloads, choice, reasons, done, run_of)
         return Outcome(mount, list(workloads), before, after, choice, *found, *gathered)
 
 

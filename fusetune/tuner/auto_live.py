@@ -15,6 +15,7 @@ from fusetune.mounts.mount import Mount
 from fusetune.profile.waits import Waits
 from fusetune.tuner.auto import Outcome, Progress, unchanged, words_of
 from fusetune.tuner.live import WAITS, Found, Live
+from fusetune.tuner.noted import changed, note_run
 from fusetune.tuner.space import searched_on, with_followers
 from fusetune.tuner.values import Values
 
@@ -69,6 +70,9 @@ def auto_live(
         if outcome.choice.changed:
             values.keep(outcome.after, outcome.choice.gain)
             outcome.reasons.extend(resolver.caveats(mount, outcome.after))
+        done = changed(before, outcome.after)
+        run = (mount, "auto --live", outcome.workloads, outcome.choice, outcome.reasons, done)
+        note_run(host, *run)
         return outcome
 
 

@@ -35,6 +35,7 @@ from fusetune.tuner.candidates import Candidates
 from fusetune.tuner.costs import UNLIMITED, Limits
 from fusetune.tuner.ending import Ending
 from fusetune.tuner.guards import Guarded, about_files
+from fusetune.tuner.noted import note_run
 from fusetune.tuner.option_search import OptionSearch, OptionTrial
 from fusetune.tuner.search import Choice
 from fusetune.tuner.space import searched_on
@@ -122,7 +123,11 @@ def prove_options(
         run.explore()
         gains = run.shares()
     reasons += [*refused, *about_files(reading, workloads)]
-    return _proven(seen, workloads, trials, run, gains, reasons, reading)
+    outcome = _proven(seen, workloads, trials, run, gains, reasons, reading)
+    note_run(
+        host, mount, "auto --try-options", workloads, outcome.choice, outcome.reasons, changes={}
+    )
+    return outcome
 
 
 def _candidates(seen: Examined, found: Plan) -> tuple[Candidates, list[str]]:

@@ -50,6 +50,15 @@ def test_list_without_mounts(fusetune: Fusetune) -> None:
     assert fusetune("list").stdout == "no FUSE mount\n"
 
 
+def test_without_a_command_it_says_how_the_mounts_stand(fusetune: Fusetune, mirror: Mirror) -> None:
+    write_sysfs(mirror.bdi, max_ratio=7)
+    said = fusetune()
+    assert (said.returncode, said.stderr) == (0, "")
+    first, *_, following = said.stdout.splitlines()
+    assert first == "1 FUSE mount: 1 tuned, 0 with the kernel's defaults, 0 left alone"
+    assert following.startswith("next: fusetune report ")
+
+
 def test_show_tells_who_set_what(fusetune: Fusetune, mirror: Mirror) -> None:
     fusetune.json("set", mirror.mountpoint, "max_ratio=20")
     write_sysfs(mirror.bdi, read_ahead_kb=512)

@@ -4,6 +4,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from fusetune.changes.apply import Change
 from fusetune.changes.journal import Record
 from fusetune.changes.state import KnobState
 from fusetune.desired.drift import Verified
+from fusetune.desired.history import Entry, History
 from fusetune.desired.inspect import Check
 from fusetune.desired.persist import Remembered
 from fusetune.desired.resolve import Expected
@@ -40,6 +42,8 @@ from fusetune.report.documents.base import Document
 from fusetune.report.documents.bench import bench_result
 from fusetune.report.documents.changes import applied_changes, reset_changes, set_changes
 from fusetune.report.documents.diagnosis import doctor_report
+from fusetune.report.documents.explain import explanation
+from fusetune.report.documents.history import history_document
 from fusetune.report.documents.inventory import host_report
 from fusetune.report.documents.kept import forgotten_files, saved_files
 from fusetune.report.documents.layers import layers_below
@@ -49,6 +53,7 @@ from fusetune.report.documents.modules import module_report
 from fusetune.report.documents.papers import suite_result
 from fusetune.report.documents.show import shown
 from fusetune.report.documents.verify import Verification, verification
+from fusetune.report.explain import Explained
 from fusetune.report.findings import Finding
 from fusetune.report.inventory import InventoriedMount, Inventory
 from fusetune.toml.file import Origin
@@ -130,6 +135,7 @@ def all_documents(mount: Mount) -> list[Document]:
         *listing_documents(mount),
         *show_documents(mount),
         *change_documents(mount),
+        *history_documents(mount),
         *kept_documents(mount),
         *verify_documents(mount),
         *report_documents(mount),
@@ -179,6 +185,24 @@ def change_documents(mount: Mount) -> list[Document]:
         reset_changes(Reset([change, on_host], [Undone([edit])]), dry_run=True),
         applied_changes([change], dry_run=False),
         applied_changes([], dry_run=True),
+    ]
+
+
+def history_documents(mount: Mount) -> list[Document]:
+    """What ``history`` and ``explain`` say: of a change, runs of each end, and of nothing."""
+    changed = {"read_ahead_kb": (128, 2048)}
+    measured: dict[str, Any] = {"workloads": ["seq-read"], "reasons": ["max_ratio: why"]}
+    gain: dict[str, Any] = {"gain": 1.42, "ci95": (1.3, 1.55)}
+    entries = [
+        Entry(1_700_000_000.5, "set", "admin", changed),
+        Entry(1_700_000_001.5, "auto", None, changed, **gain, **measured),
+        Entry(1_700_000_002.5, "auto --live", None, **measured),
+    ]
+    return [
+        history_document(mount.path, History(entries), 2),
+        history_document(None, History(), 20),
+        explanation(mount, [Explained(KnobState(LIVE[0], 128, "stock", None), ["it is 128"])]),
+        explanation(None, [Explained(KnobState(SYSTEM[0], None, None, "gone"), ["it is gone"])]),
     ]
 
 

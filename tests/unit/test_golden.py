@@ -43,6 +43,8 @@ RUNS = {
     "doctor": ["doctor"],
     "forget": ["forget /mnt/one --dry-run", "forget /mnt/one"],
     "reset": ["reset /mnt/one", "reset --all"],
+    "history": ["history /mnt/one", "history host -n 1"],
+    "explain": ["explain /mnt/one max_ratio read_ahead_kb", "explain /mnt/tuned"],
 }
 
 
@@ -54,6 +56,7 @@ def recorded(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(time, "time", lambda: 1_700_000_000.5)
+    monkeypatch.setattr(time, "localtime", time.gmtime)
     tree.write("proc/meminfo", "MemTotal:       2048 kB\nMemFree: 1 kB\n")
     tree.write("proc/sys/kernel/osrelease", "6.12.94+deb13-amd64\n")
     tree.write("proc/sys/kernel/version", "#1 SMP Debian 6.12.117-1 (date)\n")

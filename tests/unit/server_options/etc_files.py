@@ -44,3 +44,8 @@ def with_options(options: str) -> str:
 def files(tree: Tree) -> dict[Path, bytes]:
     """Every file of the tree with its content."""
     return {path: path.read_bytes() for path in tree.root.rglob("*") if path.is_file()}
+
+
+def undone(tree: Tree) -> dict[Path, bytes]:
+    """As `files`, without the history, which has what was done and undone."""
+    return {path: text for path, text in files(tree).items() if "history" not in path.parts}

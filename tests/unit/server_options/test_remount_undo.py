@@ -20,6 +20,7 @@ from tests.unit.server_options.etc_files import (
     files,
     fstab,
     run,
+    undone,
     with_options,
 )
 from tests.unit.server_options.oursd import serve
@@ -36,7 +37,7 @@ def test_reset_undoes_byte_for_byte(
     assert run(tree, *ACCEPT) == 0
     assert fstab(tree) != text
     assert run(tree, "reset") == 0
-    assert files(tree) == before
+    assert undone(tree) == before
     assert "hunter2" not in capsys.readouterr().out
 
 

@@ -15,7 +15,7 @@ from fusetune.host import Host
 from fusetune.recipes.edit import Edit
 from fusetune.toml.file import ConfigError
 from tests.unit.conftest import Tree
-from tests.unit.server_options.etc_files import files, run
+from tests.unit.server_options.etc_files import files, run, undone
 from tests.unit.server_options.oursd import document, recipe_with, serve
 
 FILE = "etc/ours/ours.conf"
@@ -244,7 +244,7 @@ def test_the_file_comes_back_byte_for_byte(davfs: Tree, before: str | None, caps
     assert not any(b"hunter2" in content for content in state)
     assert run(tree, "-w", "metadata") == 0  # pending
     assert run(tree, "reset") == 0
-    assert files(tree) == was
+    assert undone(tree) == was
     assert path.parent.is_dir()
     assert "hunter2" not in capsys.readouterr().out
 
@@ -255,7 +255,7 @@ def test_fstab_and_the_file_at_once(davfs: Tree) -> None:
     assert davfs.read("etc/fstab") == "a /mnt/one fuse.ours ro,passthrough 0 0\n"
     assert davfs.read(FILE) == f"{CONFIG}[/mnt/one]\nTHREADS 8\n"
     assert run(davfs, "reset") == 0
-    assert files(davfs) == was
+    assert undone(davfs) == was
 
 
 def test_a_file_that_another_tool_changed_meanwhile(

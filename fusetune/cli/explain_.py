@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Say why each knob of a mount, or of the host, has its value."""
+
+import click
+
+from fusetune.cli.common import json_option, pass_host_of_mounts, present, target, warn
+from fusetune.desired.history import history_of
+from fusetune.desired.inspect import inspect_one
+from fusetune.errors import UsageError
+from fusetune.host import Host
+from fusetune.knobs import LIVE, SYSTEM
+from fusetune.report.documents.explain import explanation
+from fusetune.report.explain import explain
+
+
+def _names(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """Return the knobs that a shell completes."""
+    return [knob.name for knob in (*LIVE, *SYSTEM) if knob.name.startswith(begun)]
+
+
+@click.command("explain", help=__doc__)
+@click.argument("name", metavar="M|host")
+@click.argument("knobs", metavar="[KNOB...]", nargs=-1, shell_complete=_names)
+@json_option
+@pass_host_of_mounts
+def command(host: Host, name: str, knobs: tuple[str, ...], as_json: bool) -> None:
+    mount = target(host, name)
+    found, history = inspect_one(host, mount), history_of(host, mount)
+    known = [state.knob.name for state in found.states]
+    if wrong := [knob for knob in knobs if knob not in known]:
+        raise UsageError(f"{wrong[0]}: no such knob here; there are {', '.join(known)}")
+    for problem in (*found.problems, *history.problems):
+        warn(problem)
+    explained = explain(mount, found, history)
+    wanted = [one for one in explained if not knobs or one.state.knob.name in knobs]
+    present(explanation(mount, wanted), as_json)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Show what fusetune did to a mount, when, for whom and why."""
+
+import click
+
+from fusetune.cli.common import HOST_TARGET, json_option, pass_host_of_mounts, present, warn
+from fusetune.desired.history import history_named, history_of
+from fusetune.host import Host
+from fusetune.report.documents.history import history_document
+
+
+@click.command("history", help=__doc__)
+@click.argument("name", metavar="M|host")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Show at most this many entries, the latest ones.",
+)
+@json_option
+@pass_host_of_mounts
+def command(host: Host, name: str, count: int, as_json: bool) -> None:
+    path, found = None, history_of(host, None)
+    if name != HOST_TARGET:
+        path, found = history_named(host, name)
+    for problem in found.problems:
+        warn(problem)
+    present(history_document(path, found, count), as_json)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What fusetune did to each mount, and to the host: every run and every change, the latest kept.
+
+``history/NAME.jsonl`` in the state directory has a line for each entry, below one that names the
+mount. Nothing depends on it: the undo journal has what `reset` needs.
+"""
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import pwd
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from fusetune.changes.apply import Change
+from fusetune.desired.config import load
+from fusetune.desired.results import Run
+from fusetune.desired.sections import Settings
+from fusetune.errors import FusetuneError, UsageError, reason
+from fusetune.files import write_whole
+from fusetune.host import Host
+from fusetune.mounts.discover import find
+from fusetune.mounts.mount import Mount
+from fusetune.toml.file import ConfigError
+
+_SCHEMA = 1
+#: Mounts whose history is kept. Where each mount has a new path, as in containers, old ones end.
+_MOST_FILES = 1000
+_NO_LOGIN = 2**32 - 1  # audit's loginuid of what no login session started
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one command did.
+
+    ``time``: seconds since the epoch; ``user``: who had logged in, None for what no login session
+    started, as the service; ``changes``: value before and after by knob; ``gain``: speed after
+    divided by speed before, with its 95 % interval ``ci95``; ``workloads``: what was measured;
+    ``reasons``: sentences; ``run``: all that a run of ``auto`` measured.
+    """
+
+    time: float
+    command: str
+    user: str | None
+    changes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    gain: float | None = None
+    ci95: Sequence[float] | None = None
+    workloads: Sequence[str] = ()
+    reasons: Sequence[str] = ()
+    run: Run | None = None
+
+    @classmethod
+    def parse(cls, line: bytes) -> Self:
+        """Return the entry in a line. ValueError, TypeError, KeyError or UsageError if damaged."""
+        fields = json.loads(line)
+        if fields.get("run") is not None:
+            fields["run"] = Run.parse(fields["run"])
+        entry = cls(**fields)
+        numbers = [entry.time, entry.gain or 0.0, *(entry.ci95 or ())]
+        for old, new in entry.changes.values():
+            numbers += [old, new]
+        words = [entry.command, entry.user or "", *entry.workloads, *entry.reasons]
+        if not all(math.isfinite(number) for number in numbers):
+            raise ValueError("a number must be finite")
+        if not all(isinstance(word, str) for word in words):
+            raise TypeError("a word must be a string")
+        return entry
+
+
+@dataclass(frozen=True)
+class History:
+    """The entries of a mount or of the host, the oldest first, and what could not be read."""
+
+    entries: Sequence[Entry] = ()
+    problems: Sequence[str] = ()
+
+
+def record(
+    host: Host,
+    mount: Mount | None,
+    command: str,
+    changes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    keep: int | None = None,
+    **facts: Any,
+) -> None:
+    """Add what ``command`` did to the history of a mount, or of the host for None.
+
+    ``keep``: how many entries stay, None for what the configuration says; ``facts``: other fields
+    of `Entry`. What was done counts, noted or not: a full disk makes no command fail for this.
+    """
+    keep = _configured(host) if keep is None else keep
+    entry = Entry(time.time(), command, _user(host), changes or {}, **facts)
+    path = _path(host, mount)
+    with suppress(OSError, FusetuneError):
+        host.make_dir(path.parent)
+        with _locked(path.parent):
+            if keep:
+                _add(path, mount, json.dumps(asdict(entry)), keep)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def values_of(changes: Sequence[Change]) -> dict[str, tuple[int, int]]:
+    """Return the value before and after by knob, as an `Entry` has it."""
+    return {change.knob.name: (change.old, change.new) for change in changes}
+
+
+def history_of(host: Host, mount: Mount | None) -> History:
+    """Return the history of a mount, or of the host for None."""
+    return _read([_path(host, mount)])
+
+
+def history_named(host: Host, name: str) -> tuple[str, History]:
+    """Return the mount point that ``name`` means, and its history.
+
+    Where nothing is mounted, that of all that was mounted there. Raises FusetuneError if nothing
+    is known of ``name``.
+    """
+    try:
+        mount = find(host, name)
+    except FusetuneError:
+        path = os.path.abspath(name)
+        found = _read([file for file in _files(host) if _about(file).get("path") == path])
+        if not found.entries:
+            raise
+        return path, found
+    return mount.path, history_of(host, mount)
+
+
+def _configured(host: Host) -> int:
+    try:
+        return load(host).settings.keep
+    except ConfigError:  # which whoever needs the configuration reports
+        return Settings.keep
+
+
+def _user(host: Host) -> str | None:
+    try:
+        uid = int(host.read("proc/self/loginuid"))
+    except (OSError, ValueError):  # a kernel without audit
+        return None
+    if uid == _NO_LOGIN:
+        return None
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _path(host: Host, mount: Mount | None) -> Path:
+    if mount is None:
+        name = "host"
+    else:
+        identity = "\0".join((mount.path, mount.fstype, mount.source))
+        name = hashlib.sha256(os.fsencode(identity)).hexdigest()[:20]
+    return host.state_dir / "history" / f"{name}.jsonl"
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Let nobody else change the histories; only root can open the file, and hold the lock."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(directory / ".lock", flags, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _add(path: Path, mount: Mount | None, line: str, keep: int) -> None:
+    """Append a line; where ``keep`` entries are there, the oldest goes."""
+    about = {"path": mount.path, "fstype": mount.fstype, "source": mount.source} if mount else {}
+    head = json.dumps({"schema": _SCHEMA, **about}) + "\n"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        _make_room(path.parent)
+        text = ""
+    first, *entries = text.splitlines(keepends=True) or [head]
+    if text.endswith("\n") and first == head and len(entries) < keep:
+        with open(path, "a", encoding="utf-8", opener=_no_link) as stream:
+            stream.write(f"{line}\n")
+        return
+    whole = [entry for entry in entries if entry.endswith("\n")]  # a crash may tear the last one
+    write_whole(path, "".join([head, *whole[max(0, len(whole) + 1 - keep) :], f"{line}\n"]))
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
+def _make_room(directory: Path) -> None:
+    """Remove the histories that were not added to for longest if there are too many."""
+    files = sorted(directory.glob("*.jsonl"), key=lambda file: file.stat().st_mtime)
+    for file in files[: max(0, len(files) + 1 - _MOST_FILES)]:
+        file.unlink(missing_ok=True)
+
+
+def _files(host: Host) -> list[Path]:
+    return sorted((host.state_dir / "history").glob("*.jsonl"))
+
+
+def _about(file: Path) -> dict[str, Any]:
+    """Return what the first line of a history says; empty if it cannot be read."""
+    with suppress(OSError, ValueError), open(file, "rb") as stream:
+        head = json.loads(stream.readline())
+        if isinstance(head, dict):
+            return head
+    return {}
+
+
+def _read(files: Sequence[Path]) -> History:
+    """Return the entries of some files by time, without those that are damaged."""
+    entries: list[Entry] = []
+    problems: list[str] = []
+    for file in files:
+        try:
+            _, *lines = file.read_bytes().splitlines() or [b""]
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"cannot read the history {file}: {reason(error)}")
+            continue
+        damaged = 0
+        for line in lines:
+            try:
+                entries.append(Entry.parse(line))
+            except (ValueError, TypeError, KeyError, AttributeError, UsageError):
+                damaged += 1
+        if damaged:
+            problems.append(f"{damaged} of {len(lines)} entries of {file} are damaged")
+    return History(tuple(sorted(entries, key=lambda entry: entry.time)), tuple(problems))

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""history and explain on real mounts: what auto, set and reset did is on record, and outlives the
+mount. The fio is made up, so that auto takes no time; what it writes to the kernel is real.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+from tests.native.conftest import sysfs_files, sysfs_values
+from tests.native.made_up_fio import made_up_fio
+from tests.native.mirror import Mirror
+from tests.native.program import Fusetune
+from tests.native.requirements import requires
+
+pytestmark = requires("fio", "setpriv")
+
+_ALONE = ("-w", "seq-read", "--budget", "30", "--no-guard", "mmap-read", "--no-guard", "rand-read")
+
+
+def _said(fusetune: Fusetune, point: Path, knob: str) -> list[str]:
+    (one,) = fusetune.json("explain", point, knob)["knobs"]
+    return list(one["sentences"])
+
+
+def test_a_run_its_change_and_its_undoing(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    point = tmp_path / "mnt"
+    with Mirror(tmpfs_dir, point) as mirror, made_up_fio(tmp_path, mirror) as environment:
+        before = sysfs_values(mirror.bdi)["read_ahead_kb"]
+        result = fusetune.json("auto", point, *_ALONE, environment=environment)
+        after = sysfs_values(mirror.bdi)["read_ahead_kb"]
+        assert after > before
+        (run,) = fusetune.json("history", point)["entries"]
+        assert (run["command"], run["workloads"]) == ("auto", ["seq-read"])
+        assert {"knob": "read_ahead_kb", "old": before, "new": after} in run["changes"]
+        assert run["gain_ratio"] == result["gain"]["ratio"]
+        said = _said(fusetune, point, "read_ahead_kb")
+        assert said[0] == f"it is {after} KiB; the kernel's default is 128"
+        assert said[1].startswith("'fusetune auto' ")
+        assert "seq-read had " in said[1]
+        assert said[2].startswith("it is saved for the next mount")
+        assert f"measured seq-read: {before} -> {after}, " in said[3]
+
+        os.kill(mirror.process.pid, signal.SIGSTOP)  # nothing waits for the server
+        try:
+            fusetune.json("set", point, "read_ahead_kb=64")
+            fusetune.json("reset", point)
+            assert "changed it from 64" in _said(fusetune, point, "read_ahead_kb")[1]
+        finally:
+            os.kill(mirror.process.pid, signal.SIGCONT)
+    entries = fusetune.json("history", point)["entries"]
+    assert [entry["command"] for entry in entries] == ["auto", "set", "reset"]
+    assert {"knob": "read_ahead_kb", "old": 64, "new": before} in entries[-1]["changes"]
+
+
+def test_trials_are_no_changes(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> None:
+    """Where nothing is better, the run is on record, and no value that it only tried."""
+    point = tmp_path / "mnt"
+    with Mirror(tmpfs_dir, point) as mirror, made_up_fio(tmp_path, mirror) as environment:
+        Path(sysfs_files(mirror.bdi)["read_ahead_kb"]).write_text("4096")
+        fusetune.json("auto", point, *_ALONE, environment=environment, code=4)
+        (run,) = fusetune.json("history", point)["entries"]
+        assert (run["command"], run["changes"], run["gain_ratio"]) == ("auto", [], None)
+        assert run["reasons"]
+        said = _said(fusetune, point, "read_ahead_kb")
+        assert said[1].startswith("fusetune did not set it")
+        assert "measured seq-read: left at 4096, " in said[-1]
