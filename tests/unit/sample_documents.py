@@ -23,7 +23,6 @@ from fusetune.desired.history import Entry, History
 from fusetune.desired.inspect import Check
 from fusetune.desired.persist import Remembered
 from fusetune.desired.resolve import Expected
-from fusetune.desired.results import Conditions, Run, Saved
 from fusetune.desired.undo import Reset
 from fusetune.kmod.kinds import KINDS
 from fusetune.kmod.signing import Signing
@@ -63,6 +62,7 @@ from fusetune.tuner.guards import Guarded
 from fusetune.tuner.search import Choice, Trial
 from tests.unit.conftest import STOCK
 from tests.unit.sample_advice import advice_documents, layers_of, remount_documents
+from tests.unit.sample_run import saved_by
 from tests.unit.sample_traffic import traffic_documents
 
 PATHS = [
@@ -77,24 +77,6 @@ PATHS = [
     "/mnt/" + "long" * 200,
 ]
 SERVED = Mount("/mnt", "fuse.x", "source", "0:40", bdi="0:40", connection="40", owner_uid=1000)
-#: Raised max_ratio from 1 to 5; more brought less.
-RUN = Run(
-    Conditions("/usr/bin/x", "1.2", "6.12", 1000, {"mixed": "bytes_per_second"}),
-    [
-        [
-            ({"max_ratio": value, "strict_limit": strict}, {"mixed": drift * figure})
-            for value, strict, figure in settings
-        ]
-        for drift, settings in (
-            (1e6, [(1, 1, 1.0), (5, 1, 1.5), (20, 1, 1.3), (5, 0, 1.49)]),
-            (1.5e6, [(5, 1, 1.52), (1, 1, 1.01)]),
-            (1.1e6, [(1, 1, 0.99), (5, 1, 1.49)]),
-        )
-    ],
-    {"max_ratio": 1, "strict_limit": 1},
-    {"max_ratio": 5, "strict_limit": 1},
-    {"mixed": 1.0},
-)
 NAMES = sorted(document.SCHEMA for document in every_document())
 
 
@@ -272,12 +254,6 @@ def listed_tree(mount: Mount) -> Listing:
     (one,) = listing([(mount, STOCK, False)]).mounts
     layers = [ListedLayer(each.path, each.fstype, each.device, True, []) for each in below]
     return Listing([replace(one, below=below)], layers)
-
-
-def saved_by(mount: Mount, by: str) -> Saved:
-    """What ``auto`` or ``save`` keeps."""
-    saved = Saved(mount.path, mount.fstype, mount.source, {"max_ratio": 5}, by, 9.0)
-    return replace(saved, gain=1.5, ci95=(1.2, 1.9), run=RUN) if by == "auto" else saved
 
 
 def expected(mount: Mount, refused: str | None = None) -> dict[str, Expected]:

@@ -16,7 +16,7 @@ from fusetune.desired.results import Conditions, Run
 from fusetune.tuner.curves import before_and_after, curves
 from fusetune.tuner.search import Search
 from fusetune.tuner.space import SEARCHED, Dimension
-from tests.unit.sample_documents import RUN
+from tests.unit.sample_run import RUN
 
 START = {"read_ahead_kb": 128, "max_ratio": 1, "strict_limit": 1}
 UNITS = {"mixed": "bytes_per_second", "seq-read": "bytes_per_second"}

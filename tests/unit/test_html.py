@@ -22,13 +22,12 @@ from fusetune.report.html import page
 from fusetune.report.text import ratio_text
 from fusetune.text import printable
 from tests.unit.sample_documents import (
-    RUN,
     SERVED,
     named,
     odd_paths,
     report_documents,
-    saved_by,
 )
+from tests.unit.sample_run import RUN, saved_by
 
 CSS = Path(html.__file__).with_name("templates") / "report.css"
 HOSTILE = [

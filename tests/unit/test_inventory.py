@@ -18,7 +18,7 @@ from fusetune.report.prometheus import metrics
 from fusetune.tuner import curves
 from tests import schemas
 from tests.unit.conftest import Tree
-from tests.unit.sample_documents import RUN
+from tests.unit.sample_run import RUN
 
 HOSTILE = [
     '/mnt/"} 1\nfusetune_up 1',
