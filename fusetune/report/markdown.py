@@ -16,7 +16,7 @@ from fusetune.text import printable
 
 #: Mounts that a finding names.
 _MOST_NAMED = 10
-# What would end code or a cell of a table, whose row is split before code is looked for.
+# These would end code or a table cell: a row is split into cells before code is parsed.
 _SHOWN = str.maketrans({"`": "\\x60", "|": "\\x7c"})
 
 
