@@ -5,15 +5,18 @@ MIRRORFS = build/mirrorfs
 INTERCEPT = build/fusetune-intercept
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' fusetune/__init__.py)
 
-RUN_PACKAGES = python3 python3-click python3-prometheus-client python3-pyudev python3-rich \
-	python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev libseccomp-dev \
+RUN_PACKAGES = python3 python3-click python3-jinja2 python3-prometheus-client python3-pyudev \
+	python3-rich python3-systemd python3-tomlkit fio fuse3 util-linux gcc libc6-dev libfuse3-dev libseccomp-dev \
 	pkg-config
-TEST_PACKAGES = python3-pytest python3-pytest-xdist python3-hypothesis python3-jsonschema python3-venv \
+TEST_PACKAGES = python3-pytest python3-pytest-xdist python3-html5lib python3-hypothesis \
+	python3-jsonschema python3-markdown-it python3-venv \
 	archivemount attr bindfs bpftool bpftrace btrfs-progs e2fsprogs encfs fuse-overlayfs gocryptfs kmod mergerfs \
 	ntfs-3g openssh-client openssh-server patch procps prometheus prometheus-node-exporter rclone \
 	shellcheck squashfs-tools squashfuse sshfs strace systemd unionfs-fuse xfsprogs libasan8 \
 	libubsan1
-SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux
+# Chromium: it opens the HTML report.
+SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux chromium chromium-driver python3-pil \
+	python3-selenium
 KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl sparse tar util-linux xz-utils
 # For fsx and pjdfstest; Debian 12's own cargo is too old for them.
 ifeq ($(shell command -v cargo),)
@@ -24,7 +27,8 @@ SITE_PACKAGES = mandoc mkdocs-material
 PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts reprepro util-linux xz-utils \
 	$(SITE_PACKAGES)
 DIST_PACKAGES = dpkg-dev debian-archive-keyring
-RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-hypothesis python3-jsonschema python3-pytest
+RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-html5lib python3-hypothesis \
+	python3-jsonschema python3-markdown-it python3-pytest
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
@@ -111,7 +115,7 @@ test-versions:
 	trees=$$($(PYTHON) -c 'from tests.libfuse.suites import SUITES; \
 		print(*(suite.tree() for suite in SUITES[1:]))') && mirrorfs/test-versions.sh $$trees
 
-# Units and rules, in a container with its own systemd and udevd.
+# Units and rules, in a container with its own systemd and udevd; the HTML report in Chromium.
 test-system: test-deps $(MIRRORFS) $(INTERCEPT)
 	$(call install,$(SYSTEM_PACKAGES))
 	$(PYTHON) -m pytest tests/system
@@ -216,7 +220,8 @@ define aliases
 endef
 
 install:
-	cd fusetune && find . -name '*.py' -printf '%P\0' -o -name '*.fio' -printf '%P\0' | \
+	cd fusetune && find . -name '*.py' -printf '%P\0' -o -name '*.fio' -printf '%P\0' \
+		-o -path './report/templates/*' -printf '%P\0' | \
 		xargs -0 -I{} install -D -m 644 {} $(DESTDIR)$(MODULES)/fusetune/{}
 	install -d $(DESTDIR)$(PREFIX)/bin
 	printf '%s\n' "$$LAUNCHER" >$(DESTDIR)$(PREFIX)/bin/fusetune

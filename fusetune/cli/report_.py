@@ -8,8 +8,7 @@ import click
 from fusetune.cli.common import json_option, pass_host_of_mounts, refuse_host
 from fusetune.files import write_whole
 from fusetune.host import Host
-from fusetune.report.documents.inventory import host_report
-from fusetune.report.formats import FORMATS
+from fusetune.report.formats import FORMATS, written
 from fusetune.report.inventory import take_inventory
 
 
@@ -34,8 +33,7 @@ from fusetune.report.inventory import take_inventory
 @pass_host_of_mounts
 def command(host: Host, name: str | None, form: str, output: Path | None, as_json: bool) -> None:
     refuse_host(name or "")
-    report = host_report(take_inventory(host, name))
-    text = FORMATS["json" if as_json else form].render(report)
+    text = written(take_inventory(host, name), "json" if as_json else form)
     if output:
         write_whole(output, text)
     else:

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -48,21 +48,36 @@ class Run:
     """What a run of ``auto`` measured; more is better.
 
     ``blocks``: settings that were measured together, as values by knob name in the knob's unit,
-    each with the figure of each workload by its name.
+    each with the figure of each workload by its name. ``start`` and ``chosen``: the setting at the
+    begin and the one that was chosen; ``weights``: of the workloads, above 0. These three are empty
+    if not recorded.
     """
 
     conditions: Conditions
     blocks: Sequence[Sequence[tuple[Mapping[str, int], Mapping[str, float]]]]
+    start: Mapping[str, int] = field(default_factory=dict)
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Self:
         """Return the run of a file. ValueError, TypeError, KeyError or UsageError if damaged."""
         blocks = [[(values, figures) for values, figures in block] for block in fields["blocks"]]
-        for values, figures in chain(*blocks):
+        units = fields["conditions"]["units"]
+        if not all(isinstance(unit, str) for unit in units.values()):
+            raise ValueError("the unit of a workload must be a text")
+        start, chosen, weights = (fields.get(name, {}) for name in ("start", "chosen", "weights"))
+        if start.keys() != chosen.keys():
+            raise ValueError("start and choice must name the same knobs")
+        for values, figures in chain(*blocks, [(start, weights), (chosen, {})]):
             _check_values(values)
             if not all(isinstance(f, float) and 0 < f < math.inf for f in figures.values()):
                 raise ValueError("a figure must be a number above 0")
-        return cls(Conditions(**fields["conditions"]), blocks)
+            if start and values and values.keys() != start.keys():
+                raise ValueError("every setting must name the same knobs")
+            if not figures.keys() <= units.keys():
+                raise ValueError("a workload lacks its unit")
+        return cls(Conditions(**fields["conditions"]), blocks, start, chosen, weights)
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 import click
 
-from fusetune.report.documents.inventory import HostReport
+from fusetune.report.documents.inventory import HostReport, host_report
+from fusetune.report.inventory import Inventory
+from fusetune.report.markdown import markdown
 
 
 @dataclass(frozen=True)
 class Format:
-    """What a format is for, and what writes a report in it."""
+    """What a format is for, what writes a report in it, and whether it shows measurements."""
 
     purpose: str
     render: Callable[[HostReport], str]
+    measured: bool = False
 
 
 def _text(report: HostReport) -> str:
@@ -33,9 +36,23 @@ def _openmetrics(report: HostReport) -> str:
     return openmetrics(report)
 
 
+def _html(report: HostReport) -> str:
+    from fusetune.report.html import page  # noqa: PLC0415 - others need no template engine
+
+    return page(report)
+
+
 FORMATS = {
     "text": Format("people", _text),
-    "json": Format("programs", HostReport.as_json),
+    "json": Format("programs", HostReport.as_json, measured=True),
     "prometheus": Format("node_exporter's textfile collector", _prometheus),
     "openmetrics": Format("other readers of metrics", _openmetrics),
+    "html": Format("browsers and print", _html, measured=True),
+    "markdown": Format("tickets", markdown, measured=True),
 }
+
+
+def written(inventory: Inventory, name: str) -> str:
+    """Return the report of an inventory in the format of that name."""
+    chosen = FORMATS[name]
+    return chosen.render(host_report(inventory, measured=chosen.measured))

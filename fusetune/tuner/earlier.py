@@ -46,6 +46,7 @@ class TunedBefore:
         self._conditions = conditions = _conditions(host, mount, workloads)
         self._saved: Saved | None = None
         self._setting: dict[str, int] = {}
+        self._start: dict[str, int] = {}
         if conditions and not cold:
             self._saved = saved_under(host, mount, conditions)
 
@@ -54,6 +55,7 @@ class TunedBefore:
     ) -> Search:
         """Return a search from ``start`` on, which begins with the earlier run if there is one."""
         names, weights = zip(*((one.name, one.weight) for one in self._workloads), strict=True)
+        self._start = dict(start)
         earlier = None
         if self._saved and self._saved.run:
             values = self._saved.values
@@ -69,7 +71,11 @@ class TunedBefore:
 
     def run(self, search: Search) -> Run | None:
         """Return what ``search`` measured, None if the server is not known."""
-        return Run(self._conditions, search.blocks) if self._conditions else None
+        if not self._conditions:
+            return None
+        weights = {one.name: float(one.weight) for one in self._workloads}
+        chosen = search.choice().setting
+        return Run(self._conditions, search.blocks, self._start, chosen, weights)
 
 
 def _conditions(host: Host, mount: Mount, workloads: Sequence[Workload]) -> Conditions | None:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,22 @@ def _quick(source: Path, place: Path) -> Iterator[tuple[Mirror, dict[str, str]]]
         yield mirror, environment
 
 
+def _is_reported(fusetune: Fusetune, mirror: Mirror, document: dict[str, Any]) -> None:
+    """Check that the report has the curve of what ``auto`` chose, and draws it."""
+    (mount,) = fusetune.json("report", mirror.mountpoint)["mounts"]
+    measured, chosen = mount["measured"], document["after"]["read_ahead_kb"]
+    (curve,) = (one for one in measured["knobs"] if one["name"] == "read_ahead_kb")
+    assert (curve["start"], curve["chosen"]) == (document["before"]["read_ahead_kb"], chosen)
+    (point,) = (one for one in curve["points"] if one["value"] == chosen)
+    assert point["ci95"][0] > 1
+    (workload,) = measured["workloads"]
+    assert workload["ratio"] == pytest.approx(document["gain"]["ratio"], rel=0.1)
+    samples = sum(len(trial["samples"]) for trial in document["trials"])
+    assert samples - 6 < len(measured["trials"]) <= min(samples, 80) or samples > 80
+    drawn = fusetune("report", mirror.mountpoint, "--format", "html").stdout
+    assert f">read_ahead_kb: {chosen} chosen, " in drawn
+
+
 def test_auto_begins_at_what_it_chose_for_this_server(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 ) -> None:
@@ -87,6 +104,7 @@ def test_auto_begins_at_what_it_chose_for_this_server(
     with _quick(tmpfs_dir, first_place) as (mirror, environment):
         first = fusetune.json("auto", mirror.mountpoint, *ALONE, environment=environment)
         assert first["warm_start"] is None
+        _is_reported(fusetune, mirror, first)
     with _quick(tmpfs_dir, other_place) as (mirror, environment):
         words = ("auto", mirror.mountpoint, *ALONE, "--seed", "1")
         again = fusetune.json(*words, environment=environment)

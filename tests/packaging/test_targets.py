@@ -25,7 +25,7 @@ _LISTS = {
     "packaging": ("PACKAGING",),
 }
 #: Programs of this name are not meant.
-_CHANCE = {"systemd", "time"}
+_CHANCE = {"open", "systemd", "time"}
 #: Where packages have programs.
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 

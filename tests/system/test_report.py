@@ -23,7 +23,7 @@ COUNT = 1000
 STARTS = 40
 #: How much longer it may take with a server that never replies than with the same one replying.
 RATIO = 1.5
-FORMATS = ("text", "json", "prometheus")
+FORMATS = ("text", "json", "prometheus", "html", "markdown")
 
 
 def _fastest(container: Container, words: list[str], *wanted: str) -> float:

@@ -19,8 +19,8 @@ _PACKAGES = (
     *("fuse3", "sshfs", "bindfs", "fio"),
     *("davfs2", "lighttpd", "lighttpd-mod-webdav"),
     *("openssh-client", "openssh-sftp-server"),
-    *("python3", "python3-click", "python3-prometheus-client", "python3-pyudev"),
-    *("python3-rich", "python3-systemd", "python3-tomlkit"),
+    *("python3", "python3-click", "python3-jinja2", "python3-prometheus-client"),
+    *("python3-pyudev", "python3-rich", "python3-systemd", "python3-tomlkit"),
 )
 #: Part of each tree's name, so that it is made again when the archive may have changed. It is
 #: that of the run's begin: one run sees one tree.

@@ -23,7 +23,6 @@ from fusetune.desired.history import Entry, History
 from fusetune.desired.inspect import Check
 from fusetune.desired.persist import Remembered
 from fusetune.desired.resolve import Expected
-from fusetune.desired.results import Saved
 from fusetune.desired.undo import Reset
 from fusetune.kmod.kinds import KINDS
 from fusetune.kmod.signing import Signing
@@ -66,6 +65,7 @@ from fusetune.tuner.search import Choice, Trial
 from tests.unit.conftest import STOCK
 from tests.unit.sample_advice import advice_documents, layers_of, remount_documents
 from tests.unit.sample_metrics import COUNTED
+from tests.unit.sample_run import saved_by
 from tests.unit.sample_traffic import traffic_documents
 
 PATHS = [
@@ -257,12 +257,6 @@ def listed_tree(mount: Mount) -> Listing:
     (one,) = listing([(mount, STOCK, False)]).mounts
     layers = [ListedLayer(each.path, each.fstype, each.device, True, []) for each in below]
     return Listing([replace(one, below=below)], layers)
-
-
-def saved_by(mount: Mount, by: str) -> Saved:
-    """What ``auto`` or ``save`` keeps."""
-    saved = Saved(mount.path, mount.fstype, mount.source, {"max_ratio": 5}, by, 9.0)
-    return replace(saved, gain=1.5, ci95=(1.2, 1.9)) if by == "auto" else saved
 
 
 def expected(mount: Mount, refused: str | None = None) -> dict[str, Expected]:

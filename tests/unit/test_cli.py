@@ -154,7 +154,7 @@ def test_version(here: Run) -> None:
         ("watch /mnt", "unexpected extra argument"),
         ("watch --idle 0", "is not a time such as 90, 90s or 2m"),
         ("report host", "needs a mount, not the host"),
-        ("report --format html", "is not one of"),
+        ("report --format yaml", "is not one of"),
     ],
 )
 def test_wrong_use_is_told_in_one_line(words: str, message: str, tmp_path: Path, here: Run) -> None:

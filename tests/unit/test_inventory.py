@@ -9,15 +9,17 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from fusetune.desired.results import save
+from fusetune.desired.results import Run, save
 from fusetune.mounts.discover import discover
 from fusetune.report.documents.expected import Origin
 from fusetune.report.documents.inventory import FuseModule, HostReport, host_report
-from fusetune.report.formats import FORMATS
+from fusetune.report.formats import FORMATS, written
 from fusetune.report.inventory import take_inventory
 from fusetune.report.prometheus import metrics, openmetrics
+from fusetune.tuner import curves
 from tests import schemas
 from tests.unit.conftest import Tree
+from tests.unit.sample_run import RUN
 
 HOSTILE = [
     '/mnt/"} 1\nfusetune_up 1',
@@ -139,6 +141,10 @@ def test_a_hostile_name_is_inert(tree: Tree, path: str) -> None:
     assert values == ["0:40", "0:41"]
     assert not [name for name, _, _ in series(text) if name == "fusetune_up"]
     assert click.unstyle(document.as_text()).replace("\n", "").isprintable()
+    for form in ("html", "markdown"):
+        shown = FORMATS[form].render(document)
+        assert shown.replace("\n", "").isprintable()
+        shown.encode("utf-8")
 
 
 def test_what_a_mount_lies_on(host_tree: Tree) -> None:
@@ -169,6 +175,26 @@ def test_a_report_as_text_has_no_styles(host_tree: Tree) -> None:
     document = report(host_tree)
     assert "\x1b[1m" in document.as_text()  # of headings, for a terminal
     assert FORMATS["text"].render(document).replace("\n", "").isprintable()
+
+
+def test_only_formats_that_show_measurements_model_them(
+    host_tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timer writes the metrics, and a model takes a while."""
+    (mount,) = discover(host_tree.host)
+    save(host_tree.host, mount, {"max_ratio": 5}, "auto", 1.5, (1.2, 1.9), RUN)
+    inventory = take_inventory(host_tree.host)
+    modelled: list[Run] = []
+
+    def seen(run: Run) -> list[curves.Curve]:
+        modelled.append(run)
+        return []
+
+    monkeypatch.setattr(curves, "curves", seen)
+    for form in FORMATS:
+        modelled.clear()
+        assert written(inventory, form)
+        assert modelled == ([] if form in ("text", "prometheus", "openmetrics") else [RUN])
 
 
 def test_metrics_say_how_old_the_module_is(host_tree: Tree) -> None:

@@ -85,7 +85,7 @@ def test_it_is_found_again(tree: Tree, mounted: Mount, path: str) -> None:
 
 CONDITIONS = Conditions("/usr/bin/mirrorfs", "1.2", "6.12", 0, {"seq-read": "bytes_per_second"})
 BLOCK = [({"max_ratio": 1}, {"seq-read": 1.5}), ({"max_ratio": 20}, {"seq-read": 3.0})]
-RUN = Run(CONDITIONS, [BLOCK])
+RUN = Run(CONDITIONS, [BLOCK], {"max_ratio": 1}, {"max_ratio": 20}, {"seq-read": 1.0})
 
 
 def test_a_run_is_found_again(tree: Tree, mounted: Mount) -> None:
@@ -95,6 +95,15 @@ def test_a_run_is_found_again(tree: Tree, mounted: Mount) -> None:
     assert saved.run == RUN
     assert saved_under(tree.host, mounted, CONDITIONS) == saved
     assert list(unusable(tree.host)) == []
+
+
+def test_a_run_without_its_start_is_read(tree: Tree, mounted: Mount) -> None:
+    fields = {"conditions": asdict(CONDITIONS), "blocks": [BLOCK]}
+    run = json.dumps(VERSION_1 | {"schema": SCHEMA, "by": "auto", "run": fields})
+    replaced(tree, mounted, run)
+    saved = saved_for(tree.host, mounted)
+    assert saved
+    assert saved.run == Run(CONDITIONS, [BLOCK])
 
 
 @pytest.mark.parametrize(
@@ -157,6 +166,15 @@ def test_what_was_saved_without_a_run_is_none_to_begin_with(tree: Tree, mounted:
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {"seq-read": 0.0}]]]},
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {"seq-read": "1"}]]]},
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, 1.0]]]},
+        {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {"mixed": 1.0}]]]},
+        {"conditions": asdict(CONDITIONS) | {"units": {"seq-read": 1}}, "blocks": []},
+        {"conditions": asdict(CONDITIONS), "blocks": [], "start": {"max_ratio": 1}},
+        {"conditions": asdict(CONDITIONS), "blocks": [], "start": 1},
+        {"conditions": asdict(CONDITIONS), "blocks": [], "start": {}, "chosen": 1},
+        asdict(RUN) | {"chosen": {"max_ratio": 101}},
+        {"conditions": asdict(CONDITIONS), "blocks": [], "weights": {"seq-read": 0.0}},
+        asdict(RUN) | {"start": {"no_such_knob": 1}, "chosen": {"no_such_knob": 1}},
+        asdict(RUN) | {"start": {"strict_limit": 1}, "chosen": {"strict_limit": 1}},
     ],
 )
 def test_a_damaged_run_is_told(tree: Tree, mounted: Mount, run: Any) -> None:

@@ -27,6 +27,7 @@ from fusetune.report.documents.figures import (
     MaybePercentiles,
     Percentiles,
     Ratio,
+    Sample,
     Weights,
     WorkloadName,
     WorkloadUnit,
@@ -48,12 +49,6 @@ from fusetune.text import shell_word
 from fusetune.tuner.auto import Outcome
 from fusetune.tuner.options import OptionsOutcome
 from fusetune.tuner.search import Choice
-
-Sample = Annotated[
-    Mapping[str, Positive],
-    "Figure of each workload in one evaluation, by the workload's name, in its unit.",
-    Rule(minProperties=1, propertyNames={"pattern": "^[a-z][a-z0-9-]*$"}),
-]
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,12 @@ def workload_unit() -> Object:
 
 WorkloadUnit = Annotated[str, workload_unit]
 
+Sample = Annotated[
+    Mapping[str, Positive],
+    "Figure of each workload in one evaluation, by the workload's name, in its unit.",
+    Rule(minProperties=1, propertyNames={"pattern": "^[a-z][a-z0-9-]*$"}),
+]
+
 
 @dataclass(frozen=True)
 class Percentiles:

@@ -43,6 +43,7 @@ from fusetune.report.documents.expected import (
     saved_result,
 )
 from fusetune.report.documents.layers import Below, layers_below
+from fusetune.report.documents.measured import LastMeasured, last_measured
 from fusetune.report.documents.sources import Sources, source_ages
 from fusetune.report.documents.verify import Differences, Differs, RefusedReason
 from fusetune.report.inventory import MODULES, InventoriedMount, Inventory
@@ -131,6 +132,7 @@ class ReportedMount(MountIdentity):
     below: Below
     dirty: Dirty
     operations: Counted
+    measured: LastMeasured
 
     def parts(self) -> Iterator[str | Table]:
         """Yield the mount, what is saved for it, and a table of its knobs."""
@@ -200,10 +202,13 @@ class HostReport(Document):
         yield from (f"! {problem}" for problem in self.problems)
 
 
-def host_report(inventory: Inventory) -> HostReport:
-    """Return the document of an inventory."""
+def host_report(inventory: Inventory, *, measured: bool = True) -> HostReport:
+    """Return the document of an inventory.
+
+    ``measured``: whether with what ``auto`` measured, whose curves take some 50 ms a mount.
+    """
     diagnosis = inventory.diagnosis
-    mounts = [_mount(one, diagnosis.below) for one in inventory.mounts]
+    mounts = [_mount(one, diagnosis.below, measured) for one in inventory.mounts]
     return HostReport(
         ReportedHost(
             inventory.kernel,
@@ -224,7 +229,9 @@ def host_report(inventory: Inventory) -> HostReport:
     )
 
 
-def _mount(one: InventoriedMount, below: Mapping[str, Sequence[Layer]]) -> ReportedMount:
+def _mount(
+    one: InventoriedMount, below: Mapping[str, Sequence[Layer]], measured: bool
+) -> ReportedMount:
     mount = one.mount
     return ReportedMount(
         mount.path,
@@ -239,6 +246,7 @@ def _mount(one: InventoriedMount, below: Mapping[str, Sequence[Layer]]) -> Repor
         layers_below(below.get(mount.device, ())),
         dirty_memory(one.dirty, strict=_is_strict(one.states)),
         counted_operations(one.counters),
+        last_measured(one.saved) if measured else None,
     )
 
 

@@ -38,6 +38,9 @@ def test_it_begins_where_it_ended(tree: Tree, mounted: Mount, first: Outcome) ->
     saved = saved_for(tree.host, mounted)
     assert saved
     assert saved.run
+    assert saved.run.start == first.start
+    assert saved.run.chosen == first.choice.setting
+    assert saved.run.weights == {"small-write": 1.0}
     again = run(tree, mounted, seed=1)
     assert again.warm_start
     assert again.warm_start.setting["max_ratio"] == 10

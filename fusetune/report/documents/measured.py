@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What documents say of what the last ``auto`` measured: a curve a knob, and every trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from fusetune.bench.intervals import Interval
+from fusetune.desired.results import Run, Saved
+from fusetune.knobs import LIVE_BY_NAME
+from fusetune.report.documents.base import Count, Interval95, KnobName, KnobValues, Positive, Unit
+from fusetune.report.documents.figures import Sample, WorkloadName, WorkloadUnit
+from fusetune.schema import Rule
+
+if TYPE_CHECKING:
+    from fusetune.tuner.curves import BeforeAfter, Curve
+
+AtLeastOne = Annotated[int, Rule(minimum=1)]
+
+
+@dataclass(frozen=True)
+class MeasuredPoint:
+    """A value of a knob that was measured."""
+
+    value: Annotated[Count, "The value, in the knob's unit."]
+    ratio: Annotated[
+        Positive,
+        "Speed with this value divided by the speed with the value at the start, by the model of "
+        "the search; 1 for the value at the start. The other knobs are as chosen.",
+    ]
+    ci95: Annotated[Interval95, "95 % interval of the ratio, lower end first."]
+    samples: Annotated[AtLeastOne, "How many of the trials had this value."]
+
+
+@dataclass(frozen=True)
+class MeasuredKnob:
+    """What the values of a knob bring."""
+
+    name: KnobName
+    unit: Unit
+    ordered: Annotated[
+        bool, "Whether neighbouring values perform alike; false for a switch and its like."
+    ]
+    start: Annotated[Count, "Value at the start, in the knob's unit."]
+    chosen: Annotated[Count, "Value that was chosen, in the knob's unit."]
+    points: Annotated[
+        Sequence[MeasuredPoint], "The values measured, the smallest first.", Rule(minItems=2)
+    ]
+
+
+@dataclass(frozen=True)
+class MeasuredWorkload:
+    """A workload's figures before and after, from the blocks that were to prove the gain.
+
+    They are null where that is not on record.
+    """
+
+    name: WorkloadName
+    unit: WorkloadUnit
+    before: Annotated[
+        Positive | None,
+        "Figure with the values at the start, geometric mean, in the workload's unit.",
+    ]
+    after: Annotated[
+        Positive | None, "Figure with the values chosen, geometric mean, in the workload's unit."
+    ]
+    ratio: Annotated[Positive | None, "After divided by before; above 1 is faster."]
+    ci95: Annotated[Interval95 | None, "95 % interval of the ratio, lower end first."]
+
+
+@dataclass(frozen=True)
+class MeasuredTrial:
+    """One evaluation of a setting."""
+
+    block: Annotated[
+        AtLeastOne,
+        "Number of its block. The host drifts from block to block, so only figures within one are "
+        "comparable.",
+    ]
+    knobs: KnobValues
+    figures: Sample
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the last 'auto' that changed the mount measured."""
+
+    start: Annotated[
+        KnobValues, "Values of the searched knobs at the start; empty if not on record."
+    ]
+    chosen: Annotated[
+        KnobValues, "Values of the searched knobs that were chosen; empty if not on record."
+    ]
+    workloads: Annotated[Sequence[MeasuredWorkload], "The workloads measured."]
+    knobs: Annotated[
+        Sequence[MeasuredKnob],
+        "The knobs of which several values were measured; empty if the start is not on record.",
+    ]
+    trials: Annotated[
+        Sequence[MeasuredTrial],
+        "The trials on record, in order, then those of the earlier run that it began with: at most "
+        "80 in all.",
+    ]
+
+
+LastMeasured = Annotated[
+    Measured | None,
+    "What the last 'auto' measured; null if nothing is saved, or if that is not on record.",
+]
+
+
+def last_measured(saved: Saved | None) -> Measured | None:
+    """Return what a document says of the run in a saved result, None if there is none."""
+    return None if saved is None or saved.run is None else measured(saved.run)
+
+
+def measured(run: Run) -> Measured:
+    """Return what a document says of a run of ``auto``."""
+    # Most reports, and all metrics, need no model.
+    from fusetune.tuner.curves import before_and_after, curves  # noqa: PLC0415
+
+    proof = {one.workload: one for one in before_and_after(run)}
+    return Measured(
+        run.start,
+        run.chosen,
+        [_workload(name, unit, proof.get(name)) for name, unit in run.conditions.units.items()],
+        [_knob(curve) for curve in curves(run)],
+        [
+            MeasuredTrial(number, knobs, figures)
+            for number, block in enumerate(run.blocks, 1)
+            for knobs, figures in block
+        ],
+    )
+
+
+def _workload(name: str, unit: str, proof: BeforeAfter | None) -> MeasuredWorkload:
+    if proof is None:
+        return MeasuredWorkload(name, unit, None, None, None, None)
+    ratio = proof.ratio
+    return MeasuredWorkload(name, unit, proof.before, proof.after, ratio.ratio, _ends(ratio))
+
+
+def _knob(curve: Curve) -> MeasuredKnob:
+    return MeasuredKnob(
+        curve.knob,
+        LIVE_BY_NAME[curve.knob].unit,
+        curve.ordered,
+        curve.start,
+        curve.chosen,
+        [
+            MeasuredPoint(one.value, one.ratio.ratio, _ends(one.ratio), one.samples)
+            for one in curve.points
+        ],
+    )
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    return interval.low, interval.high

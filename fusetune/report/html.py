@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`report` as one HTML file that needs no network and no script."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fusetune import __version__
+from fusetune.knobs import LIVE_BY_NAME
+from fusetune.report import charts, grouped
+from fusetune.report.documents.inventory import HostReport
+from fusetune.report.text import figure_text, ratio_text
+from fusetune.text import printable
+
+#: Bytes that a page takes at most, if names and values of its mounts alone do not take more.
+MOST = 1 << 20
+_TEMPLATES = Path(__file__).with_name("templates")
+# Where measurements of a mount stand. No name can make one, because < is escaped in names.
+_PLACE = re.compile(r"<!--measured \d+-->\n")
+
+
+def page(report: HostReport) -> str:
+    """Return a report as HTML.
+
+    Where the page would take more than `MOST`, trials and then curves of the last mounts are left
+    out, and it says so there.
+    """
+    environment = _environment()
+    findings = grouped.findings(report)
+    found_on: dict[str, list[int]] = {}
+    for number, one in enumerate(findings, 1):
+        for path in dict.fromkeys(one.mounts):
+            found_on.setdefault(path, []).append(number)
+    numbered = list(enumerate(report.mounts, 1))
+    frame = environment.get_template("report.html").render(
+        report=report,
+        findings=findings,
+        found_on=found_on,
+        numbers={mount.path: number for number, mount in reversed(numbered)},
+        known={mount.path: mount for mount in reversed(report.mounts)},
+        summaries={
+            knob.name: (knob.unit, LIVE_BY_NAME[knob.name].summary)
+            for mount in report.mounts
+            for knob in mount.knobs
+        },
+        version=__version__,
+    )
+    parts = _measured(environment, report, len(_PLACE.sub("", frame).encode()))
+    return _PLACE.sub(lambda place: parts[place[0]], frame)
+
+
+def _measured(environment: Environment, report: HostReport, size: int) -> dict[str, str]:
+    """Return what stands at each place: the curves that fit, then the trials that still do.
+
+    ``size``: bytes of the page without them.
+    """
+    macros: Any = environment.get_template("measured.html").make_module()
+    measured = [(number, one) for number, one in enumerate(report.mounts, 1) if one.measured]
+    nothing, no_trials = map(str, map(macros.left_out, ("curves and trials", "trials")))
+    room = MOST - size - len(measured) * len(nothing)
+    curves = _first(room, (f"{macros.curves(one, i)}{no_trials}" for i, one in measured), nothing)
+    room -= sum(len(each.encode()) - len(nothing) for each in curves)
+    trials = _first(
+        room, (str(macros.trials(one)) for _, one in measured[: len(curves)]), no_trials
+    )
+    found = [
+        each.removesuffix(no_trials) + more for each, more in zip(curves, trials, strict=False)
+    ]
+    found += curves[len(trials) :]
+    found += [nothing] * (len(measured) - len(curves))
+    return {f"<!--measured {i}-->\n": each for (i, _), each in zip(measured, found, strict=True)}
+
+
+def _first(room: int, parts: Iterable[str], instead: str) -> list[str]:
+    """Return the first parts that fit into so many bytes; each takes the place of ``instead``."""
+    kept = []
+    for part in parts:
+        room -= len(part.encode()) - len(instead)
+        if room < 0:
+            break
+        kept.append(part)
+    return kept
+
+
+def _environment() -> Environment:
+    """Return what templates are read with: each value is escaped, and printable on one line."""
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"date": _date, "figure": figure_text, "ratio": ratio_text}
+    environment.globals |= {
+        "chart": charts.chart,
+        "drawing": charts,
+        "origins": grouped.origins,
+        "stack": grouped.stack,
+        "differing": grouped.differing,
+    }
+    return environment
+
+
+def _shown(value: Any) -> Any:
+    """Return what the page shows of a value of a template, on one line."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, Markup) else printable(str(value))
+
+
+def _date(seconds: float) -> str:
+    """Return the minute of a time, given in seconds since the epoch."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+    except (OverflowError, ValueError, OSError):  # no file system has such a time
+        return f"{seconds:g} s after the epoch"

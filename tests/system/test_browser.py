@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The HTML report in Chromium: on a phone and a desk, light and dark, and printed.
+
+Debian's Chromium and its driver; the page is a file, and nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusetune.report import charts
+from fusetune.report.documents.inventory import HostReport
+from fusetune.report.documents.measured import MeasuredKnob
+from fusetune.report.html import page
+from tests.unit.sample_documents import named, report_documents
+from tests.unit.test_html import HOSTILE, schemes
+from tests.unit.test_html_size import crowd
+
+webdriver = pytest.importorskip("selenium.webdriver")
+chrome = pytest.importorskip("selenium.webdriver.chrome.service")
+image = pytest.importorskip("PIL.Image")
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("chromium") and shutil.which("chromedriver")),
+    reason="missing: chromium, chromium-driver",
+)
+
+WIDTHS = (360, 1280)
+SCHEMES = ("light", "dark")
+#: How far a channel of a colour may be from what is asked for: none, but for rounding.
+NEAR = 2
+
+
+class Browser:
+    """A headless Chromium that has a page open."""
+
+    def __init__(self, profile: Path) -> None:
+        options = webdriver.ChromeOptions()
+        for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+            options.add_argument(word)
+        options.add_argument(f"--user-data-dir={profile}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        service = chrome.Service("/usr/bin/chromedriver")
+        self.driver = webdriver.Chrome(options=options, service=service)
+
+    def cdp(self, command: str, **parameters: object) -> Any:
+        """Call a method of the DevTools protocol."""
+        return self.driver.execute_cdp_cmd(command, parameters)
+
+    def run(self, script: str, *arguments: object) -> Any:
+        """Return what a script returns; a page's own policy does not hold for it."""
+        return self.driver.execute_script(script, *arguments)
+
+    def show(self, file: Path, width: int, scheme: str, media: str = "screen") -> None:
+        """Open a file anew, in a window so wide."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.cdp("Emulation.setDeviceMetricsOverride", **size)
+        wanted = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.cdp("Emulation.setEmulatedMedia", media=media, features=wanted)
+        self.driver.get(file.as_uri())
+
+    def asked(self, address: str) -> list[str]:
+        """Return the addresses that the page at one asked for since the last call, its own first.
+
+        What Chromium's own pages ask for is logged as well.
+        """
+        logged = self.driver.get_log("performance")
+        events = [json.loads(one["message"])["message"] for one in logged]
+        sent = [one["params"] for one in events if one["method"] == "Network.requestWillBeSent"]
+        return [one["request"]["url"] for one in sent if one["documentURL"] == address]
+
+    def colour(self, x: float, y: float) -> tuple[int, ...]:
+        """Return the red, green and blue of a pixel of the window."""
+        shot = image.open(io.BytesIO(self.driver.get_screenshot_as_png())).convert("RGB")
+        found: tuple[int, ...] = shot.getpixel((round(x), round(y)))
+        return found
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.driver.quit()
+
+
+@pytest.fixture(scope="module")
+def report() -> HostReport:
+    """A report with names that are long, hostile or both."""
+    paths = ("/mnt/media", "/mnt/" + "long" * 200, *HOSTILE)
+    reports = [report_documents(named(path))[1] for path in paths]
+    found = [one for one in reports if isinstance(one, HostReport)]
+    return replace(found[0], mounts=[mount for one in found for mount in one.mounts])
+
+
+@pytest.fixture(scope="module")
+def file(report: HostReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("page") / "report.html"
+    found.write_text(page(report), encoding="utf-8")
+    return found
+
+
+def rgb(colour: str) -> tuple[int, ...]:
+    """The channels of #rrggbb."""
+    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_is_shown_whole_and_without_an_error(
+    browser: Browser, file: Path, width: int, scheme: str
+) -> None:
+    address = file.as_uri()
+    browser.asked(address)
+    browser.show(file, width, scheme)
+    assert browser.run("return innerWidth") == width
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.driver.get_log("browser") == []
+    assert browser.asked(address) == [address]
+    colours = dict(zip(SCHEMES, schemes(), strict=True))[scheme]
+    for y in (2, 890):
+        assert browser.colour(2, y) == rgb(colours["back"])
+    # What a script of a hostile name would have done.
+    assert browser.run("return document.scripts.length") == 0
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_chosen_point_of_each_chart_is_where_the_data_says(
+    browser: Browser, report: HostReport, file: Path, width: int, scheme: str
+) -> None:
+    browser.show(file, width, scheme)
+    wanted = rgb(dict(zip(SCHEMES, schemes(), strict=True))[scheme]["chosen"])
+    knobs = [knob for one in report.mounts if one.measured for knob in one.measured.knobs]
+    drawings = browser.driver.find_elements("css selector", "svg")
+    assert len(drawings) == len(knobs) == 16
+    for number, (knob, drawn) in enumerate(zip(knobs, drawings, strict=True)):
+        browser.run("arguments[0].scrollIntoView({block: 'center'})", drawn)
+        box = browser.run("return arguments[0].getBoundingClientRect().toJSON()", drawn)
+        assert 200 <= box["width"] <= width
+        assert box["height"] == pytest.approx(box["width"] * charts.HEIGHT / charts.WIDTH, abs=1)
+        if number < 4:  # a picture takes a tenth of a second
+            assert place_is(browser, box, knob, wanted)
+
+
+def place_is(
+    browser: Browser, box: dict[str, float], knob: MeasuredKnob, wanted: tuple[int, ...]
+) -> bool:
+    """Whether the pixel at the place of the chosen value has a colour, and no other value's has."""
+    scale, unit = charts.Scale(knob), box["width"] / charts.WIDTH
+    near = {}
+    for point in knob.points:
+        x, y = scale.x(point.value), scale.y(point.ratio)
+        found = browser.colour(box["left"] + x * unit, box["top"] + y * unit)
+        near[point.value] = all(abs(a - b) <= NEAR for a, b in zip(found, wanted, strict=True))
+    return near == {point.value: point.value == knob.chosen for point in knob.points}
+
+
+def test_it_is_read_aloud_and_used_by_keyboard(
+    browser: Browser, report: HostReport, file: Path
+) -> None:
+    browser.show(file, 1280, "light")
+    nodes = [
+        (one["role"]["value"], one.get("name", {}).get("value", ""))
+        for one in browser.cdp("Accessibility.getFullAXTree")["nodes"]
+        if not one["ignored"]
+    ]
+    roles = {role for role, _ in nodes}
+    assert {"banner", "main", "contentinfo"} <= roles
+    assert ("navigation", "Contents") in nodes
+    images = [name for role, name in nodes if role in ("img", "image")]
+    assert len(images) == 16
+    assert images[0].startswith("max_ratio: 5 chosen, 1.50 [")
+    assert ("columnheader", "Desired") in nodes
+    assert ("rowheader", "max_ratio") in nodes
+    keys = webdriver.Keys
+    body = browser.driver.find_element("css selector", "body")
+    body.send_keys(keys.TAB)
+    focused = browser.driver.switch_to.active_element
+    assert focused.text == "Skip to the report"
+    assert focused.rect["x"] >= 0
+    focused.send_keys(keys.ENTER)
+    assert browser.run("return location.hash") == "#main"
+
+
+def test_it_is_printed_light_and_whole(browser: Browser, file: Path) -> None:
+    browser.show(file, 800, "dark", media="print")
+    back = browser.run("return getComputedStyle(document.body).backgroundColor")
+    light, _ = schemes()
+    assert back == f"rgb{rgb(light['back'])}"
+    assert browser.run("return [...document.querySelectorAll('details')].every(d => d.open)")
+    printed = base64.b64decode(browser.driver.print_page())
+    assert printed.startswith(b"%PDF-")
+    assert printed.count(b"/Type /Page\n") > 3
+
+
+def test_a_thousand_mounts(browser: Browser, tmp_path: Path) -> None:
+    large = tmp_path / "large.html"
+    large.write_text(page(crowd(20)), encoding="utf-8")
+    browser.show(large, 360, "light")
+    assert browser.run("return document.querySelectorAll('h3').length") == 1002
+    assert browser.run("return document.documentElement.scrollWidth") <= 360
+    assert browser.driver.get_log("browser") == []

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a run measured, as curves: the search's own estimates, whatever the host's drift."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from fusetune.bench.intervals import Interval, ratio_interval
+from fusetune.desired.results import Conditions, Run
+from fusetune.tuner.curves import before_and_after, curves
+from fusetune.tuner.search import Search
+from fusetune.tuner.space import SEARCHED, Dimension
+from tests.unit.sample_run import RUN
+
+START = {"read_ahead_kb": 128, "max_ratio": 1, "strict_limit": 1}
+UNITS = {"mixed": "bytes_per_second", "seq-read": "bytes_per_second"}
+
+
+def worth(setting: Mapping[str, int]) -> float:
+    """Readahead up to 2 MiB brings a half; nothing else matters."""
+    return 1 + 0.5 * math.log2(min(setting["read_ahead_kb"], 2048) / 128 + 1) / math.log2(17)
+
+
+@pytest.fixture(scope="module")
+def search() -> Search:
+    """A search of 45 evaluations with 2 % noise, on a host that drifts."""
+    dimensions = [
+        Dimension(
+            name,
+            tuple(value for value in SEARCHED[name].candidates if value or name == "strict_limit"),
+            start,
+            SEARCHED[name].ordered,
+            SEARCHED[name].interacts,
+        )
+        for name, start in START.items()
+    ]
+    made, draw, drift = Search(dimensions, START, list(UNITS), seed=1), random.Random(1), 1e6
+    for left in range(45, 0, -1):
+        setting = made.ask(left)
+        if setting is None:
+            break
+        drift *= math.exp(draw.gauss(0, 0.03))
+        made.tell({name: drift * worth(setting) * math.exp(draw.gauss(0, 0.02)) for name in UNITS})
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(search: Search) -> Run:
+    conditions = Conditions("/usr/bin/x", None, "6.12", 0, UNITS)
+    return Run(conditions, search.blocks, START, search.choice().setting, {})
+
+
+def test_curves_are_what_the_search_found(search: Search, run: Run) -> None:
+    assert search.choice().changed
+    for curve in curves(run):
+        reason = next(one for one in search.choice().reasons if one.startswith(curve.knob))
+        if curve.chosen == curve.start:
+            continue
+        said = re.search(r"-> (\d+), (\S+) \[(\S+), (\S+)\]", reason)
+        assert said
+        point = next(one for one in curve.points if one.value == int(said[1]))
+        found = (point.ratio.ratio, point.ratio.low, point.ratio.high)
+        assert found == pytest.approx([float(number) for number in said.groups()[1:]], abs=0.03)
+
+
+def test_curves_are_true(run: Run) -> None:
+    by_knob = {curve.knob: curve for curve in curves(run)}
+    assert list(by_knob) == list(START)
+    ahead = by_knob["read_ahead_kb"]
+    assert (ahead.start, ahead.chosen) == (128, run.chosen["read_ahead_kb"])
+    assert [one.value for one in ahead.points] == sorted({one.value for one in ahead.points})
+    for point in ahead.points:
+        true = worth({"read_ahead_kb": point.value}) / worth(START)
+        assert point.ratio.low * 0.97 < true < point.ratio.high * 1.03
+    assert [one.ratio for one in ahead.points if one.value == 128] == [Interval(1.0, 1.0, 1.0)]
+    trials = sum(len(block) for block in run.blocks)
+    assert {sum(one.samples for one in curve.points) for curve in by_knob.values()} == {trials}
+    assert [curve.ordered for curve in by_knob.values()] == [True, True, False]
+
+
+def test_blocks_of_other_days_are_not_compared() -> None:
+    """Each block on a host of another speed: the same curves."""
+    drifted = [
+        [(setting, {"mixed": figures["mixed"] * 3.0**number}) for setting, figures in block]
+        for number, block in enumerate(RUN.blocks)
+    ]
+    for curve, again in zip(curves(RUN), curves(replace(RUN, blocks=drifted)), strict=True):
+        for point, other in zip(curve.points, again.points, strict=True):
+            assert other.ratio.ratio == pytest.approx(point.ratio.ratio, rel=0.02)
+
+
+def test_the_weights_of_workloads_count() -> None:
+    """One workload gains by max_ratio, the other loses as much."""
+    blocks = [
+        [({"max_ratio": v}, {"mixed": f * v, "metadata": f / v}) for v in (1, 2)]
+        for f in (1.0, 2.0, 3.0)
+    ]
+    units = {"mixed": "bytes_per_second", "metadata": "operations_per_second"}
+    run = Run(replace(RUN.conditions, units=units), blocks, {"max_ratio": 1}, {"max_ratio": 2})
+    for weights, expected in (({}, 1.0), ({"mixed": 3.0, "metadata": 1.0}, 2**0.5)):
+        (curve,) = curves(replace(run, weights=weights))
+        assert curve.points[1].ratio.ratio == pytest.approx(expected, rel=0.05)
+
+
+def test_the_other_knobs_are_as_chosen() -> None:
+    """max_ratio doubles the speed without the strict limit, and does nothing with it."""
+    settings = [
+        {"max_ratio": ratio, "strict_limit": strict} for ratio in (1, 20) for strict in (0, 1)
+    ]
+    speeds = [2.0 if one == {"max_ratio": 20, "strict_limit": 0} else 1.0 for one in settings]
+    block = [(one, {"mixed": speed}) for one, speed in zip(settings, speeds, strict=True)]
+    start = {"max_ratio": 1, "strict_limit": 1}
+    for chosen, expected in ((settings[2], 2.0), (settings[3], 1.0)):
+        run = Run(RUN.conditions, [block] * 4, start, chosen)
+        ratio = curves(run)[0].points[1].ratio
+        assert ratio.ratio == pytest.approx(expected, rel=0.1)
+
+
+def test_what_is_not_on_record_is_not_made_up() -> None:
+    assert curves(replace(RUN, start={}, chosen={})) == []
+    assert curves(replace(RUN, blocks=[])) == []
+    assert curves(replace(RUN, blocks=[block[:1] for block in RUN.blocks])) == []
+    assert curves(replace(RUN, start={"max_ratio": 1}, chosen={"max_ratio": 5})) == []
+    assert before_and_after(replace(RUN, start={}, chosen={})) == []
+    assert before_and_after(replace(RUN, blocks=RUN.blocks[:2])) == []
+    assert before_and_after(replace(RUN, chosen=RUN.start)) == []
+    only = [[pair for pair in block if pair[0]["strict_limit"] == 1] for block in RUN.blocks]
+    assert [curve.knob for curve in curves(replace(RUN, blocks=only))] == ["max_ratio"]
+
+
+def test_before_and_after_are_of_the_blocks_that_prove() -> None:
+    (found,) = before_and_after(RUN)
+    # Not of the first block, which explores.
+    pairs = [(1.01 * 1.5e6, 1.52 * 1.5e6), (0.99 * 1.1e6, 1.49 * 1.1e6)]
+    assert found.workload == "mixed"
+    assert found.before == pytest.approx(math.sqrt(pairs[0][0] * pairs[1][0]))
+    assert found.after == pytest.approx(math.sqrt(pairs[0][1] * pairs[1][1]))
+    differences = [math.log(after / before) for before, after in pairs]
+    expected = ratio_interval(differences, 0.05, math.inf)
+    assert found.ratio.ratio == pytest.approx(expected.ratio)
+    assert found.ratio.high == pytest.approx(expected.high)
