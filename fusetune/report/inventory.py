@@ -5,11 +5,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fusetune.changes.state import KnobState
 from fusetune.desired.config import load
+from fusetune.desired.history import History, history_of
 from fusetune.desired.inspect import inspect
 from fusetune.desired.resolve import Expected, Resolver
 from fusetune.desired.results import Saved
@@ -33,7 +34,7 @@ class InventoriedMount:
 
     ``waiting``: how many requests wait. ``differing``: names of knobs that are not as they should
     be. ``dirty``: its dirty pages. ``counters``: what the module has counted, by operation. None
-    where the kernel does not show it.
+    where the kernel does not show it. ``history``: what was done to it, the oldest first.
     """
 
     mount: Mount
@@ -45,6 +46,7 @@ class InventoriedMount:
     differing: frozenset[str]
     dirty: DirtyPages | None = None
     counters: Mapping[str, Counters] | None = None
+    history: History = field(default_factory=History)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def _mount(
     host: Host, resolver: Resolver | None, mount: Mount, problems: list[str]
 ) -> InventoriedMount:
     found = inspect(host, mount, resolver)
-    problems += found.problems
+    history = history_of(host, mount)
+    problems += [*found.problems, *history.problems]
     return InventoriedMount(
         mount,
         found.states,
@@ -109,6 +112,7 @@ def _mount(
         frozenset(check.state.knob.name for check in found.checks if check.differs),
         dirty_pages(host, mount),
         _counters(host, mount),
+        history,
     )
 
 

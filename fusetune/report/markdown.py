@@ -16,6 +16,7 @@ from fusetune.text import printable
 
 #: Mounts that a finding names.
 _MOST_NAMED = 10
+_LATEST = 3  # entries of the history
 # These would end code or a table cell: a row is split into cells before code is parsed.
 _SHOWN = str.maketrans({"`": "\\x60", "|": "\\x7c"})
 
@@ -105,6 +106,12 @@ def _mount(mount: ReportedMount, known: Mapping[str, ReportedMount]) -> Iterator
     )
     if mount.measured:
         yield from _measured(mount.measured)
+    for entry in mount.history[-_LATEST:]:
+        yield f"- {code(entry.heading())}"
+        changes = (f"{one.knob} {one.old} -> {one.new}" for one in entry.changes)
+        yield from (f"  {code(change)}" for change in changes)
+    if mount.history:
+        yield ""
 
 
 def _note(knob: ReportedKnob) -> str:

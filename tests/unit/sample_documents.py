@@ -330,6 +330,7 @@ def report_documents(mount: Mount) -> list[Document]:
         *(mount, states, wanted, None, saved_by(mount, "auto"), 3, frozenset(wanted)),
         dirty=DirtyPages(5, 100, 75, 12),
         counters=parse_counters(COUNTED),
+        history=History((Entry(1_700_000_000.5, "set", mount.path, {"max_ratio": (1, 20)}),)),
     )
     gone = [KnobState(knob, None, None, "it is not there") for knob in LIVE]
     why = f"the file of {mount.path} says so"

@@ -86,6 +86,7 @@ def test_it_has_the_facts_in_short() -> None:
         "- left alone: `the file of /mnt says so`",
         "- problem: `no journal of /mnt`",
         "8 trials in 3 blocks are on record.",
+        "  `max_ratio 1 -> 20`",
         "- `/mnt has defaults`; remedy: `fusetune auto /mnt`",
     ):
         assert f"\n{line}\n" in text, line

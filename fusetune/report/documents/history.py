@@ -94,8 +94,13 @@ class HistoryOf(Document):
 
 def history_document(path: str | None, history: History, most: int) -> HistoryOf:
     """Return the document of at most the ``most`` latest entries."""
-    entries = [_entry(one) for one in history.entries]
+    entries = entries_of(history)
     return HistoryOf(path, entries[-most:], max(0, len(entries) - most))
+
+
+def entries_of(history: History) -> list[HistoryEntry]:
+    """Return what a document says of a history, the oldest entry first."""
+    return [_entry(one) for one in history.entries]
 
 
 def _entry(one: Entry) -> HistoryEntry:

@@ -42,6 +42,7 @@ from fusetune.report.documents.expected import (
     origin_of,
     saved_result,
 )
+from fusetune.report.documents.history import HistoryEntry, entries_of
 from fusetune.report.documents.layers import Below, layers_below
 from fusetune.report.documents.measured import LastMeasured, last_measured
 from fusetune.report.documents.sources import Sources, source_ages
@@ -49,6 +50,9 @@ from fusetune.report.documents.verify import Differences, Differs, RefusedReason
 from fusetune.report.inventory import MODULES, InventoriedMount, Inventory
 from fusetune.report.text import Table, ratio_text, value_text
 from fusetune.schema import Rule
+
+#: Entries of a mount's history in a report.
+_LATEST = 10
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,10 @@ class ReportedMount(MountIdentity):
     dirty: Dirty
     operations: Counted
     measured: LastMeasured
+    history: Annotated[
+        Sequence[HistoryEntry],
+        f"What was done to it, the oldest first: the latest {_LATEST} entries of 'history'.",
+    ]
 
     def parts(self) -> Iterator[str | Table]:
         """Yield the mount, what is saved for it, and a table of its knobs."""
@@ -247,6 +255,7 @@ def _mount(
         dirty_memory(one.dirty, strict=_is_strict(one.states)),
         counted_operations(one.counters),
         last_measured(one.saved) if measured else None,
+        entries_of(one.history)[-_LATEST:],
     )
 
 
