@@ -17,6 +17,7 @@ from fusetune.changes.journal import Journal
 from fusetune.changes.lock import Lock
 from fusetune.changes.state import values_now
 from fusetune.desired.resolve import Resolver
+from fusetune.desired.results import Run
 from fusetune.host import Host
 from fusetune.knobs import LIVE
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
@@ -40,7 +41,8 @@ class Outcome:
     ``reading``: what was read if it was files that were there; ``bytes_read`` and ``requests`` are
     of these. ``start``: the searched knobs before; ``latencies``, ``usages``: by setting of these.
     ``ended_by``: as `Ending` has it. ``source``: ``fio``, or ``live`` where programs' own traffic
-    was watched. ``warm_start``: the earlier run that the search began with, if any.
+    was watched. ``warm_start``: the earlier run that the search began with, if any. ``run``: all
+    that was measured, None where the server is not known or traffic was watched.
     """
 
     mount: Mount
@@ -63,6 +65,7 @@ class Outcome:
     ended_by: str = NOTHING
     source: str = "fio"
     warm_start: WarmStart | None = None
+    run: Run | None = None
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,7 @@ def auto(
         gathered = (start, run.latencies, run.usages, run.ended_by, "fio", known.begun(search))
         done, run_of = changed(before, after), known.run(search)
         note_run(host, mount, "auto", workloads, choice, reasons, done, run_of)
-        return Outcome(mount, list(workloads), before, after, choice, *found, *gathered)
+        return Outcome(mount, list(workloads), before, after, choice, *found, *gathered, run_of)
 
 
 def _reasons(search: Search, ending: Ending, guards: Guards) -> list[str]:

@@ -65,7 +65,7 @@ from fusetune.tuner.search import Choice, Trial
 from tests.unit.conftest import STOCK
 from tests.unit.sample_advice import advice_documents, layers_of, remount_documents
 from tests.unit.sample_metrics import COUNTED
-from tests.unit.sample_run import saved_by
+from tests.unit.sample_run import RUN, saved_by
 from tests.unit.sample_traffic import traffic_documents
 
 PATHS = [
@@ -212,6 +212,7 @@ def auto_documents(mount: Mount) -> list[Document]:
         latencies=took,
         usages=usages,
         warm_start=WarmStart(STOCK, 9.0, holds=False),
+        run=RUN,
     )
     searched = Candidates("max_ratio", "/sys/class/bdi/0:40/max_ratio", 1, (1, 2))
     return [

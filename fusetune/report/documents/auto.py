@@ -7,16 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Annotated
 
-from fusetune.bench.latency import Latencies, Latency
+from fusetune.bench.latency import Latency
 from fusetune.bench.spending import NOTHING, OPTIONS, RANGES
-from fusetune.bench.workloads import Workload
 from fusetune.report.documents.advice import Advised, advised
 from fusetune.report.documents.base import (
     Document,
-    Interval95,
     KnobValues,
     MountIdentity,
-    Positive,
     Text,
     identity,
 )
@@ -24,49 +21,30 @@ from fusetune.report.documents.begun import BegunAt
 from fusetune.report.documents.figures import (
     Cost,
     FilesRead,
-    MaybePercentiles,
     Percentiles,
     Ratio,
     Sample,
     Weights,
     WorkloadName,
-    WorkloadUnit,
     cost_text,
     files_read,
     percentiles,
     weights_of,
 )
+from fusetune.report.documents.gains import WorkloadGain, gains_table, workload_gains
 from fusetune.report.documents.guards import GuardRatio, guard_ratios
+from fusetune.report.documents.measured import MeasuredKnob, measured_knobs
 from fusetune.report.documents.usage import (
     UsageChange,
     WorkloadUsage,
     usage_by_name,
     usage_changes,
 )
-from fusetune.report.text import Table, figure_text, latency_text, ratio_text, value_text
+from fusetune.report.text import Table, ratio_text
 from fusetune.schema import Rule
 from fusetune.text import shell_word
 from fusetune.tuner.auto import Outcome
 from fusetune.tuner.options import OptionsOutcome
-from fusetune.tuner.search import Choice
-
-
-@dataclass(frozen=True)
-class WorkloadGain:
-    """One workload's gain; its fields are from the confirming measurements only."""
-
-    name: WorkloadName
-    unit: WorkloadUnit
-    before: Annotated[
-        Positive, "Figure with the values before, geometric mean, in the workload's unit."
-    ]
-    after: Annotated[
-        Positive, "Figure with the values after, geometric mean, in the workload's unit."
-    ]
-    ratio: Annotated[Positive, "After divided by before; above 1 is faster."]
-    ci95: Annotated[Interval95, "95 % interval of the ratio, lower end first."]
-    latency_before: MaybePercentiles
-    latency_after: MaybePercentiles
 
 
 @dataclass(frozen=True)
@@ -143,6 +121,11 @@ class AutoResult(Document):
     warm_start: Annotated[
         BegunAt | None, "Where the search began; null without an earlier run to begin with."
     ]
+    curves: Annotated[
+        Sequence[MeasuredKnob],
+        "What the values of each searched knob bring; empty with --live and --try-options, and for "
+        "a server that is not known.",
+    ]
 
     @property
     def better(self) -> bool:
@@ -170,21 +153,11 @@ class AutoResult(Document):
         """Yield the speeds before and after, the reasons and the cost."""
         if self.per_workload:
             yield ""
-            yield Table(
-                ("workload", "before", "after", "gain [95 %]", "latency before", "after"),
-                [
-                    (
-                        row.name,
-                        figure_text(row.before, row.unit),
-                        figure_text(row.after, row.unit),
-                        ratio_text(row.ratio, row.ci95),
-                        _latency_text(row.latency_before),
-                        _latency_text(row.latency_after),
-                    )
-                    for row in self.per_workload
-                ],
-                right="before after",
-            )
+            yield gains_table(self.per_workload)
+        for curve in self.curves:
+            if curve.chosen != curve.start:
+                yield ""
+                yield from curve.parts()
         yield ""
         yield from (f"- {one.text()}" for one in (self.warm_start, *self.usage) if one)
         yield from (f"- {reason}" for reason in self.reasons)
@@ -250,7 +223,7 @@ def auto_result(outcome: Outcome) -> AutoResult:
         outcome.before,
         outcome.after,
         Ratio(choice.gain.ratio, [choice.gain.low, choice.gain.high]),
-        _gains(outcome.workloads, choice, outcome.start, outcome.latencies),
+        workload_gains(outcome.workloads, choice, outcome.start, outcome.latencies),
         [
             MeasuredSetting(
                 one.setting,
@@ -270,6 +243,7 @@ def auto_result(outcome: Outcome) -> AutoResult:
         _usage_changes(outcome),
         outcome.source,
         BegunAt(*astuple(outcome.warm_start)) if outcome.warm_start else None,
+        measured_knobs(outcome.run) if outcome.run else [],
     )
 
 
@@ -283,7 +257,7 @@ def auto_options(outcome: OptionsOutcome) -> AutoOptions:
         outcome.before,
         outcome.after,
         Ratio(choice.gain.ratio, [choice.gain.low, choice.gain.high]),
-        _gains(outcome.workloads, choice, outcome.start, outcome.latencies),
+        workload_gains(outcome.workloads, choice, outcome.start, outcome.latencies),
         [
             MeasuredOptions(
                 one.setting, one.samples, _shown(one.latency), usage_by_name(one.usage), one.options
@@ -300,6 +274,7 @@ def auto_options(outcome: OptionsOutcome) -> AutoOptions:
         _usage_changes(outcome),
         "fio",
         None,
+        [],
         advised(outcome.advice, gains=outcome.gains),
     )
 
@@ -319,27 +294,6 @@ def _usage_changes(outcome: Outcome | OptionsOutcome) -> list[UsageChange]:
     return usage_changes(outcome.workloads, outcome.usages, outcome.start, setting)
 
 
-def _gains(
-    workloads: Sequence[Workload],
-    choice: Choice,
-    start: Mapping[str, int],
-    latencies: Latencies,
-) -> list[WorkloadGain]:
-    found = []
-    early, late = latencies.of(start), latencies.of(choice.setting)
-    for one in workloads:
-        if one.name in choice.per_workload:
-            before, after, gain = choice.per_workload[one.name]
-            took = percentiles(early.get(one.name)), percentiles(late.get(one.name))
-            ci95 = [gain.low, gain.high]
-            found.append(WorkloadGain(one.name, one.unit, before, after, gain.ratio, ci95, *took))
-    return found
-
-
 def _shown(latencies: Mapping[str, Latency]) -> dict[str, Percentiles]:
     found = {name: percentiles(latency) for name, latency in latencies.items()}
     return {name: one for name, one in found.items() if one}
-
-
-def _latency_text(one: Percentiles | None) -> str:
-    return latency_text(one.p50_seconds, one.p99_seconds) if one else value_text(None)

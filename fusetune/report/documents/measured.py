@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +12,14 @@ from fusetune.desired.results import Run, Saved
 from fusetune.knobs import LIVE_BY_NAME
 from fusetune.report.documents.base import Count, Interval95, KnobName, KnobValues, Positive, Unit
 from fusetune.report.documents.figures import Sample, WorkloadName, WorkloadUnit
+from fusetune.report.text import Table, ratio_text
 from fusetune.schema import Rule
 
 if TYPE_CHECKING:
     from fusetune.tuner.curves import BeforeAfter, Curve
 
+#: Characters of the longest bar of a curve.
+_BAR = 32
 AtLeastOne = Annotated[int, Rule(minimum=1)]
 
 
@@ -48,6 +51,23 @@ class MeasuredKnob:
     points: Annotated[
         Sequence[MeasuredPoint], "The values measured, the smallest first.", Rule(minItems=2)
     ]
+
+    def parts(self) -> Iterator[Table]:
+        """Yield the curve as a table: each value, its ratio, and a bar as long as that."""
+        most = max(point.ratio for point in self.points)
+        yield Table(
+            (self.name, f"speed / speed with {self.start} {self.unit}", ""),
+            [
+                (
+                    str(point.value),
+                    "1" if point.value == self.start else ratio_text(point.ratio, point.ci95),
+                    "#" * round(_BAR * point.ratio / most)
+                    + (" chosen" if point.value == self.chosen else ""),
+                )
+                for point in self.points
+            ],
+            right=self.name,
+        )
 
 
 @dataclass(frozen=True)
@@ -119,20 +139,27 @@ def last_measured(saved: Saved | None) -> Measured | None:
 def measured(run: Run) -> Measured:
     """Return what a document says of a run of ``auto``."""
     # Most reports, and all metrics, need no model.
-    from fusetune.tuner.curves import before_and_after, curves  # noqa: PLC0415
+    from fusetune.tuner.curves import before_and_after  # noqa: PLC0415
 
     proof = {one.workload: one for one in before_and_after(run)}
     return Measured(
         run.start,
         run.chosen,
         [_workload(name, unit, proof.get(name)) for name, unit in run.conditions.units.items()],
-        [_knob(curve) for curve in curves(run)],
+        measured_knobs(run),
         [
             MeasuredTrial(number, knobs, figures)
             for number, block in enumerate(run.blocks, 1)
             for knobs, figures in block
         ],
     )
+
+
+def measured_knobs(run: Run) -> list[MeasuredKnob]:
+    """Return what a document says of the values of each knob that a run measured."""
+    from fusetune.tuner.curves import curves  # noqa: PLC0415 - as above
+
+    return [_knob(curve) for curve in curves(run)]
 
 
 def _workload(name: str, unit: str, proof: BeforeAfter | None) -> MeasuredWorkload:
