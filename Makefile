@@ -11,8 +11,9 @@ RUN_PACKAGES = python3 python3-click python3-jinja2 python3-prometheus-client py
 TEST_PACKAGES = python3-pytest python3-pytest-xdist python3-html5lib python3-hypothesis \
 	python3-jsonschema python3-markdown-it python3-venv \
 	archivemount attr bindfs bpftool bpftrace btrfs-progs e2fsprogs encfs fuse-overlayfs gocryptfs kmod mergerfs \
-	ntfs-3g openssh-client openssh-server patch procps rclone shellcheck squashfs-tools squashfuse \
-	sshfs strace systemd unionfs-fuse xfsprogs libasan8 libubsan1
+	ntfs-3g openssh-client openssh-server patch procps prometheus prometheus-node-exporter rclone \
+	shellcheck squashfs-tools squashfuse sshfs strace systemd unionfs-fuse xfsprogs libasan8 \
+	libubsan1
 # Chromium: it opens the HTML report.
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux chromium chromium-driver python3-pil \
 	python3-selenium
@@ -231,6 +232,7 @@ install:
 	chmod 755 $(DESTDIR)$(PREFIX)/sbin/mount.fusetune
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
 	$(call put,$(PREFIX)/lib/fusetune/recipes) fusetune/recipes/*.toml
+	$(call put,$(MODULES)/monitoring) monitoring/alerts.yml monitoring/dashboard.json
 	$(call put,$(PREFIX)/share/man/man4) man/*.4
 	$(call put,$(PREFIX)/share/man/man5) man/*.5
 	$(call put,$(PREFIX)/share/man/man8) man/*.8

@@ -35,6 +35,7 @@ from fusetune.schema import Schema, object_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMAS = ROOT / "docs" / "schemas"
+ALERTS = ROOT / "monitoring" / "alerts.yml"
 FILES = sorted((*ROOT.glob("man/*.[1-8]"), *ROOT.glob("docs/*.md"), *ROOT.glob("*.md")))
 _PLACE = re.compile(
     r"^((?:\.\\\"|<!--) make docs: (?!end)([\w-]+)(.*?)(?: -->)?\n)(.*?)"
@@ -147,8 +148,20 @@ def metrics() -> Table:
     rows = []
     for name, one in METRICS.items():
         labels = f" Labels: {', '.join(one.labels)}." if one.labels else ""
-        rows.append(Row(name, f"Li {name}", one.text + labels, (one.text, ", ".join(one.labels))))
-    return Table(("metric", "meaning", "labels"), rows)
+        text = f"{one.text} Type: {one.type}.{labels}"
+        rows.append(Row(name, f"Li {name}", text, (one.text, one.type, ", ".join(one.labels))))
+    return Table(("metric", "meaning", "type", "labels"), rows)
+
+
+def alerts() -> Table:
+    """Return the alert rules for Prometheus."""
+    rows = []
+    rules = ALERTS.read_text(encoding="utf-8").split("- alert: ")[1:]
+    for name, rest in (rule.split("\n", 1) for rule in rules):
+        keys = dict(re.findall(r"^ +(for|severity|summary): (.*)$", rest, re.M))
+        cells = (keys["summary"], keys["for"], keys["severity"])
+        rows.append(Row(name, f"Li {name}", " ".join(cells), cells))
+    return Table(("alert", "meaning", "must hold for", "severity"), rows)
 
 
 def exit_codes() -> Table:
@@ -218,6 +231,7 @@ TABLES: dict[str, Callable[[Sequence[str]], Table]] = {
     "module-options": lambda words: module_options(bool(words)),
     "findings": lambda _: findings(),
     "metrics": lambda _: metrics(),
+    "alerts": lambda _: alerts(),
     "exit-codes": lambda _: exit_codes(),
     "packages": lambda _: packages(),
     "recipe-keys": lambda words: recipe_keys(" ".join(words)),

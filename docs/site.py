@@ -26,6 +26,7 @@ PAGES = {
     "docs/start.md": "Quick start",
     "docs/choosing.md": "How values are chosen",
     "docs/troubleshooting.md": "Troubleshooting",
+    "docs/monitoring.md": "Monitoring",
     "docs/reference.md": "Reference",
     "docs/benchmarks.md": "Measured results",
     "docs/packaging.md": "Packages",

@@ -6,6 +6,8 @@ dkms/fusetuned/tuned/statistics.c says what each word of the file means.
 
 import select
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
@@ -21,34 +23,68 @@ from fusetune.text import printable
 _WRITE_IN = 40
 
 
-def parse_statistics(text: str) -> Counts:
-    """Return the totals in the text of the file. Raises ValueError if it is not as it should."""
+@dataclass(frozen=True)
+class Counters:
+    """What the module has counted of one operation since its counting began.
+
+    ``requests`` ended, ``errors`` of them in an error. ``sent_bytes``, ``received_bytes``: what
+    follows the headers of requests and of replies. ``time_ns``: how long all with a reply took
+    together. ``latency``: how many of these took less than 1 us, less than 2, less than 4 and so
+    on; the last has the rest.
+    """
+
+    requests: int
+    errors: int
+    sent_bytes: int
+    received_bytes: int
+    time_ns: int
+    latency: Sequence[int]
+
+
+def parse_counters(text: str) -> dict[str, Counters]:
+    """Return the counters in the text of the file, by operation.
+
+    Raises ValueError if it is not as it should.
+    """
     found = {}
     for line in text.splitlines():
         name, *words = line.split()
         at = words.index("latency_us")
         numbers = dict(zip(words[:at:2], map(int, words[1:at:2]), strict=True))
         try:
-            count, sent, received = (
-                numbers[key] for key in ("count", "sent_bytes", "received_bytes")
+            found[name] = Counters(
+                numbers["count"],
+                numbers["errors"],
+                numbers["sent_bytes"],
+                numbers["received_bytes"],
+                numbers["time_ns"],
+                [int(word) for word in words[at + 1 :]],
             )
         except KeyError as error:
             raise ValueError(f"no {error} of {name}") from error
-        # Bucket 0 is below 1 us, bucket n from 2^(n-1) to 2^n us.
-        latency = {0.75 * (1 << n): int(word) for n, word in enumerate(words[at + 1 :])}
-        nbytes = sent - _WRITE_IN * count if name == "WRITE" else received
-        found[name] = Totals(count, nbytes, latency)
     return found
 
 
-def read_statistics(host: Host, mount: Mount) -> Reading:
+def totals_of(counters: Mapping[str, Counters]) -> Counts:
+    """Return the totals of operations."""
+    return {name: _totals(name, one) for name, one in counters.items()}
+
+
+def _totals(name: str, one: Counters) -> Totals:
+    sent = one.sent_bytes - _WRITE_IN * one.requests
+    # Bucket 0 is below 1 us, bucket n from 2^(n-1) to 2^n us.
+    latency = {0.75 * (1 << n): count for n, count in enumerate(one.latency)}
+    return Totals(one.requests, sent if name == "WRITE" else one.received_bytes, latency)
+
+
+def read_counters(host: Host, mount: Mount) -> dict[str, Counters]:
     """Return what the module has counted of a mount. The first reading begins the counting.
 
     Raises FusetuneError if the file cannot be read, or is not as it should be.
     """
     file = f"{mount.control}/{mount.connection}/statistics"
     try:
-        return Reading(time.monotonic(), parse_statistics(host.read(file)))
+        return parse_counters(host.read(file))
     except OSError as error:
         raise FusetuneError(
             f"cannot read /{file}: {reason(error)}; run it as root, with the module as new as "
@@ -58,6 +94,11 @@ def read_statistics(host: Host, mount: Mount) -> Reading:
         raise FusetuneError(
             f"/{file} is not what this fusetune knows: {printable(str(error))}"
         ) from error
+
+
+def read_statistics(host: Host, mount: Mount) -> Reading:
+    """Return the totals of `read_counters`, and when they were read. Raises FusetuneError."""
+    return Reading(time.monotonic(), totals_of(read_counters(host, mount)))
 
 
 def watch_by_module(host: Host, mount: Mount, seconds: float, progress: Progress) -> Traffic:

@@ -30,6 +30,12 @@ def _prometheus(report: HostReport) -> str:
     return metrics(report)
 
 
+def _openmetrics(report: HostReport) -> str:
+    from fusetune.report.prometheus import openmetrics  # noqa: PLC0415 - as above
+
+    return openmetrics(report)
+
+
 def _html(report: HostReport) -> str:
     from fusetune.report.html import page  # noqa: PLC0415 - others need no template engine
 
@@ -40,6 +46,7 @@ FORMATS = {
     "text": Format("people", _text),
     "json": Format("programs", HostReport.as_json, measured=True),
     "prometheus": Format("node_exporter's textfile collector", _prometheus),
+    "openmetrics": Format("other readers of metrics", _openmetrics),
     "html": Format("browsers and print", _html, measured=True),
     "markdown": Format("tickets", markdown, measured=True),
 }

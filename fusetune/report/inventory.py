@@ -4,6 +4,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from fusetune.desired.results import Saved
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.kmod.state import Loaded, loaded
-from fusetune.mounts.control import waiting
+from fusetune.mounts.bdi import DirtyPages, dirty_pages
+from fusetune.mounts.control import waiting_if_known
 from fusetune.mounts.discover import discover, find
 from fusetune.mounts.mount import Mount
+from fusetune.profile.module import Counters, read_counters
 from fusetune.report.doctor import Diagnosis, diagnose
 
 MODULES = ("fuse", "fusetuned")
@@ -26,9 +29,11 @@ _LIBRARIES = ("lib*/libfuse*.so.*", "lib/*/libfuse*.so.*")
 
 @dataclass(frozen=True)
 class InventoriedMount:
-    """A mount: its knobs, what they should be, what is saved, and how many requests wait.
+    """A mount: its knobs, what they should be, what is saved, and what the kernel counts of it.
 
-    ``differing``: names of knobs that are not as they should be.
+    ``waiting``: how many requests wait. ``differing``: names of knobs that are not as they should
+    be. ``dirty``: its dirty pages. ``counters``: what the module has counted, by operation. None
+    where the kernel does not show it.
     """
 
     mount: Mount
@@ -36,8 +41,10 @@ class InventoriedMount:
     expected: Mapping[str, Expected]
     left_alone: str | None
     saved: Saved | None
-    waiting: int
+    waiting: int | None
     differing: frozenset[str]
+    dirty: DirtyPages | None = None
+    counters: Mapping[str, Counters] | None = None
 
 
 @dataclass(frozen=True)
@@ -98,9 +105,19 @@ def _mount(
         found.expected,
         found.left_alone,
         found.saved,
-        waiting(host, mount),
+        waiting_if_known(host, mount),
         frozenset(check.state.knob.name for check in found.checks if check.differs),
+        dirty_pages(host, mount),
+        _counters(host, mount),
     )
+
+
+def _counters(host: Host, mount: Mount) -> Mapping[str, Counters] | None:
+    if not mount.is_tuned_type or mount.connection is None:
+        return None
+    with suppress(FusetuneError):  # an older module, or no right to read them
+        return read_counters(host, mount)
+    return None
 
 
 def _libfuse(host: Host) -> list[str]:

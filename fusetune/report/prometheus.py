@@ -2,54 +2,115 @@
 """`report` as Prometheus's text format, for node_exporter's textfile collector."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.registry import Collector
 
 from fusetune import __version__
 from fusetune.report.documents.base import MountIdentity
+from fusetune.report.documents.counted import CountedOperation, DirtyMemory
 from fusetune.report.documents.inventory import HostReport
 from fusetune.report.documents.sources import SourceVersion
 from fusetune.text import printable
 
-#: The values of a series' labels, and its number.
-Sample = tuple[tuple[str, ...], float]
 
+@dataclass(frozen=True)
+class Durations:
+    """How long requests took: how many by `CountedOperation.latency_counts`, and all together."""
+
+    counts: Sequence[int]
+    seconds: float
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return the upper end of each bucket, in seconds, and how many took no longer."""
+        ends = [*(str((1 << n) / 1e6) for n in range(len(self.counts) - 1)), "+Inf"]
+        return list(zip(ends, accumulate(self.counts), strict=True))
+
+
+#: The values of a series' labels, and its value.
+Sample = tuple[tuple[str, ...], float | Durations]
+Samples = Callable[[HostReport], Iterator[Sample]]
+
+_FAMILIES = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 _MOUNT = ("mount", "fstype", "bdi")
 _KNOB = (*_MOUNT, "knob", "unit")
+_OPERATION = (*_MOUNT, "operation")
 _SOURCE = ("name", "source", "current")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What a metric says, how it is taken from a report, and its labels.
+    """What a metric says, how it is taken from a report, its labels, and its type.
 
-    ``bdi`` is among the labels of each mount, so no two mounts share a series.
+    ``bdi`` is among the labels of each mount, so no two mounts share a series. The name of a
+    counter ends in ``_total``. What is unknown has no series.
     """
 
     text: str
-    samples: Callable[[HostReport], Iterator[Sample]]
+    samples: Samples
     labels: tuple[str, ...] = ()
+    type: str = "gauge"
+
+
+class _Report(Collector):
+    """A report as a collector of prometheus_client."""
+
+    def __init__(self, report: HostReport) -> None:
+        self._report = report
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily]:
+        """Yield each metric with its series, labels fit for one line whatever a mount is called."""
+        for name, metric in METRICS.items():
+            family = _FAMILIES[metric.type](name, metric.text, labels=metric.labels)
+            series = {
+                tuple(map(printable, labels)): value
+                for labels, value in metric.samples(self._report)
+            }
+            for labels, value in series.items():
+                if isinstance(value, Durations):
+                    family.add_metric(labels, value.buckets(), value.seconds)
+                else:
+                    family.add_metric(labels, value)
+            yield family
 
 
 def metrics(report: HostReport) -> str:
-    """Return a report as metrics, labels fit for one line whatever a mount is called."""
+    """Return a report as metrics in Prometheus's text format, version 0.0.4."""
+    return generate_latest(_registry(report)).decode("utf-8")
+
+
+def openmetrics(report: HostReport) -> str:
+    """Return a report as metrics in the text format of OpenMetrics 1.0."""
+    text: bytes = generate_openmetrics(_registry(report))  # type: ignore[no-untyped-call]
+    return text.decode("utf-8")
+
+
+def _registry(report: HostReport) -> CollectorRegistry:
     registry = CollectorRegistry()
-    for name, metric in METRICS.items():
-        gauge = Gauge(name, metric.text, metric.labels, registry=registry)
-        for labels, number in metric.samples(report):
-            series = gauge.labels(*map(printable, labels)) if metric.labels else gauge
-            series.set(number)
-    return generate_latest(registry).decode("utf-8")
+    registry.register(_Report(report))
+    return registry
 
 
-def _one(number: Callable[[HostReport], float]) -> Callable[[HostReport], Iterator[Sample]]:
-    """Return what yields the only series of a metric without labels."""
+def _one(number: Callable[[HostReport], float | None]) -> Samples:
+    """Return what yields the only series of a metric without labels, if it has a value."""
 
     def samples(report: HostReport) -> Iterator[Sample]:
-        yield (), number(report)
+        if (found := number(report)) is not None:
+            yield (), found
 
     return samples
 
@@ -87,15 +148,57 @@ def _knob(field: str, report: HostReport) -> Iterator[Sample]:
                 yield (*_mount(mount), knob.name, knob.unit), number
 
 
+def _differs(report: HostReport) -> Iterator[Sample]:
+    for mount in report.mounts:
+        for knob in mount.knobs:
+            if knob.expected is not None and knob.value is not None:
+                yield (*_mount(mount), knob.name, knob.unit), knob.differs
+
+
 def _waiting(report: HostReport) -> Iterator[Sample]:
     for mount in report.mounts:
-        yield _mount(mount), mount.waiting
+        if mount.waiting is not None:
+            yield _mount(mount), mount.waiting
+
+
+def _dirty(number: Callable[[DirtyMemory], int | None]) -> Samples:
+    """Return what yields a number of each mount whose dirty pages are known."""
+
+    def samples(report: HostReport) -> Iterator[Sample]:
+        for mount in report.mounts:
+            if mount.dirty and (found := number(mount.dirty)) is not None:
+                yield _mount(mount), found
+
+    return samples
+
+
+def _operations(value: Callable[[CountedOperation], float | Durations | None]) -> Samples:
+    """Return what yields a value of each operation that the module counts."""
+
+    def samples(report: HostReport) -> Iterator[Sample]:
+        for mount in report.mounts:
+            for one in mount.operations or ():
+                if (found := value(one)) is not None:
+                    yield (*_mount(mount), one.operation), found
+
+    return samples
+
+
+def _durations(one: CountedOperation) -> Durations | None:
+    """Return how long requests took, None if none of them had a reply."""
+    return Durations(one.latency_counts, one.seconds) if any(one.latency_counts) else None
 
 
 def _layers(report: HostReport) -> Iterator[Sample]:
     for mount in report.mounts:
         for one in mount.below:
             yield (*_mount(mount), one.path, one.fstype, one.device, one.found_by), 1
+
+
+def _saved(report: HostReport) -> Iterator[Sample]:
+    for mount in report.mounts:
+        if mount.saved:
+            yield (*_mount(mount), mount.saved.by), mount.saved.time_seconds
 
 
 def _gain(report: HostReport) -> Iterator[Sample]:
@@ -123,6 +226,13 @@ METRICS = {
         "What tuned mounts together may keep dirty, in percent of the host's limit.",
         _one(lambda report: report.dirty_percent),
     ),
+    "fusetune_max_dirty_percent": Metric(
+        "What the configuration allows for that.", _one(lambda report: report.max_dirty_percent)
+    ),
+    "fusetune_mounts_elsewhere": Metric(
+        "FUSE mounts in other mount namespaces, such as containers'.",
+        _one(lambda report: report.mounts_elsewhere),
+    ),
     "fusetune_findings": Metric("Findings of doctor.", _findings, ("name",)),
     "fusetune_source_behind_releases": Metric(
         "Point releases that the code of a part in use is behind the kernel's or libfuse3's.",
@@ -137,11 +247,61 @@ METRICS = {
     "fusetune_knob_value": Metric("Value now.", partial(_knob, "value"), _KNOB),
     "fusetune_knob_stock": Metric("The kernel's default.", partial(_knob, "stock"), _KNOB),
     "fusetune_knob_expected": Metric("Value that is kept.", partial(_knob, "expected"), _KNOB),
+    "fusetune_knob_differs": Metric("1: the value is not the one that is kept.", _differs, _KNOB),
     "fusetune_waiting_requests": Metric("Requests that wait for the server.", _waiting, _MOUNT),
+    "fusetune_requests_total": Metric(
+        "Requests that ended, counted by the module fusetuned.",
+        _operations(lambda one: one.requests),
+        *(_OPERATION, "counter"),
+    ),
+    "fusetune_request_errors_total": Metric(
+        "Requests that ended in an error.",
+        _operations(lambda one: one.errors),
+        _OPERATION,
+        "counter",
+    ),
+    "fusetune_request_sent_bytes_total": Metric(
+        "What followed the headers of requests.",
+        _operations(lambda one: one.sent_bytes),
+        *(_OPERATION, "counter"),
+    ),
+    "fusetune_request_received_bytes_total": Metric(
+        "What followed the headers of replies.",
+        _operations(lambda one: one.received_bytes),
+        *(_OPERATION, "counter"),
+    ),
+    "fusetune_request_duration_seconds": Metric(
+        "From making a request to its end, with the wait for a place among max_background.",
+        _operations(_durations),
+        *(_OPERATION, "histogram"),
+    ),
+    "fusetune_dirty_bytes": Metric(
+        "Pages of the mount that are dirty or being written.",
+        _dirty(lambda one: one.dirty_bytes),
+        _MOUNT,
+    ),
+    "fusetune_dirty_limit_bytes": Metric(
+        "The mount's limit for dirty pages.", _dirty(lambda one: one.limit_bytes), _MOUNT
+    ),
+    "fusetune_dirty_pausing_bytes": Metric(
+        "Dirty pages from which on the kernel pauses writers, if the limit is strict.",
+        _dirty(lambda one: one.pausing_bytes),
+        _MOUNT,
+    ),
+    "fusetune_written_back_bytes_total": Metric(
+        "What was written back from the page cache.",
+        _dirty(lambda one: one.written_back_bytes),
+        *(_MOUNT, "counter"),
+    ),
     "fusetune_layer_info": Metric(
         "1: the mount lies on another one, below.",
         _layers,
         (*_MOUNT, "below", "below_fstype", "below_device", "found_by"),
+    ),
+    "fusetune_saved_timestamp_seconds": Metric(
+        "When auto or save saved the values that are kept, in seconds since 1970.",
+        _saved,
+        (*_MOUNT, "by"),
     ),
     "fusetune_auto_gain_ratio": Metric("Speed after / before, of the last auto.", _gain, _MOUNT),
     "fusetune_auto_gain_low": Metric(

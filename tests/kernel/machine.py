@@ -102,6 +102,7 @@ REPEATING = (
     "check_tool_loads_and_unloads",
     "check_tool_sets_and_resets_a_mount",
     "check_tool_top_shows_what_the_module_counts",
+    "check_tool_metrics_are_what_the_module_counts",
     "check_statistics_go_with_their_connection",
     "check_statistics_agree_while_requests_end",
 )

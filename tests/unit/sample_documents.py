@@ -30,7 +30,9 @@ from fusetune.kmod.state import Built, Loaded, Report, State
 from fusetune.knobs import LIVE, SYSTEM
 from fusetune.libfuse.switch import FileChange
 from fusetune.libfuse.users import Server
+from fusetune.mounts.bdi import DirtyPages
 from fusetune.mounts.mount import Mount
+from fusetune.profile.module import parse_counters
 from fusetune.recipes.edit import Edit
 from fusetune.remount.undo import Undone
 from fusetune.report.doctor import Diagnosis, Feature
@@ -62,6 +64,7 @@ from fusetune.tuner.guards import Guarded
 from fusetune.tuner.search import Choice, Trial
 from tests.unit.conftest import STOCK
 from tests.unit.sample_advice import advice_documents, layers_of, remount_documents
+from tests.unit.sample_metrics import COUNTED
 from tests.unit.sample_run import saved_by
 from tests.unit.sample_traffic import traffic_documents
 
@@ -324,11 +327,13 @@ def report_documents(mount: Mount) -> list[Document]:
     wanted = expected(mount, f"policy of {mount.path}")
     states = [KnobState(knob, 1, "other", None) for knob in LIVE]
     one = InventoriedMount(
-        mount, states, wanted, None, saved_by(mount, "auto"), 3, frozenset(wanted)
+        *(mount, states, wanted, None, saved_by(mount, "auto"), 3, frozenset(wanted)),
+        dirty=DirtyPages(5, 100, 75, 12),
+        counters=parse_counters(COUNTED),
     )
     gone = [KnobState(knob, None, None, "it is not there") for knob in LIVE]
     why = f"the file of {mount.path} says so"
-    bare = InventoriedMount(replace(mount, bdi=None), gone, {}, why, None, 0, frozenset())
+    bare = InventoriedMount(replace(mount, bdi=None), gone, {}, why, None, None, frozenset())
     below = {mount.device: layers_of(mount)}
     diagnosis = Diagnosis([], [_finding(mount)], 40, 100, 2, below=below)
     problem = f"no journal of {mount.path}"

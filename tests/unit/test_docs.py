@@ -33,7 +33,7 @@ def schema(name: str) -> str:
 
 def copy_tree(target: Path) -> None:
     """Copy what the tables are made from, and the files that they stand in."""
-    for name in ("fusetune", "docs", "man"):
+    for name in ("fusetune", "docs", "man", "monitoring"):
         shutil.copytree(
             CHECKOUT / name, target / name, ignore=shutil.ignore_patterns("__pycache__")
         )

@@ -18,6 +18,7 @@ import pytest
 from fusetune.mounts.discover import discover
 from tests.unit.conftest import INIT, Tree
 from tests.unit.sample_documents import SERVED, all_documents
+from tests.unit.sample_metrics import COUNTED, DEBUG, PAGES
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -73,6 +74,8 @@ def recorded(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     tree.mount("/mnt/tuned", device="0:41", fstype="fusetuned.mirrorfs")
     tree.live("0:41", "41", control, {"max_pages": 256}, owner=1000)
     tree.write(f"{control}/41/init", INIT.format(256, "async_read max_pages"))
+    tree.write(f"{control}/41/statistics", COUNTED)
+    tree.write(DEBUG, PAGES)
     tree.mount("/var/lib/lxcfs", device="0:42", fstype="fuse.lxcfs")
     tree.live("0:42", "42")
     tree.write("sys/fs/fuse/connections/77/waiting", "0\n")

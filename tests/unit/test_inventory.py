@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from fusetune.desired.results import Run, save
@@ -14,7 +15,7 @@ from fusetune.report.documents.expected import Origin
 from fusetune.report.documents.inventory import FuseModule, HostReport, host_report
 from fusetune.report.formats import FORMATS, written
 from fusetune.report.inventory import take_inventory
-from fusetune.report.prometheus import metrics
+from fusetune.report.prometheus import metrics, openmetrics
 from fusetune.tuner import curves
 from tests import schemas
 from tests.unit.conftest import Tree
@@ -127,6 +128,9 @@ def test_a_hostile_name_is_inert(tree: Tree, path: str) -> None:
         tree.live(f"0:{number}", str(number))
     document = report(tree)
     assert [mount.path for mount in document.mounts] == [path, path]
+    assert openmetrics(document).replace("\n", "").isprintable()
+    families = read_openmetrics(openmetrics(document))  # type: ignore[no-untyped-call]
+    assert not [one.name for one in families if not one.name.startswith("fusetune_")]
     text = metrics(document)
     assert text.replace("\n", "").isprintable()
     values = [
@@ -190,7 +194,7 @@ def test_only_formats_that_show_measurements_model_them(
     for form in FORMATS:
         modelled.clear()
         assert written(inventory, form)
-        assert modelled == ([] if form in ("text", "prometheus") else [RUN])
+        assert modelled == ([] if form in ("text", "prometheus", "openmetrics") else [RUN])
 
 
 def test_metrics_say_how_old_the_module_is(host_tree: Tree) -> None:

@@ -11,10 +11,10 @@ from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
 from fusetune.profile.bpftrace import abilities
 from fusetune.profile.counted import Counted
-from fusetune.profile.module import parse_statistics, watch_by_module
+from fusetune.profile.module import parse_counters, totals_of, watch_by_module
 from fusetune.profile.program import Abilities, bucket_middle, program
 from fusetune.profile.requests import TRACEPOINTS
-from fusetune.profile.totals import operations_between
+from fusetune.profile.totals import Counts, operations_between
 from fusetune.profile.traffic import Calls, Operation, Pattern
 from tests.unit.conftest import Tree
 from tests.unit.test_btf import write as write_types
@@ -176,14 +176,18 @@ AFTER = (
 )
 
 
+def _totals(text: str) -> Counts:
+    return totals_of(parse_counters(text))
+
+
 def test_statistics_are_the_difference_of_two_readings() -> None:
-    found = operations_between(parse_statistics(BEFORE), parse_statistics(AFTER))
+    found = operations_between(_totals(BEFORE), _totals(AFTER))
     assert found == [
         Operation("READ", 4, 16384, [(1.5, 1), (3.0, 3)]),
         Operation("WRITE", 2, 8192, [(0.75, 2)]),
         Operation("LOOKUP", 1, 0, [(0.75, 1)]),
     ]
-    same = parse_statistics(AFTER)
+    same = _totals(AFTER)
     assert operations_between(same, same) == []
 
 

@@ -22,6 +22,12 @@ from fusetune.report.documents.base import (
     Text,
     Unit,
 )
+from fusetune.report.documents.counted import (
+    Counted,
+    Dirty,
+    counted_operations,
+    dirty_memory,
+)
 from fusetune.report.documents.diagnosis import (
     DirtyPercent,
     Findings,
@@ -114,7 +120,9 @@ class ReportedMount(MountIdentity):
     """A mount, as it is and as it should be."""
 
     owner_uid: Annotated[Count, "User id of who mounted it."]
-    waiting: Annotated[Count, "How many requests wait for the server's reply."]
+    waiting: Annotated[
+        Count | None, "How many requests wait for the server's reply; null where unknown."
+    ]
     left_alone_reason: LeftAloneReason
     saved: Annotated[
         SavedResult | None,
@@ -122,6 +130,8 @@ class ReportedMount(MountIdentity):
     ]
     knobs: Annotated[Sequence[ReportedKnob], "The live knobs, in the order of their table."]
     below: Below
+    dirty: Dirty
+    operations: Counted
     measured: LastMeasured
 
     def parts(self) -> Iterator[str | Table]:
@@ -234,8 +244,15 @@ def _mount(
         saved_result(one.saved),
         [_knob(one, state) for state in one.states],
         layers_below(below.get(mount.device, ())),
+        dirty_memory(one.dirty, strict=_is_strict(one.states)),
+        counted_operations(one.counters),
         last_measured(one.saved) if measured else None,
     )
+
+
+def _is_strict(states: Sequence[KnobState]) -> bool:
+    """Whether the mount has a strict dirty limit, as FUSE does where no file says otherwise."""
+    return not any(one.knob.name == "strict_limit" and one.value == 0 for one in states)
 
 
 def _knob(one: InventoriedMount, state: KnobState) -> ReportedKnob:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`profile` and `top` count what the server counts: of the kernel's own FUSE, and of the module.
+"""`profile`, `top` and `report` count what the server counts: by the kernel's FUSE, and the module.
 
 Before Linux 6.12 FUSE has no tracepoints, and those of 6.12 do not know which request ends.
 bpftrace then watches functions.
@@ -16,27 +16,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from tests.kernel.guest import statistics_file
 from tests.kernel.guest.rig import fresh_source, load, run, stock, tuned, unload
 from tests.kernel.guest.statistics_file import NONE
 from tests.kernel.guest.tool import start
 from tests.native.mirror import Mirror, mounted_at, wait_for
 
+#: A metric's name, the operation of the sample and its bucket's end, None where there is none.
+_Series = tuple[str, str | None, str | None]
 _BLOCK, _BLOCKS = 4096, 256
 _TRACING = Path("/sys/kernel/tracing")
+_DEBUG = Path("/sys/kernel/debug")
 #: The server counts these, but nothing ends them.
 _UNANSWERED = {"FORGET", "BATCH_FORGET"}
 _PATIENCE = 300.0  # seconds; bpftrace compiles its program in an emulated machine
 
 
 @contextmanager
-def _tracefs() -> Iterator[None]:
-    mounted = mounted_at(_TRACING)
+def _mounted(kind: str, place: Path) -> Iterator[None]:
+    mounted = mounted_at(place)
     if not mounted:
-        run("mount", "-t", "tracefs", "tracefs", _TRACING)
+        run("mount", "-t", kind, kind, place)
     yield
     if not mounted:
-        run("umount", _TRACING)
+        run("umount", place)
 
 
 def _work(mirror: Mirror) -> None:
@@ -97,7 +102,7 @@ def check_tool_profiles_the_kernels_own() -> None:
     """By tracepoints, or by functions where these fail."""
     unload()
     fresh_source()
-    with _tracefs():
+    with _mounted("tracefs", _TRACING):
         programs = run("bpftool", "prog", "show").stdout
         with stock() as mirror:
             assert _profile(mirror)["source"] == "bpftrace"
@@ -145,3 +150,45 @@ def check_tool_top_shows_what_the_module_counts() -> None:
     for name in ("READ", "WRITE"):
         assert found[name]["requests"] == served[name]["count"] == _BLOCKS
         assert found[name]["bytes"] == _BLOCKS * _BLOCK, found[name]
+
+
+def _metrics(mirror: Mirror) -> dict[_Series, float]:
+    """Return the metrics of a mount."""
+    with start("report", "--format", "prometheus") as process:
+        text, errors = process.communicate(timeout=_PATIENCE)
+    assert process.returncode == 0, errors
+    families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+    samples = (sample for family in families for sample in family.samples)
+    return {
+        (one.name, one.labels.get("operation"), one.labels.get("le")): one.value
+        for one in samples
+        if one.labels.get("mount") == str(mirror.mountpoint)
+    }
+
+
+def check_tool_metrics_are_what_the_module_counts() -> None:
+    """The first report lets it count; later ones have its counters, and the dirty pages."""
+    load()
+    fresh_source()
+    with _mounted("debugfs", _DEBUG), tuned() as mirror:
+        assert not [key for key in _metrics(mirror) if key[1]]
+        _work(mirror)
+        wait_for(lambda: not _in_flight(mirror), "rest")
+        counted = statistics_file.read(mirror)
+        found = _metrics(mirror)
+    seconds = "fusetune_request_duration_seconds"
+    assert {key[1] for key in found if key[1]} == set(counted)
+    for name, one in counted.items():
+        if name in _UNANSWERED:  # they may come at any time
+            continue
+        assert found["fusetune_requests_total", name, None] == one.count
+        assert found["fusetune_request_errors_total", name, None] == one.errors
+        assert found["fusetune_request_sent_bytes_total", name, None] == one.sent
+        assert found["fusetune_request_received_bytes_total", name, None] == one.received
+        assert found[f"{seconds}_sum", name, None] == one.time / 1e9
+        assert found[f"{seconds}_count", name, None] == one.count
+        assert found[f"{seconds}_bucket", name, "0.001024"] == sum(one.latency[:11])
+    assert found["fusetune_requests_total", "WRITE", None] == _BLOCKS
+    assert found["fusetune_dirty_bytes", None, None] >= 0
+    assert found["fusetune_written_back_bytes_total", None, None] >= 0
+    assert found["fusetune_waiting_requests", None, None] == 0
