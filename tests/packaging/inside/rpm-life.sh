@@ -95,6 +95,8 @@ mirrorfs /source /mirror
 fusetune apply /mirror
 bdi=$(mountpoint -d /mirror)
 [ "$(cat "/sys/class/bdi/$bdi/read_ahead_kb")" = 512 ] || fail "not applied"
+fusetune report --format html --output /tmp/report.html
+grep -q "<h3 id=m1>/mirror</h3>" /tmp/report.html || fail "report"
 
 headers=$(echo /usr/src/linux-headers-*-common/include/linux/fs.h)
 cp -p "$headers" /tmp/whole.h
