@@ -36,6 +36,9 @@ def test_a_run_its_change_and_its_undoing(
         assert (run["command"], run["workloads"]) == ("auto", ["seq-read"])
         assert {"knob": "read_ahead_kb", "old": before, "new": after} in run["changes"]
         assert run["gain_ratio"] == result["gain"]["ratio"]
+        (curve,) = (one for one in result["curves"] if one["name"] == "read_ahead_kb")
+        assert (curve["start"], curve["chosen"]) == (before, after)
+        assert {before, after} <= {point["value"] for point in curve["points"]}
         said = _said(fusetune, point, "read_ahead_kb")
         assert said[0] == f"it is {after} KiB; the kernel's default is 128"
         assert said[1].startswith("'fusetune auto' ")

@@ -13,6 +13,8 @@ import pytest
 
 from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.desired.results import Conditions, Run
+from fusetune.report.documents.base import joined
+from fusetune.report.documents.measured import measured_knobs
 from fusetune.tuner.curves import before_and_after, curves
 from fusetune.tuner.search import Search
 from fusetune.tuner.space import SEARCHED, Dimension
@@ -145,3 +147,13 @@ def test_before_and_after_are_of_the_blocks_that_prove() -> None:
     expected = ratio_interval(differences, 0.05, math.inf)
     assert found.ratio.ratio == pytest.approx(expected.ratio)
     assert found.ratio.high == pytest.approx(expected.high)
+
+
+def test_a_curve_in_characters_is_as_long_as_its_ratios() -> None:
+    knob = next(one for one in measured_knobs(RUN) if one.name == "max_ratio")
+    heading, *rows = joined(knob.parts()).splitlines()
+    assert "max_ratio  speed / speed with 1 percent" in heading
+    bars = {int(row.split()[0]): row.count("#") for row in rows}
+    ratios = {point.value: point.ratio for point in knob.points}
+    assert bars == {value: round(32 * ratio / ratios[5]) for value, ratio in ratios.items()}
+    assert [row.split()[0] for row in rows if row.endswith("# chosen")] == ["5"]
