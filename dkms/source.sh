@@ -15,6 +15,12 @@ packaged_source() {
 	cut -d ' ' -f 1,3 "$1/$2.source" 2>/dev/null
 }
 
+# upstream VERSION: the kernel's version in a package's, as 6.12.117 in 6.12.117-1. A release and its
+# candidates, 7.3 and 7.3~rc7, have none of point releases; their Makefile says 7.3.0.
+upstream() {
+	echo "${1%%-*}" | sed 's/^\([0-9]*\.[0-9]*\)\(~rc.*\)\{0,1\}$/\1.0/'
+}
+
 # kernel_source KERNEL HEADERS: the version of a kernel, from its headers; from its packages if
 # those are newer, because an image may be updated without its headers.
 kernel_source() {
@@ -23,9 +29,10 @@ kernel_source() {
 	# shellcheck disable=SC2016  # dpkg-query fills that in
 	package=$(dpkg-query -Wf '${Version}\n' "linux-image-$1" "linux-headers-$1" 2>/dev/null |
 		sort -V | tail -n 1)
-	case ${package%%-*} in
+	version=$(upstream "$package")
+	case $version in
 	"$said") said="$said $package" ;;
-	"${said%.*}".*) ! older "$said" "${package%%-*}" || said="${package%%-*} $package" ;;
+	"${said%.*}".*) ! older "$said" "$version" || said="$version $package" ;;
 	esac
 	echo "$said"
 }
@@ -47,14 +54,14 @@ linux_source() {
 	[ -e "$sources/linux-source-$1.tar.xz" ] || return 0
 	# shellcheck disable=SC2016  # dpkg-query fills that in
 	said=$(dpkg-query -Wf '${Version}' "linux-source-$1" 2>/dev/null) || return 0
-	echo "${said%%-*} $said"
+	echo "$(upstream "$said") $said"
 }
 
 # choose DIRECTORY KERNEL HEADERS: sets $packaged to the version in the directory, $theirs to the
 # kernel's, $fresh to that of the linux-source to import instead, and $why to what prevents the
 # import. Nothing is imported if the directory's source is as new as the kernel: it fits.
 choose() {
-	series=$(echo "$2" | cut -d . -f 1,2)
+	series=$(echo "$2" | sed 's/^\([0-9]*\.[0-9]*\).*/\1/')
 	packaged=$(packaged_source "$1" "$series")
 	theirs=$(kernel_source "$2" "$3")
 	fresh="" why=""

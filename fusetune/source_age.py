@@ -107,13 +107,15 @@ def running_kernel(host: Host) -> Source | None:
     number is 0, as in Debian's 6.1.0-43: one name stands for many point releases there.
     """
     for file, pattern in (
-        ("proc/sys/kernel/version", r"\bDebian ((\d+\.\d+\.\d+)\S*)"),
+        ("proc/sys/kernel/version", r"\bDebian ((\d+\.\d+(?:\.\d+)?)[-~]\S*)"),
         ("proc/version_signature", r"(?P<none>)(\d+\.\d+\.\d+)$"),
         ("proc/sys/kernel/osrelease", r"(?P<none>)(\d+\.\d+\.[1-9]\d*)"),
     ):
         with suppress(OSError):
             if found := re.search(pattern, host.read(file)):
-                return Source(found[2], None, found[1] or None)
+                # A release and its candidates, 7.3-1 and 7.3~rc7-1, are 7.3.0 in their source.
+                version = found[2] if found[2].count(".") > 1 else f"{found[2]}.0"
+                return Source(version, None, found[1] or None)
     return None
 
 

@@ -89,7 +89,7 @@ def spec(entries: list[Release], sources: list[str]) -> str:
     values = {
         "VERSION": entries[0].version,
         "SOURCES": "\n".join(lines),
-        "KERNELS": "|".join(f"{each}.*" for each in series),
+        "KERNELS": "|".join(f"{each}[.-]*" for each in series),
         "SERIES": f"{', '.join(series[:-1])} and {series[-1]}",
     }
     text = re.sub("@([A-Z]+)@", lambda found: values[found[1]], text)

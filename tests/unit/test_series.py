@@ -77,6 +77,6 @@ def test_the_spec_has_all_series() -> None:
     )
     series = list(series_in(CHECKOUT / "dkms"))
     spec = ran.stdout.partition("%changelog")[0]
-    assert f"case $kernel in {'|'.join(f'{each}.*' for each in series)}) ;;" in spec
+    assert f"case $kernel in {'|'.join(f'{each}[.-]*' for each in series)}) ;;" in spec
     assert [re.findall(r"\d\.\d+", each) for each in _LIST.findall(spec)] == [series, series]
     assert not re.search("@[A-Z]+@", spec)

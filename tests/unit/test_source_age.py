@@ -33,6 +33,11 @@ LIBRARY = "usr/lib/x86_64-linux-gnu"
             {"version": "#1 SMP Debian 6.12.117-1~deb12u1 (2026-11-12)"},
             Source("6.12.117", None, "6.12.117-1~deb12u1"),
         ),
+        (
+            {"version": "#1 SMP Debian 7.3~rc7-1~exp1 (2026-10-12)", "osrelease": "7.3-amd64"},
+            Source("7.3.0", None, "7.3~rc7-1~exp1"),
+        ),
+        ({"version": "#1 SMP Debian 7.3-1~exp1 (date)"}, Source("7.3.0", None, "7.3-1~exp1")),
         ({"version": "#1 SMP", "osrelease": "6.12.9-200.fc41.x86_64"}, Source("6.12.9")),
         ({"version": "#45-Ubuntu SMP", "osrelease": "6.1.0-45-generic"}, None),
         ({}, None),
@@ -87,6 +92,7 @@ def test_by_how_much(
         ("6.1.192-1", "6.1.192-2", True),
         ("6.1.192-2", "6.1.192-1", False),
         ("6.1.192-1~deb11u1", "6.1.192-1", True),
+        ("7.3~rc7-1~exp1", "7.3~rc8-1~exp1", True),
     ],
 )
 def test_revisions_compare_as_dpkg_does(ours: str, theirs: str, older: bool) -> None:

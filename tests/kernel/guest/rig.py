@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.native.mirror import Mirror, mounted_at
 
-KERNEL = tuple(int(part) for part in os.uname().release.split(".")[:2])
+KERNEL = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 CONTROL = Path("/sys/fs/fusetuned/connections")
 MODULE = Path("/sys/module/fusetuned")
 SOURCE = Path("/srv/source")

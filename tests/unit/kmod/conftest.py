@@ -14,7 +14,8 @@ def host_tree(tree: Tree) -> Tree:
     for kernel in (RUNNING, OLDER, OTHER):
         tree.write(f"usr/lib/modules/{kernel}/build/include/x.h", "")
     tree.write(
-        "usr/src/fusetuned-0.1.0/dkms.conf", 'BUILD_EXCLUSIVE_KERNEL="^(6\\.1|6\\.12|7\\.2)\\."\n'
+        "usr/src/fusetuned-0.1.0/dkms.conf",
+        'BUILD_EXCLUSIVE_KERNEL="^(6\\.1|6\\.12|7\\.2|7\\.3)[.-]"\n',
     )
     tree.write("sys/module/fuse/parameters/enable_uring", "N\n")
     return tree

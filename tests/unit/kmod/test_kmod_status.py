@@ -156,7 +156,7 @@ def test_text_names_all_of_it(host_tree: Tree, capsys: pytest.CaptureFixture[str
         "  beside fuse (built in)",
         "  mounted by fusetuned: /mnt/a",
         f"  {OTHER}: skipped: not for this kernel, but for those that match "
-        r"^(6\.1|6\.12|7\.2)\.",
+        r"^(6\.1|6\.12|7\.2|7\.3)[.-]",
         f"  {OLDER}: none: not built: fusetune module build --kernel {OLDER}",
         f"* {RUNNING}: installed 0.1.0",
     ]
