@@ -120,7 +120,7 @@ test-system: test-deps $(MIRRORFS) $(INTERCEPT)
 	$(call install,$(SYSTEM_PACKAGES))
 	$(PYTHON) -m pytest tests/system
 
-# The modules: made from the kernel sources of three Debian suites, built there, and run on their
+# The modules: made from the kernel sources of four Debian suites, built there, and run on their
 # kernels in virtual machines.
 test-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))

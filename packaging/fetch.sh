@@ -25,7 +25,8 @@ sed '/^#/d; s/.* //' "$root/dkms/series" "$root/libfuse/series" | sort -u | whil
 	security=${archive%/}-security
 	for kind in deb deb-src; do
 		echo "$kind [signed-by=$keyring] $archive $suite main"
-		[[ $suite == sid ]] || echo "$kind [signed-by=$keyring] $security $suite-security main"
+		[[ $suite == @(sid|*-backports) ]] ||
+			echo "$kind [signed-by=$keyring] $security $suite-security main"
 	done >"$state/sources.list"
 	apt=(apt-get -q -y -o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=-
 		-o "Dir::State::lists=$state/lists" -o "Dir::State::status=$state/status"

@@ -117,7 +117,7 @@ OPTIONS: Mapping[str, ModuleOption] = {
         "read ahead so far, whatever the server says, from a page to 1 GiB",
         "safe",
         more="One large read(2) also makes requests as large as INIT allows, even if it is larger "
-        "than this. More may be read than is used.",
+        "than this; on Linux 7.3 it does so on every mount. More may be read than is used.",
         range=(4096, 1 << 30),
         unit="bytes",
         value="BYTES",
@@ -179,9 +179,9 @@ OPTIONS: Mapping[str, ModuleOption] = {
         "no request takes so long by itself, such as for a lock that somebody else holds or for a "
         "file that has long to come",
         "the mount is gone",
-        "The kernel looks every 15 seconds, or every SECONDS if that is less. Linux 7.2 takes no "
-        "less than 15 seconds, and no more than /proc/sys/fs/fusetuned/max_request_timeout if that "
-        "is set.",
+        "The kernel looks every 15 seconds, or every SECONDS if that is less. From Linux 7.2 on it "
+        "takes no less than 15 seconds, and no more than "
+        "/proc/sys/fs/fusetuned/max_request_timeout if that is set.",
         (1, _MOST_16),
         "seconds",
         "SECONDS",

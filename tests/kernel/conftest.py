@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel import machine
+from tests.kernel import machine, runs
 from tests.kernel.suites import MODULES, SUITES, Suite, import_module
 
 Machines = dict[str, Future[machine.Results]]
@@ -57,16 +57,16 @@ def _machines(
 ) -> Machines:
     """Begin to run the machines of these names."""
 
-    def run(one: machine.Run) -> machine.Results:
+    def run(one: runs.Run) -> machine.Results:
         image, built = machine.image_of(one.suite), made[one.suite].result()[0]
         return machine.run(image, built, *one.checks, parameters=one.parameters)
 
-    return {name: pool.submit(run, machine.RUNS[name]) for name in names}
+    return {name: pool.submit(run, runs.RUNS[name]) for name in names}
 
 
 @pytest.fixture(scope="session")
 def results(
     built: Callable[[Suite], tuple[Path, str]], request: pytest.FixtureRequest
 ) -> Callable[[str], machine.Results]:
-    """Return what one of `machine.RUNS` said."""
+    """Return what one of `runs.RUNS` said."""
     return lambda name: request.config.stash[MACHINES][name].result()

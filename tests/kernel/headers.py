@@ -17,7 +17,7 @@ from tests.kernel.machine import package
 from tests.kernel.suites import MODULES, SUITES, Suite, import_module
 from tests.system import tree
 
-_HEADERS = re.compile(r"linux-headers-(\d+\.\d+\.\d.*?)-((?:cloud-|rt-)?amd64)")
+_HEADERS = re.compile(r"linux-headers-(\d+\.\d+(?:\.\d.*?)?)-((?:cloud-|rt-)?amd64)")
 #: What headers need besides, of the kernel's own packages.
 _PARTS = re.compile(r"linux-(?:headers-\d[^\s,]*-common(?:-rt)?|kbuild-[^\s,]+)")
 #: In the suite's tree: each kernel's packages are unpacked, and gone after the build.
@@ -63,15 +63,21 @@ class Headers:
     @property
     def series(self) -> str:
         """Return the kernel's series, as 6.12."""
-        return ".".join(self.release.split(".")[:2])
+        return series_of(self.release)
 
     def order(self) -> list[int]:
         """Return what sorts by version."""
-        return [int(number) for number in re.findall(r"\d+", self.release)]
+        release = self.release.removesuffix(f"-{self.flavour}")
+        return [int(number) for number in re.findall(r"\d+", release)]
+
+
+def series_of(release: str) -> str:
+    """Return the series of a kernel, as 7.3, from its release: 7.3-amd64 is one, too."""
+    return ".".join(re.findall(r"\d+", release)[:2])
 
 
 class Archive:
-    """The archive of a suite, its security updates and backports, with apt's files of our own."""
+    """The archive of a whole suite, its updates and backports, with apt's files of our own."""
 
     def __init__(self, suite: Suite) -> None:
         cache = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache"), "fusetune", "headers")

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.kernel import emulator
-from tests.kernel.guest.__main__ import checks
 from tests.kernel.suites import MODULES, RIG, SUITES, USERLAND, Suite, import_module
 from tests.libfuse.suites import library
 from tests.native.mirror import CHECKOUT
@@ -43,69 +42,6 @@ CRATES = (
 )
 #: Seconds: emulated machines are some ten times slower than the host, which has more to do.
 PATIENCE = 3600.0
-#: Patterns in free and around used memory, each use of it noted; and now and then its page guarded.
-WATCHED = "slub_debug=FZPU kfence.sample_interval=20"
-#: CPUs that could be added, so that what is allocated for each of them shows; Linux 6.1 takes this.
-ROOMY = "possible_cpus=128"
-MEMORY_CHECK = "check_statistics_take_memory_when_they_are_read"
-#: Checks that take long where memory is watched, and bring the module's no more than others.
-_LONG = {
-    "check_rounds",
-    "check_atomic_open_is_one_request",
-    "check_atomic_open_at_once",
-    "check_atomic_open_gives_what_stock_gives",
-    "check_atomic_open_keeps_no_notes_of_failed_opens",
-    "check_pjdfstest",
-    "check_pages_a_request_by_parameter",
-    "check_max_pages_in_a_user_namespace",
-    "check_statistics_go_with_their_connection",
-    "check_statistics_agree_while_requests_end",
-}
-#: Checks that run by ``make test-long`` alone, on each kernel.
-SELDOM = (
-    "check_atomic_open_gives_what_stock_gives_by_other_timeouts",
-    "check_data_with_a_writeback_cache_of_the_servers",
-    "check_forced_data_of_pjdfstest",
-    "check_library_atomic_open_gives_what_stock_gives",
-    "check_library_atomic_open_sanitized",
-    "check_tool_tries_options_of_the_module",
-)
-WATCHED_CHECKS = tuple(
-    name
-    for name in checks()
-    if name not in {*_LONG, *SELDOM}
-    and not any(part in name for part in ("f2fs", "interception", "library", "servers", "tool"))
-)
-#: Checks that repeat one thing many times, or take long and tell little about one more kernel. Each
-#: change runs them on one kernel; on the others they run by ``make test-long``.
-REPEATING = (
-    "check_request_timeout",
-    *(name for name in checks() if "forced_data" in name and name not in SELDOM),
-    "check_rounds",
-    "check_pjdfstest",
-    "check_fsx",
-    "check_fio_verify",
-    "check_pages_a_request_by_parameter",
-    "check_max_pages_changes_under_load",
-    "check_garbage_for_max_pages_of_a_mount",
-    "check_parallel_extend",
-    "check_extending_writers_with_writeback",
-    "check_atomic_open_at_once",
-    "check_atomic_open_keeps_no_notes_of_failed_opens",
-    "check_servers_that_people_run",
-    "check_library_atomic_open_at_once",
-    "check_library_atomic_open_is_one_request",
-    "check_library_atomic_open_keeps_rules",
-    "check_f2fs_cleans_while_writers_wait",
-    "check_f2fs_keeps_a_writes_blocks_together",
-    "check_tool_advises_options_of_the_module",
-    "check_tool_loads_and_unloads",
-    "check_tool_sets_and_resets_a_mount",
-    "check_tool_top_shows_what_the_module_counts",
-    "check_tool_metrics_are_what_the_module_counts",
-    "check_statistics_go_with_their_connection",
-    "check_statistics_agree_while_requests_end",
-)
 _START = """\
 # SPDX-License-Identifier: GPL-2.0-or-later
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin  # without an initramfs nobody has set it
@@ -140,41 +76,6 @@ class Results:
     checks: dict[str, dict[str, Any]] = field(default_factory=dict)
     complete: bool = False
     console: str = ""
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a machine is for: a suite's kernel, the checks, and more of the kernel's parameters."""
-
-    suite: Suite
-    checks: tuple[str, ...]
-    parameters: str = ""
-
-
-def _runs() -> dict[str, Run]:
-    """Return the machines by name; those that end in "repeating" are for ``make test-long``.
-
-    On one series the kernel looks after its memory in every check that stands it.
-    """
-    runs = {
-        f"{USERLAND.series} watched": Run(
-            USERLAND, (*WATCHED_CHECKS, "check_slabs_are_watched_and_sound"), WATCHED
-        ),
-        USERLAND.series: Run(
-            USERLAND, tuple(name for name in checks() if name not in {*WATCHED_CHECKS, *SELDOM})
-        ),
-        f"{USERLAND.series} repeating": Run(USERLAND, SELDOM),
-    }
-    for suite in (suite for suite in SUITES if suite != USERLAND):
-        usual = tuple(name for name in checks() if name not in {*REPEATING, *SELDOM})
-        runs[suite.series] = Run(suite, usual)
-        runs[f"{suite.series} repeating"] = Run(suite, (*REPEATING, *SELDOM))
-    # A mount takes no memory for statistics on processors that are not there.
-    runs["6.1 roomy"] = Run(SUITES[0], (MEMORY_CHECK,), ROOMY)
-    return runs
-
-
-RUNS = _runs()
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,11 @@ RIG = Path(__file__).with_name("rig.sh")
 DKMS = CHECKOUT / "dkms"
 #: Our modules, as import_kernel.py knows them.
 MODULES = ("fusetuned", "f2fs")
+#: Suites that are no whole Debian: their packages go on top of another suite.
+_ON_TOP_OF = {"trixie-backports": "trixie"}
+_KERNEL = ("linux-image-amd64", "linux-headers-amd64")
 _PACKAGES = (
-    *("linux-image-amd64", "linux-headers-amd64", "initramfs-tools", "kmod"),
+    *("initramfs-tools", "kmod"),
     *("dkms", "gcc", "ccache", "make", "libc6-dev", "xz-utils"),
     *("fuse3", "libfuse3-dev", "pkg-config", "procps", "python3"),
 )
@@ -52,17 +55,30 @@ class Suite:
     series: str
     packages: tuple[str, ...] = _PACKAGES
 
+    @property
+    def base(self) -> str:
+        """Return the suite that all but the kernel comes from: its own name if it is whole."""
+        return _ON_TOP_OF.get(self.name, self.name)
+
+    @property
+    def whole(self) -> bool:
+        """Return whether hosts can be installed from it, so that packages are built for it."""
+        return self.base == self.name
+
     def sources(self) -> tuple[str, ...]:
         """Return where its packages come from, as lines for apt."""
-        lines = [f"deb {tree.archive()} {self.name} main"]
-        if self.name != "sid":  # what is uploaded there is its security update
+        names = [self.name] if self.whole else [self.base, self.name]
+        lines = [f"deb {tree.archive()} {name} main" for name in names]
+        if self.base != "sid":  # what is uploaded there is its security update
             security = tree.archive("Debian-Security")
-            lines.append(f"deb {security} {self.name}-security main")
+            lines.append(f"deb {security} {self.base}-security main")
         return tuple(lines)
 
     def tree(self) -> Path:
         """Return the directory of this suite, made first (some minutes) if it is not there."""
-        return self.made("kernel", *self.packages, f"linux-source-{self.series}")
+        # apt takes a package of a suite on top of another only where that is named.
+        kernel = _KERNEL if self.whole else tuple(f"{name}/{self.name}" for name in _KERNEL)
+        return self.made("kernel", *kernel, *self.packages, f"linux-source-{self.series}")
 
     def made(self, kind: str, *packages: str) -> Path:
         """Return a directory with some of the suite's packages, made first if it is not there."""
@@ -72,7 +88,7 @@ class Suite:
             "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
             '--aptopt=Acquire::Check-Valid-Until "false"',
         )
-        return tree.made(self.name, kind, options, *self.sources())
+        return tree.made(self.base, kind, options, *self.sources())
 
     def archive(self) -> Path:
         """Return the archive of the kernel's source, in the tree."""
@@ -101,7 +117,8 @@ class Suite:
     def origin(self) -> str:
         """Return where `source` comes from, as import_kernel.py records it."""
         version = self.source_version()
-        return f"{version.partition('-')[0]} linux-source-{self.series} {version}"
+        upstream = re.sub(r"^(\d+\.\d+)(~rc\d+)?$", r"\1.0", version.partition("-")[0])
+        return f"{upstream} linux-source-{self.series} {version}"
 
     def source_version(self) -> str:
         """Return the version of the suite's linux-source package."""
@@ -153,6 +170,8 @@ SUITES = tuple(
     for series, name in series_in(DKMS).items()
 )
 USERLAND = next(suite for suite in SUITES if suite.name == _USERLAND)
+#: Those that packages are built for.
+WHOLE = tuple(suite for suite in SUITES if suite.whole)
 
 
 def copy_of_dkms(directory: Path) -> Path:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.kernel.guest.__main__ import checks
-from tests.kernel.machine import MEMORY_CHECK, RUNS, Results
+from tests.kernel.machine import Results
+from tests.kernel.runs import MEMORY_CHECK, RUNS
 from tests.kernel.suites import SUITES, Suite
 
 #: So many checks are named with the time that they took.

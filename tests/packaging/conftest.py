@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fusetune import __version__
-from tests.kernel.suites import SUITES, Suite
+from tests.kernel.suites import SUITES, WHOLE, Suite
 from tests.libfuse.suites import SUITES as LIBRARIES
 from tests.native.mirror import CHECKOUT
 from tests.packaging.trees import build_tree, inside
@@ -65,7 +65,7 @@ def script(name: str, suite: Suite) -> str:
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The source packages of all suites."""
     output = tmp_path_factory.mktemp("dist")
-    suites = (word for suite in SUITES for word in ("--suite", suite.name))
+    suites = (word for suite in WHOLE for word in ("--suite", suite.name))
     done = make_dist(CHECKOUT, output, *suites)
     assert done.returncode == 0, done.stderr
     return output
@@ -101,7 +101,7 @@ def packages(
         return directory / suite.name
 
     with ThreadPoolExecutor(2) as pool:
-        made = {suite: pool.submit(make, suite) for suite in SUITES}
+        made = {suite: pool.submit(make, suite) for suite in WHOLE}
         yield lambda suite: made[suite].result()
         pool.shutdown(cancel_futures=True)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.suites import SUITES, Suite
+from tests.kernel.suites import WHOLE, Suite
 from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import build, script
 from tests.packaging.trees import inside, user_tree
@@ -56,7 +56,7 @@ apt-cache show --no-all-versions $(comm -13 /tmp/least /tmp/all) | sed -n 's/^In
 def _each(*seldom: str) -> pytest.MarkDecorator:
     """Parametrize by the suite; those named run by ``make test-long`` only."""
     marks = {name: [pytest.mark.long] for name in seldom}
-    suites = [pytest.param(s, marks=marks.get(s.name, ()), id=s.name) for s in SUITES]
+    suites = [pytest.param(s, marks=marks.get(s.name, ()), id=s.name) for s in WHOLE]
     return pytest.mark.parametrize("suite", suites)
 
 
@@ -123,7 +123,7 @@ def _ended(suite: Suite, repositories: tuple[Path, Path], name: str) -> str:
 def test_built_again_elsewhere_they_are_the_same(
     packages: Callable[[Suite], Path], dist: Path, tmp_path: Path
 ) -> None:
-    suite = SUITES[1]
+    suite = WHOLE[1]
     build(suite, dist, tmp_path / "again", _ELSEWHERE)
     first, again = (
         {
@@ -139,7 +139,7 @@ def test_built_again_elsewhere_they_are_the_same(
 def test_fusetune_alone_brings_little(
     repositories: Callable[[Suite], tuple[Path, Path]], tmp_path: Path
 ) -> None:
-    suite = SUITES[0]
+    suite = WHOLE[0]
     binds = ((repositories(suite)[0], "/repo"), *_INSIDE)
     done = inside(user_tree(suite), tmp_path, f"export SUITE={suite.name}\n{_BROUGHT}", *binds)
     assert done.returncode == 0, done.stdout

@@ -14,7 +14,10 @@ from tests.kernel.suites import SUITES
 from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import copy_checkout, make_dist, sources
 
-_COMPONENTS = {"linux-6-1", "linux-6-12", "linux-7-2", "fuse3-3-14", "fuse3-3-17", "fuse3-3-18"}
+_COMPONENTS = {
+    *("linux-6-1", "linux-6-12", "linux-7-2", "linux-7-3"),
+    *("fuse3-3-14", "fuse3-3-17", "fuse3-3-18"),
+}
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ static const char *const init_flags[] = {
 	"handle_killpriv_v2", "setxattr_ext", "init_ext", "init_reserved",
 	"security_ctx", "has_inode_dax", "create_supp_group", "has_expire_only",
 	"direct_io_allow_mmap", "passthrough", "no_export_support", "has_resend",
-	"allow_idmap", "over_io_uring", "request_timeout",
+	"allow_idmap", "over_io_uring", "request_timeout", "has_io_uring_bufpool",
 	[61] = "tuned_open",
 };
 

@@ -199,7 +199,10 @@ void tuned_force_limits(struct fuse_mount *fm)
 		WRITE_ONCE(fc->congestion_threshold, forced[TUNED_CONGESTION_THRESHOLD]);
 	if (forced[TUNED_MAX_READAHEAD]) {
 		bdi->ra_pages = forced[TUNED_MAX_READAHEAD] >> PAGE_SHIFT;
-		/* What one read(2) asks for is read at once, however far is read ahead. */
+		/*
+		 * What one read(2) asks for is read at once, however far is read ahead. From
+		 * 7.3 on fs/fuse sets it for every mount.
+		 */
 		bdi->io_pages = max(bdi->io_pages, request);
 	}
 }

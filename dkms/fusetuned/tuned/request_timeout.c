@@ -7,8 +7,8 @@
  * server has read its request.
  *
  * Here: with request_timeout the connection is aborted, as by its file "abort",
- * when a request has waited for that long. Linux 7.2 does so by itself, asked by
- * tuned_force(). Earlier series have this file.
+ * when a request has waited for that long. From 7.2 on Linux does so by itself,
+ * asked by tuned_force(). Earlier series have this file.
  *
  * Why it is safe: the requests are looked at under the locks of their lists, and
  * aborting needs none of them. Each list is in order of age, but for a few that

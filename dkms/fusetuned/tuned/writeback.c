@@ -17,8 +17,8 @@
  * - A write past the cache follows what is in the cache: dirty pages are written
  *   and dropped before it, and pages that were read during it are dropped after
  *   it, under the inode's lock. Linux 6.1 does neither by itself.
- * - Asynchronous writes are done at once, but on Linux 7.2, where they are as in
- *   stock: a page that is read meanwhile may stay in the cache.
+ * - Asynchronous writes are done at once; from Linux 7.2 on they are as in stock,
+ *   and a page that is read meanwhile may stay in the cache.
  * - Where the server asks for the writeback cache itself, all is as in stock.
  */
 #include "fuse_i.h"

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What DKMS makes of the module with every kernel's headers that the archive has."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.headers import build, series_of
+from tests.kernel.suites import SUITES, WHOLE, Suite
+from tests.kernel.test_dkms import each
+
+
+@each(*WHOLE)
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_builds_on_the_archives_headers(
+    suite: Suite,
+    every: bool,
+    modules: dict[str, Path],
+    tmp_path: Path,
+    figure: Callable[[str], None],
+) -> None:
+    """The point releases that a host may run, and each flavour; a new series is skipped."""
+    supported = {suite.series for suite in SUITES}
+    states: dict[str, str] = {}
+    said = build(suite, modules["fusetuned"], tmp_path, every=every)
+    for line in said:
+        if line.startswith("="):
+            state, release = line[1:].split()
+            states[release] = state
+            figure(f"{release}: {state}")
+    wanted = {
+        release: "built" if series_of(release) in supported else "skipped" for release in states
+    }
+    assert states == wanted, "\n".join(said)
+    assert [release for release in states if series_of(release) == suite.series]
+    assert [release for release in states if release.endswith("-rt-amd64")]
