@@ -39,36 +39,7 @@ WATCHED_CHECKS = tuple(
     if name not in {*_LONG, *SELDOM}
     and not any(part in name for part in ("f2fs", "interception", "library", "servers", "tool"))
 )
-#: Checks that repeat one thing many times, or take long and tell little about one more kernel. Each
-#: change runs them on one kernel; on the others they run by ``make test-long``.
-REPEATING = (
-    "check_request_timeout",
-    *(name for name in checks() if "forced_data" in name and name not in SELDOM),
-    "check_rounds",
-    "check_pjdfstest",
-    "check_fsx",
-    "check_fio_verify",
-    "check_pages_a_request_by_parameter",
-    "check_max_pages_changes_under_load",
-    "check_garbage_for_max_pages_of_a_mount",
-    "check_parallel_extend",
-    "check_extending_writers_with_writeback",
-    "check_atomic_open_at_once",
-    "check_atomic_open_keeps_no_notes_of_failed_opens",
-    "check_servers_that_people_run",
-    "check_library_atomic_open_at_once",
-    "check_library_atomic_open_is_one_request",
-    "check_library_atomic_open_keeps_rules",
-    "check_f2fs_cleans_while_writers_wait",
-    "check_f2fs_keeps_a_writes_blocks_together",
-    "check_tool_advises_options_of_the_module",
-    "check_tool_loads_and_unloads",
-    "check_tool_sets_and_resets_a_mount",
-    "check_tool_top_shows_what_the_module_counts",
-    "check_statistics_go_with_their_connection",
-    "check_statistics_agree_while_requests_end",
-)
-#: On a series that no whole Debian suite has, each change is tested with these alone, each hook by
+#: On series other than the userland's, each change is tested with these alone, each hook by at least
 #: one of them; the others run by ``make test-long``.
 BRIEF = (
     "check_loads_beside_stock",
@@ -95,6 +66,14 @@ BRIEF = (
     "check_atomic_open_is_one_request",
     "check_atomic_open_with_passthrough",
     "check_f2fs_threshold",
+    "check_f2fs_data",
+    # What each series has code of its own for, and what must never fail.
+    "check_user_namespaces_may_not_mount",
+    "check_killed_server",
+    "check_hostile_server",
+    "check_extending_writers",
+    "check_truncate_waits_for_extending_writes",
+    "check_tool_profiles_the_kernels_own",
 )
 
 
@@ -122,12 +101,9 @@ def _runs() -> dict[str, Run]:
         f"{USERLAND.series} repeating": Run(USERLAND, SELDOM),
     }
     for suite in (suite for suite in SUITES if suite != USERLAND):
-        usual = tuple(name for name in checks() if name not in {*REPEATING, *SELDOM})
-        runs[suite.series] = Run(suite, usual if suite.whole else BRIEF)
-        if not suite.whole:
-            others = tuple(name for name in usual if name not in BRIEF)
-            runs[f"{suite.series} usual repeating"] = Run(suite, others)
-        runs[f"{suite.series} repeating"] = Run(suite, (*REPEATING, *SELDOM))
+        others = tuple(name for name in checks() if name not in BRIEF)
+        runs[suite.series] = Run(suite, BRIEF)
+        runs[f"{suite.series} repeating"] = Run(suite, others)
     # A mount takes no memory for statistics on processors that are not there.
     runs["6.1 roomy"] = Run(SUITES[0], (MEMORY_CHECK,), ROOMY)
     return runs
