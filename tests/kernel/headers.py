@@ -17,7 +17,7 @@ from tests.kernel.machine import package
 from tests.kernel.suites import MODULES, SUITES, Suite, import_module
 from tests.system import tree
 
-_HEADERS = re.compile(r"linux-headers-(\d+\.\d+(?:\.\d.*?)?)-((?:cloud-|rt-)?amd64)")
+_HEADERS = re.compile(r"linux-headers-(\d+\.\d+\.\d.*?)-((?:cloud-|rt-)?amd64)")
 #: What headers need besides, of the kernel's own packages.
 _PARTS = re.compile(r"linux-(?:headers-\d[^\s,]*-common(?:-rt)?|kbuild-[^\s,]+)")
 #: In the suite's tree: each kernel's packages are unpacked, and gone after the build.

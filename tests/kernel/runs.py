@@ -39,8 +39,8 @@ WATCHED_CHECKS = tuple(
     if name not in {*_LONG, *SELDOM}
     and not any(part in name for part in ("f2fs", "interception", "library", "servers", "tool"))
 )
-#: On series other than the userland's, each change is tested with these alone, each hook by at least
-#: one of them; the others run by ``make test-long``.
+#: On series other than the userland's, each change is tested with these alone, at least one of them
+#: for each hook; the others run by ``make test-long``.
 BRIEF = (
     "check_loads_beside_stock",
     "check_carries_data",
