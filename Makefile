@@ -10,10 +10,10 @@ RUN_PACKAGES = python3 python3-click python3-jinja2 python3-prometheus-client py
 	pkg-config
 TEST_PACKAGES = python3-pytest python3-pytest-xdist python3-html5lib python3-hypothesis \
 	python3-jsonschema python3-markdown-it python3-venv \
-	archivemount attr bindfs bpftool bpftrace btrfs-progs e2fsprogs encfs fuse-overlayfs gocryptfs kmod mergerfs \
+	archivemount attr bindfs bpftool bpftrace btrfs-progs e2fsprogs encfs fish fuse-overlayfs gocryptfs kmod mergerfs \
 	ntfs-3g openssh-client openssh-server patch procps prometheus prometheus-node-exporter rclone \
 	shellcheck squashfs-tools squashfuse sshfs strace systemd unionfs-fuse xfsprogs libasan8 \
-	libubsan1
+	libubsan1 zsh
 # Chromium: it opens the HTML report.
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux chromium chromium-driver python3-pil \
 	python3-selenium

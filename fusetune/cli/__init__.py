@@ -17,6 +17,8 @@ from fusetune.errors import ExitCode, FusetuneError, reason
 from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
 
 _DIRECTORY = Path(__file__).parent
+#: What click's functions for shells set.
+_COMPLETING = "_FUSETUNE_COMPLETE"
 # The order of --help. A command that is not among these comes after them.
 _ORDER = (
     *("list", "show", "set", "reset", "auto", "apply", "verify", "save", "forget", "report"),
@@ -128,6 +130,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
+    if _COMPLETING in os.environ:
+        from fusetune.cli.shells import register
+
+        register()
     sys.exit(_run())
 
 

@@ -13,6 +13,7 @@ from fusetune.cli.common import (
     refuse_host,
     workload_option,
 )
+from fusetune.cli.completion import mount_argument
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.report.advice import FORMATS, advise_on
@@ -20,7 +21,7 @@ from fusetune.report.documents.advice import Advised
 
 
 @click.command("advise", help=__doc__)
-@click.argument("name", metavar="M")
+@mount_argument("M")
 @workload_option("What the mount is used for", "all of them")
 @click.option(
     "--format",

@@ -11,6 +11,7 @@ from fusetune.cli.common import (
     refuse_host,
     warn,
 )
+from fusetune.cli.completion import mount_argument
 from fusetune.desired.config import load
 from fusetune.desired.reconcile import Reconciled, reconcile_all
 from fusetune.desired.resolve import Resolver
@@ -23,7 +24,7 @@ from fusetune.text import printable
 
 
 @click.command("apply", help=__doc__)
-@click.argument("name", metavar="M", required=False)
+@mount_argument("M", required=False)
 @click.option("--all", "everything", is_flag=True, help="Apply to every mount.")
 @click.option("--bdi", metavar="D", help="Apply to the mount with this bdi, such as 0:43.")
 @dry_run_option

@@ -30,6 +30,7 @@ from fusetune.cli.common import (
     spelt,
     tell_profile,
 )
+from fusetune.cli.completion import mount_argument
 from fusetune.desired.config import load
 from fusetune.desired.profiles import refuse_unknown, sets_for
 from fusetune.desired.resolve import Resolver
@@ -65,7 +66,7 @@ _NOT_LIVE = {
 
 
 @click.command("auto", help=__doc__)
-@click.argument("name", metavar="M")
+@mount_argument("M")
 @measuring_options
 @files_options
 @allow_owner_option

@@ -21,6 +21,7 @@ from fusetune.cli.common import (
     refuse_host,
     tell_profile,
 )
+from fusetune.cli.completion import mount_argument
 from fusetune.desired.profiles import refuse_unknown, sets_for
 from fusetune.errors import UsageError
 from fusetune.host import Host
@@ -31,7 +32,7 @@ from fusetune.report.documents.papers import suite_result
 
 
 @click.command("bench", help=__doc__)
-@click.argument("name", metavar="M", required=False)
+@mount_argument("M", required=False)
 @click.option(
     "--calibrate",
     is_flag=True,

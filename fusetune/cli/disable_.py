@@ -4,13 +4,14 @@
 import click
 
 from fusetune.cli.common import dry_run_option, json_option, pass_host
+from fusetune.cli.completion import services
 from fusetune.cli.lib_ import change_file
 from fusetune.host import Host
 from fusetune.intercept.service import disable
 
 
 @click.command("disable", help=__doc__)
-@click.argument("unit")
+@click.argument("unit", shell_complete=services)
 @dry_run_option
 @json_option
 @pass_host

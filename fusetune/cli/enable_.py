@@ -4,13 +4,14 @@
 import click
 
 from fusetune.cli.common import dry_run_option, json_option, pass_host
+from fusetune.cli.completion import services
 from fusetune.cli.lib_ import change_file, options_option
 from fusetune.host import Host
 from fusetune.intercept.service import enable
 
 
 @click.command("enable", help=__doc__)
-@click.argument("unit")
+@click.argument("unit", shell_complete=services)
 @options_option
 @dry_run_option
 @json_option

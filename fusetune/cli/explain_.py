@@ -4,23 +4,18 @@
 import click
 
 from fusetune.cli.common import json_option, pass_host_of_mounts, present, target, warn
+from fusetune.cli.completion import knob_names, mount_argument
 from fusetune.desired.history import history_of
 from fusetune.desired.inspect import inspect_one
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.knobs import LIVE, SYSTEM
 from fusetune.report.documents.explain import explanation
 from fusetune.report.explain import explain
 
 
-def _names(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """Return the knobs that a shell completes."""
-    return [knob.name for knob in (*LIVE, *SYSTEM) if knob.name.startswith(begun)]
-
-
 @click.command("explain", help=__doc__)
-@click.argument("name", metavar="M|host")
-@click.argument("knobs", metavar="[KNOB...]", nargs=-1, shell_complete=_names)
+@mount_argument("M|host")
+@click.argument("knobs", metavar="[KNOB...]", nargs=-1, shell_complete=knob_names)
 @json_option
 @pass_host_of_mounts
 def command(host: Host, name: str, knobs: tuple[str, ...], as_json: bool) -> None:

@@ -11,13 +11,14 @@ from fusetune.cli.common import (
     present,
     refuse_host,
 )
+from fusetune.cli.completion import mount_argument
 from fusetune.desired.persist import forget_kept
 from fusetune.host import Host
 from fusetune.report.documents.kept import forgotten_files
 
 
 @click.command("forget", help=__doc__)
-@click.argument("name", metavar="M")
+@mount_argument("M")
 @admin_option
 @dry_run_option
 @json_option

@@ -4,13 +4,14 @@
 import click
 
 from fusetune.cli.common import HOST_TARGET, json_option, pass_host_of_mounts, present, warn
+from fusetune.cli.completion import mount_argument
 from fusetune.desired.history import history_named, history_of
 from fusetune.host import Host
 from fusetune.report.documents.history import history_document
 
 
 @click.command("history", help=__doc__)
-@click.argument("name", metavar="M|host")
+@mount_argument("M|host")
 @click.option(
     "-n",
     "--count",

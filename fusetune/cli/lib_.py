@@ -4,6 +4,7 @@
 import click
 
 from fusetune.cli.common import dry_run_option, json_option, pass_host, present, warn
+from fusetune.cli.completion import mount_options, services
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.intercept import service
@@ -12,13 +13,14 @@ from fusetune.libfuse.switch import FileChange, carry_out, disable, enable
 from fusetune.libfuse.users import libfuse_users
 from fusetune.report.documents.lib import lib_change, lib_status
 
-_unit = click.argument("unit", required=False)
+_unit = click.argument("unit", required=False, shell_complete=services)
 _system = click.option("--system", is_flag=True, help="Change this for every program of the host.")
 options_option = click.option(
     "-o",
     "options",
     default="",
     metavar="OPTIONS",
+    shell_complete=mount_options,
     help="Options of the tuned libfuse; with tuned or tuned_required also of the module.",
 )
 

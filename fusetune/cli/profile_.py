@@ -12,6 +12,7 @@ from fusetune.cli.common import (
     present,
     refuse_host,
 )
+from fusetune.cli.completion import mount_argument
 from fusetune.desired.profiles import save_profile
 from fusetune.host import Host
 from fusetune.mounts.discover import find
@@ -21,7 +22,7 @@ from fusetune.report.documents.profile import profiled
 
 
 @click.command("profile", help=__doc__)
-@click.argument("name", metavar="M")
+@mount_argument("M")
 @click.option(
     "--for",
     "seconds",

@@ -11,6 +11,7 @@ from fusetune.cli.common import (
     refuse_host,
     workload_option,
 )
+from fusetune.cli.completion import mount_argument
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.mounts.discover import find
@@ -18,7 +19,7 @@ from fusetune.report.documents.remount import remounted
 
 
 @click.command("remount", help=__doc__)
-@click.argument("name", metavar="M")
+@mount_argument("M")
 @workload_option("What the mount is used for", "all of them")
 @click.option(
     "--accept",

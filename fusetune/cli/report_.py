@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from fusetune.cli.common import json_option, pass_host_of_mounts, refuse_host
+from fusetune.cli.completion import mount_argument
 from fusetune.files import write_whole
 from fusetune.host import Host
 from fusetune.report.formats import FORMATS, written
@@ -13,7 +14,7 @@ from fusetune.report.inventory import take_inventory
 
 
 @click.command("report", help=__doc__)
-@click.argument("name", metavar="[M]", required=False)
+@mount_argument("[M]", required=False)
 @click.option(
     "--format",
     "form",

@@ -11,6 +11,7 @@ from fusetune.cli.common import (
     present,
     warn,
 )
+from fusetune.cli.completion import mount_argument
 from fusetune.desired.undo import reset_everything, reset_host, reset_named
 from fusetune.errors import UsageError
 from fusetune.host import Host
@@ -18,7 +19,7 @@ from fusetune.report.documents.changes import reset_changes
 
 
 @click.command("reset", help=__doc__)
-@click.argument("name", metavar="M|host", required=False)
+@mount_argument("M|host", required=False)
 @click.option("--all", "everything", is_flag=True, help="Reset every mount, and the host.")
 @dry_run_option
 @json_option

@@ -6,6 +6,7 @@ import os
 import click
 
 from fusetune.cli.common import pass_host, warn
+from fusetune.cli.completion import mount_options
 from fusetune.desired.host_limits import prepare
 from fusetune.host import Host
 from fusetune.intercept import way
@@ -21,6 +22,7 @@ from fusetune.libfuse.options import OPTIONS_VARIABLE
     "options",
     default="",
     metavar="OPTIONS",
+    shell_complete=mount_options,
     help="Options of the tuned libfuse; with tuned or tuned_required also of the module.",
 )
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, required=True)

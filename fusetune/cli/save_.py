@@ -12,6 +12,7 @@ from fusetune.cli.common import (
     refuse_host,
     warn,
 )
+from fusetune.cli.completion import mount_argument
 from fusetune.desired.config import load
 from fusetune.desired.persist import save_now
 from fusetune.desired.resolve import Resolver
@@ -21,7 +22,7 @@ from fusetune.report.documents.kept import saved_files
 
 
 @click.command("save", help=__doc__)
-@click.argument("name", metavar="M")
+@mount_argument("M")
 @admin_option
 @dry_run_option
 @json_option

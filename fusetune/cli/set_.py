@@ -5,7 +5,6 @@ import click
 
 from fusetune.changes.policy import parse_owners
 from fusetune.cli.common import (
-    HOST_TARGET,
     allow_owner_option,
     dry_run_option,
     json_option,
@@ -14,23 +13,18 @@ from fusetune.cli.common import (
     target,
     warn,
 )
+from fusetune.cli.completion import assignments, mount_argument, mount_options
 from fusetune.desired.request import raise_for, set_values
 from fusetune.desired.sysctl import persist as persist_values
 from fusetune.errors import UsageError
 from fusetune.host import Host
-from fusetune.knobs import LIVE, SYSTEM, Scope, parse_assignments
+from fusetune.knobs import Scope, parse_assignments
 from fusetune.report.documents.changes import set_changes
 
 
-def _knobs(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """Return the beginnings of assignments that a shell completes."""
-    knobs = SYSTEM if context.params.get("name") == HOST_TARGET else LIVE
-    return [f"{knob.name}=" for knob in knobs if knob.name.startswith(begun)]
-
-
 @click.command("set", help=__doc__)
-@click.argument("name", metavar="M|host")
-@click.argument("words", metavar="KNOB=VALUE...", nargs=-1, shell_complete=_knobs)
+@mount_argument("M|host")
+@click.argument("words", metavar="KNOB=VALUE...", nargs=-1, shell_complete=assignments)
 @allow_owner_option
 @click.option(
     "--force",
@@ -42,6 +36,7 @@ def _knobs(context: click.Context, parameter: click.Parameter, begun: str) -> li
     "--for",
     "options",
     metavar="OPTIONS",
+    shell_complete=mount_options,
     help="Raise the host's limits to what a mount with these options needs.",
 )
 @click.option(

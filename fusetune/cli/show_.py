@@ -4,6 +4,7 @@
 import click
 
 from fusetune.cli.common import json_option, pass_host_of_mounts, present, target, warn
+from fusetune.cli.completion import mount_argument
 from fusetune.desired.inspect import inspect_one
 from fusetune.host import Host
 from fusetune.mounts.control import negotiated
@@ -11,7 +12,7 @@ from fusetune.report.documents.show import shown
 
 
 @click.command("show", help=__doc__)
-@click.argument("name", metavar="M|host")
+@mount_argument("M|host")
 @click.option("--long", "-l", is_flag=True, help="Add what each knob does, its risk and source.")
 @json_option
 @pass_host_of_mounts

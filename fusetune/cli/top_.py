@@ -4,6 +4,7 @@
 import click
 
 from fusetune.cli.common import Duration, pass_host_of_mounts, refuse_host, warn
+from fusetune.cli.completion import mount_argument
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.mounts.discover import find
@@ -12,7 +13,7 @@ from fusetune.top.loop import LEAST_INTERVAL, run
 
 
 @click.command("top", help=__doc__)
-@click.argument("name", metavar="[M]", required=False)
+@mount_argument("[M]", required=False)
 @click.option(
     "--interval",
     "-i",

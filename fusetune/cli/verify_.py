@@ -4,6 +4,7 @@
 import click
 
 from fusetune.cli.common import json_option, pass_host_of_mounts, present, refuse_host, warn
+from fusetune.cli.completion import mount_argument
 from fusetune.desired.config import load
 from fusetune.desired.drift import verify
 from fusetune.desired.resolve import Resolver
@@ -15,7 +16,7 @@ from fusetune.report.documents.verify import verification
 
 
 @click.command("verify", help=__doc__)
-@click.argument("name", metavar="[M]", required=False)
+@mount_argument("[M]", required=False)
 @json_option
 @pass_host_of_mounts
 def command(host: Host, name: str | None, as_json: bool) -> int:

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a shell completes: mount points, knobs, services and options. No completer changes anything.
+
+click asks a completer for words, and its shell functions insert them as they are. So a word that a
+shell would not take literally is never offered: a mount point such as ``/home/x/;reboot`` is in
+another user's power.
+"""
+
+import shlex
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from fusetune.cli.common import HOST_TARGET
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+
+
+def mount_argument(metavar: str, *, required: bool = True) -> Callable[..., Any]:
+    """Return the argument ``name`` that means a mount, completed.
+
+    ``metavar``: as --help has it; with "host" in it, the host is completed as well.
+    """
+    return click.argument("name", metavar=metavar, required=required, shell_complete=_mounts)
+
+
+def _mounts(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete mount points; where a shell would not take one literally, the mount's bdi."""
+    from fusetune.mounts.discover import discover
+
+    words = [HOST_TARGET] if HOST_TARGET in str(parameter.metavar) else []
+    try:
+        mounts = discover(Host())
+    except FusetuneError:
+        return _matching(words, begun)
+    for mount in mounts:
+        words += [path for path in (mount.path, *mount.also_at) if _is_literal(path)] or (
+            [mount.bdi] if mount.bdi else []
+        )
+    return _matching(words, begun)
+
+
+def _is_literal(word: str) -> bool:
+    """Whether shells take the word as it is."""
+    return shlex.quote(word) == word
+
+
+def _matching(words: Iterable[str], begun: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.startswith(begun)]
+
+
+def knob_names(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Complete knobs of mounts and of the host."""
+    from fusetune.knobs import LIVE, SYSTEM
+
+    knobs = (*LIVE, *SYSTEM)
+    return [CompletionItem(k.name, help=k.summary) for k in knobs if k.name.startswith(begun)]
+
+
+def assignments(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Complete KNOB=VALUE with the present values of the mount, or of the host, named before.
+
+    Without a mount of that name there is nothing to complete.
+    """
+    from fusetune.knobs import Absent, knobs_of
+    from fusetune.mounts.discover import find
+
+    host, name = Host(), context.params.get("name") or ""
+    found = []
+    try:
+        mount = None if name == HOST_TARGET else find(host, name)
+    except FusetuneError:
+        return []
+    for knob in knobs_of(host, mount):
+        try:
+            word = f"{knob.name}={knob.read(host, mount)}"
+        except (Absent, FusetuneError):
+            continue
+        if word.startswith(begun):
+            found.append(CompletionItem(word, help=knob.summary))
+    return found
+
+
+def services(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Complete services that systemd finds a file of."""
+    from fusetune.recipes.units import unit_directories
+
+    names = {
+        file.name for where in unit_directories(Host()) for file in Path(where).glob("*.service")
+    }
+    return _matching(filter(_is_literal, sorted(names)), begun)
+
+
+def mount_options(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Complete the last of a list of options, of the module or of the tuned libfuse3."""
+    from fusetune.intercept.options import MODULE_OPTIONS, REQUIRED, TUNED
+    from fusetune.libfuse.options import OPTIONS
+
+    before = begun[: begun.rfind(",") + 1]
+    given = {word.partition("=")[0] for word in before.split(",")}
+    about = {
+        TUNED: OPTIONS[TUNED].summary,
+        REQUIRED: "as tuned, but fail without the module",
+        **{name: one.summary for name, one in MODULE_OPTIONS.items()},
+        **{name: one.summary for name, one in OPTIONS.items()},
+    }
+    return [
+        CompletionItem(f"{before}{name}", help=text)
+        for name, text in about.items()
+        if name not in given and name.startswith(begun[len(before) :])
+    ]
