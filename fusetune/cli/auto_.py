@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,6 +26,7 @@ from fusetune.cli.common import (
     json_option,
     measuring_options,
     pass_host_of_mounts,
+    plot_option,
     present,
     refuse_host,
     spelt,
@@ -35,6 +37,7 @@ from fusetune.desired.config import load
 from fusetune.desired.profiles import refuse_unknown, sets_for
 from fusetune.desired.resolve import Resolver
 from fusetune.errors import ExitCode, UsageError
+from fusetune.files import write_whole
 from fusetune.host import Host
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
@@ -61,6 +64,7 @@ _NOT_LIVE = {
     **dict.fromkeys(("try_options", "unsafe"), "uses the live mount, no shadow mounts"),
     **dict.fromkeys(("max_cpu_ratio", "max_memory"), "measures no server's CPU time or memory"),
     "budget": "has --for instead",
+    "plot": "has no curves",
     "cold": "always begins anew",
 }
 
@@ -130,6 +134,7 @@ _NOT_LIVE = {
     help="With --live, the time that the whole run may take.",
 )
 @click.option("--seed", type=int, default=0, help="Seed of the random order of measurements.")
+@plot_option("Also draw the curve of each knob that was measured, as SVG.")
 @dry_run_option
 @json_option
 @pass_host_of_mounts
@@ -150,6 +155,7 @@ def command(
     on_traffic: bool,
     seconds: float,
     seed: int,
+    plot: Path | None,
     dry_run: bool,
     as_json: bool,
     **limits: Any,
@@ -157,6 +163,8 @@ def command(
     refuse_host(name)
     refuse_unknown(names)
     _refuse_contradictions(name, try_options, unsafe, dry_run, on_traffic)
+    if plot and (try_options or dry_run):
+        raise UsageError("--plot goes neither with --try-options nor with --dry-run")
     allowed, limit, mount = parse_owners(owners), budget_of(limits), find(host, name)
     if on_traffic:
         resolver = Resolver(host, load(host))
@@ -182,6 +190,10 @@ def command(
             run = partial(_auto, resolver, mount, limit, aim, how)
             document = auto_result(on(run, tell=line.tell))
     present(document, as_json)
+    if plot:
+        from fusetune.report.picture import auto_picture
+
+        write_whole(plot, auto_picture(document))
     return ExitCode.DONE if document.better else ExitCode.NOTHING_BETTER
 
 

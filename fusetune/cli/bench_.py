@@ -2,6 +2,7 @@
 """Measure a mount as it is, or what FUSE can do on this host."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from fusetune.cli.common import (
     json_option,
     measuring_options,
     pass_host_of_mounts,
+    plot_option,
     present,
     refuse_host,
     tell_profile,
@@ -24,6 +26,7 @@ from fusetune.cli.common import (
 from fusetune.cli.completion import mount_argument
 from fusetune.desired.profiles import refuse_unknown, sets_for
 from fusetune.errors import UsageError
+from fusetune.files import write_whole
 from fusetune.host import Host
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
@@ -53,6 +56,7 @@ from fusetune.report.documents.papers import suite_result
 )
 @measuring_options
 @files_options
+@plot_option("Also draw the figures as bars, as SVG.")
 @json_option
 @pass_host_of_mounts
 def command(
@@ -64,11 +68,14 @@ def command(
     names: tuple[str, ...],
     files: tuple[str, ...],
     size: int | None,
+    plot: Path | None,
     as_json: bool,
     **budget: Any,
 ) -> None:
     _refuse_contradictions(name, calibrate, suite, only, names, files)
     refuse_unknown(names)
+    if plot and suite:
+        raise UsageError("--plot does not go with --suite, whose tables are of different kinds")
     limits = budget_of(budget)
     refuse_host(name or "")
     mount = find(host, name) if name else None
@@ -101,7 +108,12 @@ def command(
                 tell=line.tell,
                 sets=sets,
             )
-    present(bench_result(series), as_json)
+    document = bench_result(series)
+    present(document, as_json)
+    if plot:
+        from fusetune.report.picture import bench_picture
+
+        write_whole(plot, bench_picture(document))
 
 
 def _refuse_contradictions(

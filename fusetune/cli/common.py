@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Arguments, options and output that commands share."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusetune.errors import UsageError
+from fusetune.errors import UsageError, reason
 from fusetune.host import Host
 from fusetune.mounts.control import mount_controls
 from fusetune.mounts.discover import find
@@ -115,6 +117,30 @@ def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     more = "; or profile: what 'fusetune profile' saw of the mount"
     return workload_option("What to measure", DEFAULT, more)(budget_options(function))
+
+
+def plot_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option --plot, a file. Its directory is checked before anything is measured."""
+    return click.option(
+        "--plot",
+        type=click.Path(path_type=Path, dir_okay=False, writable=True),
+        callback=_with_directory,
+        metavar="FILE.svg",
+        help=f"{what} The file is replaced whole or not at all.",
+    )
+
+
+def _with_directory(
+    context: click.Context, parameter: click.Parameter, path: Path | None
+) -> Path | None:
+    if path:
+        from fusetune.files import open_directory
+
+        try:
+            os.close(open_directory(path.parent))
+        except OSError as error:
+            raise click.BadParameter(f"{path.parent}: {reason(error)}") from error
+    return path
 
 
 def tell_profile(sets: "Mapping[str, WorkloadSet]") -> None:

@@ -32,7 +32,7 @@ def page(report: HostReport) -> str:
     Where the page would take more than `MOST`, trials and then curves of the last mounts are left
     out, and it says so there.
     """
-    environment = _environment()
+    environment = templates()
     findings = grouped.findings(report)
     found_on: dict[str, list[int]] = {}
     for number, one in enumerate(findings, 1):
@@ -89,7 +89,7 @@ def _first(room: int, parts: Iterable[str], instead: str) -> list[str]:
     return kept
 
 
-def _environment() -> Environment:
+def templates() -> Environment:
     """Return what templates are read with: each value is escaped, and printable on one line."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),

@@ -102,8 +102,12 @@ def test_auto_begins_at_what_it_chose_for_this_server(
     """
     first_place, other_place = tmp_path / "first", tmp_path / "other"
     with _quick(tmpfs_dir, first_place) as (mirror, environment):
-        first = fusetune.json("auto", mirror.mountpoint, *ALONE, environment=environment)
+        drawing = tmp_path / "curves.svg"
+        plotted = ("auto", mirror.mountpoint, *ALONE, "--plot", drawing)
+        first = fusetune.json(*plotted, environment=environment)
         assert first["warm_start"] is None
+        drawn = drawing.read_text()
+        assert drawn.count('<path class="p"') == len(first["curves"]) > 0
         _is_reported(fusetune, mirror, first)
     with _quick(tmpfs_dir, other_place) as (mirror, environment):
         words = ("auto", mirror.mountpoint, *ALONE, "--seed", "1")

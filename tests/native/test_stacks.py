@@ -111,8 +111,11 @@ def test_the_layer_that_limits_is_named(
     fusetune: Fusetune, tower: Tower, build: Callable[[Tower], Path]
 ) -> None:
     slow = build(tower)
-    words = ("--measure-layers", "-w", "seq-write", "--budget", "20s", "--size", "4M")
-    found = fusetune.json("advise", tower.top, *words)
+    words = ("--measure-layers", "-w", "seq-write", "--size", "4M")
+    for budget in ("20s", "60s"):  # other load on this host can hide the difference for a while
+        found = fusetune.json("advise", tower.top, *words, "--budget", budget)
+        if found["limits"]:
+            break
     shares = {one["path"]: one["share"] and one["share"]["share"] for one in found["layers"]}
     assert found["limits"], shares
     assert found["limits"]["path"] == str(slow), shares

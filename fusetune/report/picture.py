@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What ``auto`` and ``bench`` measured, as one SVG file that needs nothing else (``--plot``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from fusetune.report import charts
+from fusetune.report.documents.auto import AutoResult
+from fusetune.report.documents.bench import BenchResult, WorkloadFigure
+from fusetune.report.documents.measured import MeasuredKnob
+from fusetune.report.html import templates
+from fusetune.report.text import figure_text, ratio_text
+from fusetune.text import printable
+
+#: Of the drawing, and where bars begin and end, in its own units.
+_WIDTH, _LEFT, _RIGHT = 480, 8, 460
+_FIRST, _CAPTION, _BAR, _GAP = 32, 20, 20, 10
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure with its interval: a bar from the left, from ``low`` to ``high`` a line over it."""
+
+    top: float
+    length: float
+    low: float
+    high: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One part of a picture under a caption: a curve, or bars. ``top``: its y in the picture."""
+
+    caption: str
+    curve: charts.Chart | None = None
+    bars: Sequence[Bar] = field(default=())
+    top: int = 0
+
+    @property
+    def height(self) -> int:
+        """Its height with the space below it."""
+        drawn = charts.HEIGHT if self.curve else _BAR * len(self.bars)
+        return _CAPTION + drawn + _GAP
+
+
+def auto_picture(result: AutoResult) -> str:
+    """Return the curve of each knob of which ``auto`` measured several values, one below another.
+
+    Where there is none, a line says so.
+    """
+    panels = [Panel(_caption(knob), charts.chart(knob)) for knob in result.curves]
+    nothing = [Panel("no knob was measured at several values, or the server is not known")]
+    return _picture(result.mount.path, panels or nothing)
+
+
+def bench_picture(result: BenchResult) -> str:
+    """Return bars for each workload: one for each thing measured, on a scale of the workload."""
+    measured = [one for one in result.series if one.workloads]
+    panels = []
+    for position, workload in enumerate(measured[0].workloads):
+        figures = [(one.label, one.workloads[position]) for one in measured]
+        panels.append(Panel(workload.name, bars=_bars(figures)))
+    return _picture(", ".join(one.label for one in measured), panels)
+
+
+def _caption(knob: MeasuredKnob) -> str:
+    """Return what a knob's curve shows."""
+    found = f"{knob.name}: {knob.chosen} chosen"
+    if knob.chosen == knob.start:
+        return f"{found}, as at the start"
+    ratios = (one for one in knob.points if one.value == knob.chosen)
+    ratio = next((ratio_text(one.ratio, one.ci95) for one in ratios), "")
+    return f"{found}, {ratio} times the speed with {knob.start}" if ratio else found
+
+
+def _bars(figures: Sequence[tuple[str, WorkloadFigure]]) -> list[Bar]:
+    most = max(one.ci95[1] for _, one in figures)
+    scale = (_RIGHT - _LEFT) / most
+    return [
+        Bar(
+            _CAPTION + _BAR * number,
+            round(one.figure * scale, 1),
+            round(_LEFT + one.ci95[0] * scale, 1),
+            round(_LEFT + one.ci95[1] * scale, 1),
+            f"{label}: {figure_text(one.figure, one.unit)}",
+        )
+        for number, (label, one) in enumerate(figures)
+    ]
+
+
+def _picture(title: str, panels: Iterable[Panel]) -> str:
+    placed, top = [], _FIRST
+    for panel in panels:
+        placed.append(replace(panel, top=top))
+        top += panel.height
+    return (
+        templates()
+        .get_template("picture.svg")
+        .render(title=printable(title), panels=placed, width=_WIDTH, height=top, left=_LEFT)
+    )
