@@ -8,6 +8,7 @@ another user's power.
 
 import shlex
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,25 +68,22 @@ def assignments(
 ) -> list[CompletionItem]:
     """Complete KNOB=VALUE with the present values of the mount, or of the host, named before.
 
-    Without a mount of that name there is nothing to complete.
+    Where there is no such mount, every knob of mounts is completed without a value.
     """
-    from fusetune.knobs import Absent, knobs_of
+    from fusetune.knobs import LIVE, Absent, knobs_of
     from fusetune.mounts.discover import find
 
     host, name = Host(), context.params.get("name") or ""
-    found = []
+    present: dict[str, str] = {}
     try:
         mount = None if name == HOST_TARGET else find(host, name)
     except FusetuneError:
-        return []
-    for knob in knobs_of(host, mount):
-        try:
-            word = f"{knob.name}={knob.read(host, mount)}"
-        except (Absent, FusetuneError):
-            continue
-        if word.startswith(begun):
-            found.append(CompletionItem(word, help=knob.summary))
-    return found
+        present = {f"{knob.name}=": knob.summary for knob in LIVE}
+    else:
+        for knob in knobs_of(host, mount):
+            with suppress(Absent, FusetuneError):
+                present[f"{knob.name}={knob.read(host, mount)}"] = knob.summary
+    return [CompletionItem(word, help=h) for word, h in present.items() if word.startswith(begun)]
 
 
 def services(
