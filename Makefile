@@ -98,9 +98,10 @@ lint: test-deps $(VENV)/.done
 		debian/tests/module | xargs -0 shellcheck
 
 check: lint $(MIRRORFS) $(INTERCEPT)
-	$(PYTHON) -m pytest -q -n auto tests/unit
+	$(PYTHON) -m pytest -q -n auto -m "not slow and not long" tests/unit
 
-test: check
+test: lint $(MIRRORFS) $(INTERCEPT)
+	$(PYTHON) -m pytest -q -n auto tests/unit
 	$(MAKE) -C mirrorfs SANITIZE=1
 	$(PYTHON) -m pytest -n 2 --dist loadgroup -m "not long and not alone" tests/native
 	$(PYTHON) -m pytest -m "alone and not long" tests/native

@@ -53,6 +53,7 @@ def test_tables_are_those_of_the_code() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_an_entry_more_is_in_every_table_of_its_kind(copy: Path) -> None:
     table = copy / "fusetune" / "report" / "findings.py"
     text = table.read_text()

@@ -20,6 +20,8 @@ import pytest
 from tests.unit.conftest import CHECKOUT
 from tests.unit.test_docs import copy_tree, generate
 
+pytestmark = pytest.mark.slow
+
 #: Runs a command on a tree of /proc and /sys with one mount.
 ON_TREE = """
 import importlib, sys

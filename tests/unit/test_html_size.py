@@ -14,6 +14,8 @@ from fusetune.report.documents.inventory import HostReport
 from fusetune.report.html import MOST, page
 from tests.unit.test_html import elements, made
 
+pytestmark = pytest.mark.slow
+
 
 def crowd(measured: int) -> HostReport:
     """A thousand mounts that differ in nothing but their names, of which so many were measured."""

@@ -27,6 +27,8 @@ from tests.unit.simulated_traffic import (
     searched,
 )
 
+pytestmark = pytest.mark.slow
+
 # What is kept
 
 

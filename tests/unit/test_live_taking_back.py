@@ -25,6 +25,8 @@ from tests.unit.simulated_traffic import (
     searched,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def held(traffic: SimulatedTraffic, bad: int) -> list[float]:
     """Return for how many seconds each bad setting was in force."""

@@ -4,6 +4,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.native.mirror import CHECKOUT
 
 #: Each test fails in the runs that its digits say, with the library of its first or second row.
@@ -45,6 +47,7 @@ def _own_tests(root: Path, rows: dict[str, tuple[str, str]]) -> subprocess.Compl
     )
 
 
+@pytest.mark.slow
 def test_what_the_distributions_library_fails_too_is_no_fault(tmp_path: Path) -> None:
     ended = _own_tests(tmp_path, _BY_TIMING)
     assert ended.returncode == 0, ended.stderr
@@ -52,6 +55,7 @@ def test_what_the_distributions_library_fails_too_is_no_fault(tmp_path: Path) ->
     assert [name in last for name in _BY_TIMING] == [False, True, True, True, True]
 
 
+@pytest.mark.slow
 def test_what_only_the_tuned_library_fails_is_an_error(tmp_path: Path) -> None:
     ended = _own_tests(tmp_path, {**_BY_TIMING, "ours": ("FFFFF", "....")})
     assert ended.returncode == 1

@@ -19,6 +19,8 @@ from fusetune.tuner.search import Search
 from fusetune.tuner.space import Dimension
 from tests.unit.simulated_host import AHEAD, BACKGROUND, RATIO, STRICT, Worth, drive, hump, stock
 
+pytestmark = pytest.mark.slow
+
 
 def flat(setting: Setting) -> float:
     return 100.0

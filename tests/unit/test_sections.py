@@ -79,6 +79,7 @@ def read(reader: Path, text: str, *about: str) -> str:
     return done.stdout.rstrip("\n")
 
 
+@pytest.mark.slow
 @settings(
     max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )

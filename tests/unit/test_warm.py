@@ -15,6 +15,8 @@ from fusetune.tuner.search import Search
 from fusetune.tuner.warm import KEPT, Earlier
 from tests.unit.simulated_host import AHEAD, BACKGROUND, RATIO, drive, hump, stock
 
+pytestmark = pytest.mark.slow
+
 DIMENSIONS = (AHEAD, BACKGROUND, RATIO)
 START = stock(*DIMENSIONS)
 

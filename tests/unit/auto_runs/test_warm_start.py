@@ -14,6 +14,8 @@ from fusetune.tuner.auto import Outcome
 from tests.unit.auto_runs.simulated_bench import SimulatedBench, by_ratio, run
 from tests.unit.conftest import Tree, process
 
+pytestmark = pytest.mark.slow
+
 KERNEL = "proc/sys/kernel/osrelease"
 
 

@@ -15,6 +15,8 @@ from fusetune.recipes.units import assignments, mount_unit
 from tests.unit.conftest import Tree
 from tests.unit.server_options.oursd import document, recipe_with, serve
 
+pytestmark = pytest.mark.slow
+
 # Files
 
 

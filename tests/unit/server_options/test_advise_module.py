@@ -24,6 +24,8 @@ from tests.unit.conftest import Tree
 from tests.unit.server_options.etc_files import run as remount
 from tests.unit.server_options.oursd import RECIPE, document, serve
 
+pytestmark = pytest.mark.slow
+
 MODULE = """
 [[module]]
 option = "attr_timeout"

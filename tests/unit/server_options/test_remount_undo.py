@@ -25,6 +25,8 @@ from tests.unit.server_options.etc_files import (
 )
 from tests.unit.server_options.oursd import serve
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("text", [FSTAB, FSTAB.replace("\n", "\r\n"), FSTAB[:-1]])
 def test_reset_undoes_byte_for_byte(

@@ -18,6 +18,8 @@ from tests.unit.conftest import Tree
 from tests.unit.server_options.etc_files import files, run, undone
 from tests.unit.server_options.oursd import document, recipe_with, serve
 
+pytestmark = pytest.mark.slow
+
 FILE = "etc/ours/ours.conf"
 FSTAB = "a /mnt/one fuse.ours ro 0 0\n"
 CONFIG = "# ours\nauthorization hunter2\nTHREADS 1 # few\nadd Authorization hunter2\n"
