@@ -17,6 +17,8 @@ from tests.kernel.suites import USERLAND
 _MACHINES = (
     ("module", "options", "writes", "pages"),
     ("extend", "extend_async"),
+    ("forced", "forced_writeback"),
+    ("forced_data",),
     ("programs",),
     ("atomic_open", "atomic_open_faults"),
     ("statistics", "fuzz"),
