@@ -106,8 +106,15 @@ def usage(names: Sequence[str]) -> str:
         text = sentence((command.help or "").partition("\n")[0])
         line = f"    fusetune {name} [OPTION...] {shown}".rstrip()
         table = options_of([(name, command)]).markdown()
-        parts.append(f"### {name}\n\n{text}\n\n{line}\n\n{table}")
+        parts.append(f"### {name}\n\n{text}\n\n{line}\n\n{table}{_examples(command)}")
     return "\n".join(parts)
+
+
+def _examples(command: click.Command) -> str:
+    """Return the examples of a command's help as a block of Markdown, after an empty line."""
+    lines = (command.epilog or "").splitlines()[2:]  # after its heading
+    shown = (f"    {'' if line.startswith('      ') else '# '}{line.strip()}" for line in lines)
+    return "".join(f"\n{line}" for line in shown) + "\n" if lines else ""
 
 
 def commands(pages: Mapping[str, str]) -> Table:

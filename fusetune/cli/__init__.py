@@ -6,7 +6,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def commands() -> dict[str, str]:
     """Return the first line of each command's help by its name, without loading the commands.
 
     A command is a module here, called as the command with an underscore added. Its docstring is
-    the command's help.
+    the command's help, and its EXAMPLES, if it has any, stand at the end of that.
     """
     found = {}
     for file in sorted(_DIRECTORY.glob("[a-z]*_.py")):
@@ -58,6 +58,15 @@ def _is_command(word: str) -> bool:
     return re.fullmatch("[a-z]+", word) is not None and (_DIRECTORY / f"{word}_.py").is_file()
 
 
+def _shown(examples: Sequence[tuple[str, str]]) -> str | None:
+    """Return the end of a command's help: what each example is for, and its line.
+
+    ``examples``: each in words, and as what follows ``fusetune``.
+    """
+    lines = [f"  {what}\n      fusetune {words}" for what, words in examples]
+    return "\n".join(["\b", "Examples:", *lines]) if lines else None  # \b: lines stay as they are
+
+
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(commands())
@@ -67,6 +76,7 @@ class _Commands(click.Group):
             return None
         module = importlib.import_module(f"fusetune.cli.{cmd_name}_")
         command: click.Command = module.command
+        command.epilog = _shown(getattr(module, "EXAMPLES", ()))
         return command
 
     def resolve_command(

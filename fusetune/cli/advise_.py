@@ -19,6 +19,11 @@ from fusetune.host import Host
 from fusetune.report.advice import FORMATS, advise_on
 from fusetune.report.documents.advice import Advised
 
+EXAMPLES = (
+    ("What would make small writes faster?", "advise -w small-write /mnt/x"),
+    ("Which mount of a stack is the slow one?", "advise --measure-layers /mnt/x"),
+)
+
 
 @click.command("advise", help=__doc__)
 @mount_argument("M")

@@ -22,6 +22,11 @@ from fusetune.mounts.mount import BDI_NAME, Mount
 from fusetune.report.documents.changes import applied_changes
 from fusetune.text import printable
 
+EXAMPLES = (
+    ("Set what is kept for a mount", "apply /mnt/x"),
+    ("See what would be set on all mounts", "apply --all --dry-run"),
+)
+
 
 @click.command("apply", help=__doc__)
 @mount_argument("M", required=False)

@@ -56,6 +56,16 @@ from fusetune.tuner.guards import GUARDS
 from fusetune.tuner.live import WAITS
 from fusetune.tuner.options import OptionsOutcome, prove_options
 
+EXAMPLES = (
+    ("Tune a mount by a mix of reads and writes, in a minute", "auto /mnt/x"),
+    ("Tune it for films and music, in at most five minutes", "auto /mnt/x -w media --budget 5m"),
+    ("Tune it by the traffic that it has, for an hour", "auto /mnt/x --live --for 1h"),
+    (
+        "Prove what options of its server gain, and change nothing",
+        "auto /mnt/x -w small-write --try-options",
+    ),
+)
+
 #: The parameters that do not go with --live, and why.
 _NOT_LIVE = {
     **dict.fromkeys(("names", "target", "unguarded"), "makes no load of its own"),

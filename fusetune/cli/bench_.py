@@ -33,6 +33,11 @@ from fusetune.mounts.mount import Mount
 from fusetune.report.documents.bench import bench_result
 from fusetune.report.documents.papers import suite_result
 
+EXAMPLES = (
+    ("How fast does a mount read?", "bench -w seq-read -w rand-read /mnt/x"),
+    ("How fast can FUSE be on this host?", "bench --calibrate"),
+)
+
 
 @click.command("bench", help=__doc__)
 @mount_argument("M", required=False)

@@ -9,6 +9,8 @@ from fusetune.cli.lib_ import change_file
 from fusetune.host import Host
 from fusetune.intercept.service import disable
 
+EXAMPLES = (("From its next start on, it does not", "disable mergerfs.service"),)
+
 
 @click.command("disable", help=__doc__)
 @click.argument("unit", shell_complete=services)

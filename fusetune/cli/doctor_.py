@@ -11,6 +11,8 @@ from fusetune.host import Host
 from fusetune.report.doctor import diagnose
 from fusetune.report.documents.diagnosis import doctor_report
 
+EXAMPLES = (("What limits FUSE on this host?", "doctor"),)
+
 
 @click.command("doctor", help=__doc__)
 @click.option("--strict", is_flag=True, help="Exit with 3 if anything was found.")

@@ -9,6 +9,13 @@ from fusetune.cli.lib_ import change_file, options_option
 from fusetune.host import Host
 from fusetune.intercept.service import enable
 
+EXAMPLES = (
+    (
+        "From its next start on, a service mounts with the module",
+        "enable mergerfs.service -o tuned",
+    ),
+)
+
 
 @click.command("enable", help=__doc__)
 @click.argument("unit", shell_complete=services)

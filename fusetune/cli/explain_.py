@@ -12,6 +12,8 @@ from fusetune.host import Host
 from fusetune.report.documents.explain import explanation
 from fusetune.report.explain import explain
 
+EXAMPLES = (("Why does this mount read so far ahead?", "explain /mnt/x read_ahead_kb"),)
+
 
 @click.command("explain", help=__doc__)
 @mount_argument("M|host")

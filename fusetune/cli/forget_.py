@@ -16,6 +16,8 @@ from fusetune.desired.persist import forget_kept
 from fusetune.host import Host
 from fusetune.report.documents.kept import forgotten_files
 
+EXAMPLES = (("Keep nothing for later mounts of this file system", "forget /mnt/x"),)
+
 
 @click.command("forget", help=__doc__)
 @mount_argument("M")

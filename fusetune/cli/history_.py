@@ -9,6 +9,8 @@ from fusetune.desired.history import history_named, history_of
 from fusetune.host import Host
 from fusetune.report.documents.history import history_document
 
+EXAMPLES = (("What was done to a mount, the latest last", "history /mnt/x"),)
+
 
 @click.command("history", help=__doc__)
 @mount_argument("M|host")

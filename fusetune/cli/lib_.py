@@ -13,6 +13,8 @@ from fusetune.libfuse.switch import FileChange, carry_out, disable, enable
 from fusetune.libfuse.users import libfuse_users
 from fusetune.report.documents.lib import lib_change, lib_status
 
+EXAMPLES = (("Which libfuse does each server use?", "lib status"),)
+
 _unit = click.argument("unit", required=False, shell_complete=services)
 _system = click.option("--system", is_flag=True, help="Change this for every program of the host.")
 options_option = click.option(

@@ -10,6 +10,11 @@ from fusetune.mounts.discover import discover
 from fusetune.mounts.stack import Stacks
 from fusetune.report.documents.listing import listing
 
+EXAMPLES = (
+    ("Every mount with the mounts that it lies on", "list --tree"),
+    ("For a script", "list --json"),
+)
+
 
 @click.command("list", help=__doc__)
 @click.option("--tree", is_flag=True, help="Show below each mount the mounts that it lies on.")

@@ -10,6 +10,11 @@ from fusetune.kmod import actions, state
 from fusetune.kmod.kinds import KINDS, named
 from fusetune.report.documents.modules import module_report
 
+EXAMPLES = (
+    ("Is a tuned module installed, loaded and current?", "module status"),
+    ("Load it", "module load fusetuned"),
+)
+
 _ACTIONS = ("status", "build", "load", "unload")
 
 

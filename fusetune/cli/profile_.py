@@ -20,6 +20,11 @@ from fusetune.profile import watch
 from fusetune.profile.shares import shares_of
 from fusetune.report.documents.profile import profiled
 
+EXAMPLES = (
+    ("Watch a mount for five minutes", "profile --for 5m /mnt/x"),
+    ("Then tune it for what was seen", "auto -w profile /mnt/x"),
+)
+
 
 @click.command("profile", help=__doc__)
 @mount_argument("M")

@@ -17,6 +17,11 @@ from fusetune.host import Host
 from fusetune.mounts.discover import find
 from fusetune.report.documents.remount import remounted
 
+EXAMPLES = (
+    ("See what would be written into fstab or a drop-in", "remount --dry-run /mnt/x"),
+    ("Write it, and mount anew", "remount --now /mnt/x"),
+)
+
 
 @click.command("remount", help=__doc__)
 @mount_argument("M")

@@ -12,6 +12,11 @@ from fusetune.host import Host
 from fusetune.report.formats import FORMATS, written
 from fusetune.report.inventory import take_inventory
 
+EXAMPLES = (
+    ("All mounts on one page, for a browser", "report --format html --output fuse.html"),
+    ("One mount, for a ticket", "report --format markdown /mnt/x"),
+)
+
 
 @click.command("report", help=__doc__)
 @mount_argument("[M]", required=False)

@@ -17,6 +17,11 @@ from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.report.documents.changes import reset_changes
 
+EXAMPLES = (
+    ("Put back what a mount had before fusetune", "reset /mnt/x"),
+    ("Put back everything on this host", "reset --all"),
+)
+
 
 @click.command("reset", help=__doc__)
 @mount_argument("M|host", required=False)

@@ -14,6 +14,14 @@ from fusetune.intercept.options import REQUIRED, library_options, wants_module
 from fusetune.libfuse.installed import environment, run
 from fusetune.libfuse.options import OPTIONS_VARIABLE
 
+EXAMPLES = (
+    (
+        "Mount with a writeback cache that the server does not have",
+        "run -o tuned,writeback_cache -- rclone mount remote: /mnt",
+    ),
+    ("Larger requests, by the tuned libfuse3", "run -o max_pages=256 -- sshfs host: /mnt"),
+)
+
 
 # Options after the program's name are the program's.
 @click.command("run", help=__doc__, context_settings={"allow_interspersed_args": False})

@@ -20,6 +20,8 @@ from fusetune.host import Host
 from fusetune.mounts.discover import find
 from fusetune.report.documents.kept import saved_files
 
+EXAMPLES = (("Keep the values of now for later mounts of this file system", "save /mnt/x"),)
+
 
 @click.command("save", help=__doc__)
 @mount_argument("M")

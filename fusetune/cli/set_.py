@@ -21,6 +21,14 @@ from fusetune.host import Host
 from fusetune.knobs import Scope, parse_assignments
 from fusetune.report.documents.changes import set_changes
 
+EXAMPLES = (
+    ("More readahead, and more dirty memory", "set /mnt/x read_ahead_kb=4M max_ratio=20"),
+    (
+        "Let servers negotiate requests of 4 MiB, also after a reboot",
+        "set host --persist fs.fuse.max_pages_limit=1024",
+    ),
+)
+
 
 @click.command("set", help=__doc__)
 @mount_argument("M|host")

@@ -10,6 +10,11 @@ from fusetune.host import Host
 from fusetune.mounts.control import negotiated
 from fusetune.report.documents.show import shown
 
+EXAMPLES = (
+    ("What can be tuned on a mount, and what each knob does", "show --long /mnt/x"),
+    ("The same of the host", "show host"),
+)
+
 
 @click.command("show", help=__doc__)
 @mount_argument("M|host")

@@ -11,6 +11,11 @@ from fusetune.mounts.discover import find
 from fusetune.text import printable
 from fusetune.top.loop import LEAST_INTERVAL, run
 
+EXAMPLES = (
+    ("All mounts, a line each, until q", "top"),
+    ("One mount by its requests, ten times", "top -i 1 -n 10 /mnt/x"),
+)
+
 
 @click.command("top", help=__doc__)
 @mount_argument("[M]", required=False)

@@ -14,6 +14,8 @@ from fusetune.mounts.discover import discover, find
 from fusetune.report.doctor import ages
 from fusetune.report.documents.verify import verification
 
+EXAMPLES = (("Has every mount the values that are kept for it?", "verify"),)
+
 
 @click.command("verify", help=__doc__)
 @mount_argument("[M]", required=False)

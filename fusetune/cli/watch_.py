@@ -7,6 +7,8 @@ from fusetune.cli.common import Duration, pass_host, warn
 from fusetune.desired.watch import Watch
 from fusetune.host import Host
 
+EXAMPLES = (("Set values on new mounts until there was none for 5 minutes", "watch --idle 5m"),)
+
 
 @click.command("watch", help=__doc__)
 @click.option(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the command line says to wrong words, and what it loads to say it."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fusetune import __version__
-from fusetune.cli import commands, main
+from fusetune.cli import cli, commands, main
 from tests.unit.conftest import CHECKOUT
 
 COMMANDS = commands()
@@ -92,6 +93,20 @@ def test_help_of_a_command(command: str, here: Run) -> None:
     changing = {"set", "reset", "auto", "apply", "save", "forget", "module", "remount"}
     changing |= {"enable", "disable"}
     assert ("--dry-run" in done.stdout) == (command in changing)
+
+
+@each_command
+def test_examples_are_right_and_fit_a_terminal(command: str, here: Run) -> None:
+    examples = importlib.import_module(f"fusetune.cli.{command}_").EXAMPLES
+    assert examples
+    shown = here(command, "--help").stdout
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    for what, words in examples:
+        assert f"  {what}\n        fusetune {words}\n" in shown
+        with cli.make_context("fusetune", words.split()) as context:
+            name, used, rest = cli.resolve_command(context, context.protected_args + context.args)
+            assert used
+            used.make_context(name, rest, parent=context)
 
 
 def test_version(here: Run) -> None:
