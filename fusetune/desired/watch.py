@@ -28,7 +28,7 @@ from fusetune.mounts.control import mount_controls, still_mounted, waiting
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.signals import Signals
-from fusetune.text import printable
+from fusetune.text import printable, shell_word
 from fusetune.toml.file import ConfigError
 from systemd import daemon
 
@@ -200,9 +200,16 @@ class Watch:
         if requests and due.early and waited < _GIVE_UP:
             due.at = now + _SLOW_TICK
             return
-        if not self._set(key, due) and waited < _GIVE_UP:
-            due.at = now + _SLOW_TICK  # another fusetune works on it
-            return
+        if not self._set(key, due):
+            if waited < _GIVE_UP:
+                due.at = now + _SLOW_TICK  # another fusetune works on it
+                return
+            self._tell(
+                key,
+                due.mount,
+                "another fusetune has worked on it for 30 s, so its values are not set; "
+                f"'fusetune apply {shell_word(due.mount.path)}' sets them later",
+            )
         self._active = time.monotonic()
         if requests and waited < _GIVE_UP:
             due.early, due.at = True, now + _SLOW_TICK
