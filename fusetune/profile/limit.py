@@ -67,7 +67,9 @@ def _in_flight(traffic: Traffic, one: Operation) -> float:
 def _dirty(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
     paused, pages = traffic.pattern.paused_seconds, traffic.dirty
     if paused is None:
-        if pages is None or pages.dirty < pages.pausing or not values.get("strict_limit", 1):
+        if pages is None or not values.get("strict_limit", 1):
+            return None
+        if not pages.dirty or pages.dirty < pages.pausing:  # a mount just made has limits of 0
             return None
         said = (
             f"{pages.dirty >> 10} KiB are dirty, and writers are paused from "

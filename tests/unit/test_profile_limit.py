@@ -8,6 +8,7 @@ import pytest
 from fusetune.bench.workloads import WORKLOADS, chosen
 from fusetune.desired.profiles import profile_path, save_profile, sets_for
 from fusetune.errors import FusetuneError, UsageError
+from fusetune.mounts.bdi import DirtyPages
 from fusetune.mounts.mount import Mount
 from fusetune.profile.limit import limit_of
 from fusetune.profile.shares import shares_of
@@ -25,6 +26,11 @@ SEQUENTIAL = Pattern(reads=Calls(total=100, sequential=99))
 def seen(*operations: Operation, pattern: Pattern = SEQUENTIAL, waiting: float = 0.0) -> Traffic:
     """Traffic of ten seconds; READS are half a request at any time."""
     return Traffic(10.0, "bpftrace", "time", 0, operations, pattern, waiting)
+
+
+def with_pages(pages: DirtyPages) -> Traffic:
+    """Traffic whose source does not tell how long writers were paused."""
+    return replace(seen(pattern=Pattern(paused_seconds=None)), dirty=pages)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +54,10 @@ def seen(*operations: Operation, pattern: Pattern = SEQUENTIAL, waiting: float =
             ("read_ahead_kb", 256),
         ),
         (seen(pattern=Pattern(paused_seconds=9.0)), {"max_ratio": 100}, None),
+        (with_pages(DirtyPages(80, 100, 75, 0)), {}, ("max_ratio", 2)),
+        (with_pages(DirtyPages(80, 100, 75, 0)), {"strict_limit": 0}, None),
+        (with_pages(DirtyPages(70, 100, 75, 0)), {}, None),
+        (with_pages(DirtyPages(0, 0, 0, 0)), {}, None),
         (seen(replace(READS, name="WRITE")), {}, ("max_pages", None)),
         (seen(replace(READS, name="WRITE", largest_bytes=4096)), {}, None),
         (seen(replace(READS, name="WRITE", nbytes=50 << 17)), {}, None),
