@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -72,29 +72,33 @@ class Shell:
         self._said = ""
         for line in setup:
             self._type(line.format(functions, f"{_READY}'> '", directory) + "\r")
-        self._await_prompt()
+        self._read_until(self._is_ready)
 
     def completed(self, line: str) -> str:
         """Return what becomes of ``line`` by a tab at its end, without the spaces around it."""
         self._made.unlink(missing_ok=True)
+        self._said = ""
         # To the beginning, so that the line is only printed; then to the end.
         self._type(f"{line}\t\x01echo \x05 >{self._made}\r")
-        self._await_prompt()
+        self._read_until(lambda: self._made.exists() and self._made.read_text().endswith("\n"))
+        self._read_until(self._is_ready)
         return self._made.read_text().strip()
 
     def _type(self, text: str) -> None:
         os.write(self._terminal, text.encode())
 
-    def _await_prompt(self) -> None:
+    def _read_until(self, condition: Callable[[], bool]) -> None:
+        """Take what the shell says until the condition holds."""
         end = time.monotonic() + PATIENCE
-        self._said = ""
-        while not (_CONTROL.sub("", self._said).rstrip().endswith(f"{_READY}>") and self._rests()):
+        while not condition():
             assert time.monotonic() < end, self._said
             if select.select([self._terminal], [], [], 0.1)[0]:
                 self._said += os.read(self._terminal, 65536).decode(errors="replace")
 
-    def _rests(self) -> bool:
-        return not select.select([self._terminal], [], [], 0.3)[0]
+    def _is_ready(self) -> bool:
+        """Whether it has printed its prompt, and nothing for a moment since."""
+        prompted = _CONTROL.sub("", self._said).rstrip().endswith(f"{_READY}>")
+        return prompted and not select.select([self._terminal], [], [], 0.3)[0]
 
     def close(self) -> None:
         """End it, and all that it started."""
