@@ -27,7 +27,7 @@ def each(*suites: Suite, seldom: Collection[str] = ()) -> pytest.MarkDecorator:
 
 #: What is asked of DKMS itself and of apt; those of sid differ little from trixie's.
 _EVERY = each(*SUITES, seldom=("sid",))
-_PROBED = each(*(suite for suite in SUITES if suite.series != "6.1"))
+_PROBED = each(*(suite for suite in SUITES if suite.series != "6.1"), seldom=("sid",))
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
@@ -42,9 +42,7 @@ def test_builds_without_a_warning(suite: Suite, built: Callable[[Suite], tuple[P
     ("suite", "name"),
     [
         # Whether it takes the place of the kernel's own is asked of one series for each change.
-        pytest.param(
-            s, n, marks=[] if s.whole and (n != "f2fs" or s == USERLAND) else [pytest.mark.long]
-        )
+        pytest.param(s, n, marks=[] if s == USERLAND else [pytest.mark.long])
         for s in SUITES
         for n in MODULES
     ],

@@ -11,7 +11,7 @@ from tests.kernel.suites import SUITES, WHOLE, Suite
 from tests.kernel.test_dkms import each
 
 
-@each(*WHOLE)
+@each(*WHOLE, seldom=("bookworm", "sid"))
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_builds_on_the_archives_headers(
     suite: Suite,
