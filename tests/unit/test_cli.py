@@ -103,8 +103,8 @@ def test_examples_are_right_and_fit_a_terminal(command: str, here: Run) -> None:
     assert all(len(line) <= 80 for line in shown.splitlines())
     for what, words in examples:
         assert f"  {what}\n        fusetune {words}\n" in shown
-        with cli.make_context("fusetune", words.split()) as context:
-            name, used, rest = cli.resolve_command(context, context.protected_args + context.args)
+        with cli.make_context("fusetune", []) as context:
+            name, used, rest = cli.resolve_command(context, words.split())
             assert used
             used.make_context(name, rest, parent=context)
 
