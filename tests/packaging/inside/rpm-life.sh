@@ -116,9 +116,11 @@ run remove $packages
 [ -z "$(dkms status)" ] || fail "dkms: $(dkms status)"
 umount /mirror
 rmdir /source /mirror
-# There is no purge; the administrator's files are the administrator's.
+# There is no purge; the administrator's files are the administrator's, and what was done is on
+# record.
 [ -e /etc/fusetune/mounts.d/mirror.toml ] || fail "configuration removed with the packages"
-rm -r /etc/fusetune
+[ -n "$(ls /var/lib/fusetune/history)" ] || fail "history removed with the packages"
+rm -r /etc/fusetune /var/lib/fusetune
 files >/tmp/after
 diff /tmp/before /tmp/after || fail "left behind or changed"
 echo passed
