@@ -7,12 +7,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.mounts.control import mount_controls
+from fusetune.mounts.control import mount_controls, waiting
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 
@@ -79,13 +79,15 @@ def mirror(host: Host, binary: str, source: Path, point: Path, options: str) -> 
 
 
 def _when_mounted(host: Host, process: subprocess.Popen[bytes], point: Path) -> Mount:
+    """Return the mount once the server has replied to INIT, which overwrites read_ahead_kb."""
     deadline = time.monotonic() + _MOUNT_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        try:
+        with suppress(FusetuneError):
             mount_controls(host)
-            return find(host, str(point))
-        except FusetuneError:
-            time.sleep(0.01)
+            mount = find(host, str(point))
+            if not waiting(host, mount):
+                return mount
+        time.sleep(0.01)
     said = process.communicate()[1] if process.returncode is not None else b""
     raise FusetuneError(said.decode("utf-8", "replace").strip() or "mirrorfs did not mount")
 
