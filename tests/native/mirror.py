@@ -132,6 +132,24 @@ class Mirror:
         files = (root / connection / "waiting" for root in _CONTROL)
         return not any(file.exists() and file.read_text().strip() != "0" for file in files)
 
+    def suspend(self) -> None:
+        """Stop the server by SIGSTOP, and return when none of its threads can reply any more.
+
+        A thread stops only when it runs again, and may have replied before that.
+        """
+        self.process.send_signal(signal.SIGSTOP)
+        wait_for(self._is_stopped, "the server's stop")
+
+    def _is_stopped(self) -> bool:
+        try:
+            states = [
+                file.read_text().rpartition(")")[2].split()[0]
+                for file in Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+            ]
+        except (FileNotFoundError, ProcessLookupError):  # a thread ended meanwhile
+            return False
+        return bool(states) and set(states) <= {"T", "t"}
+
     def log(self) -> str:
         """What the server wrote to stderr so far."""
         return self._log.read_text(errors="replace")

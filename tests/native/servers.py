@@ -207,7 +207,7 @@ def also_mounted(*words: str | bytes | Path) -> Iterator[None]:
 @contextmanager
 def stopped(mirror: Mirror) -> Iterator[None]:
     """Stop the server, with a request of some process in its queue, while the context lasts."""
-    mirror.process.send_signal(signal.SIGSTOP)
+    mirror.suspend()
     waiting = Path(f"/sys/fs/fuse/connections/{mirror.bdi.partition(':')[2]}/waiting")
     visitor = subprocess.Popen(["stat", mirror.mountpoint / "any"], stderr=subprocess.DEVNULL)
     try:

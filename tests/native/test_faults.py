@@ -125,7 +125,7 @@ def test_a_second_auto_says_so(fusetune: Fusetune, mirror: Mirror) -> None:
 
 
 def test_a_server_stopped_before(fusetune: Fusetune, mirror: Mirror) -> None:
-    mirror.process.send_signal(signal.SIGSTOP)
+    mirror.suspend()
     try:
         assert_one_line(start(fusetune, mirror.mountpoint), "did not answer")
     finally:
@@ -140,7 +140,7 @@ def test_a_server_stopped_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
     # A budget that is not spent before it is given up.
     with running(fusetune, mirror, "--budget", "60") as process:
         wait_for(lambda: sysfs_values(mirror.bdi) != before, "a trial")
-        mirror.process.send_signal(signal.SIGSTOP)
+        mirror.suspend()
         try:
             assert_one_line(process, "did not answer")
             assert sysfs_values(mirror.bdi) == before

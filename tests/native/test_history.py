@@ -46,7 +46,7 @@ def test_a_run_its_change_and_its_undoing(
         assert said[2].startswith("it is saved for the next mount")
         assert f"measured seq-read: {before} -> {after}, " in said[3]
 
-        os.kill(mirror.process.pid, signal.SIGSTOP)  # nothing waits for the server
+        mirror.suspend()  # nothing waits for the server
         try:
             fusetune.json("set", point, "read_ahead_kb=64")
             fusetune.json("reset", point)

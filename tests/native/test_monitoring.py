@@ -234,7 +234,7 @@ def test_alerts_on_a_real_mount_fire_and_clear(
         fusetune.json("apply", mirror.mountpoint)
         assert sysfs_values(mirror.bdi)["read_ahead_kb"] == 512
         wait_for_alerts()
-        mirror.process.send_signal(signal.SIGSTOP)
+        mirror.suspend()
         asking = subprocess.Popen(["stat", mirror.mountpoint / "none"], stderr=subprocess.DEVNULL)
         try:
             waiting = Path("/sys/fs/fuse/connections", mirror.bdi.partition(":")[2], "waiting")

@@ -46,7 +46,7 @@ def _dies(mirror: Mirror) -> None:
 
 
 def _stops(mirror: Mirror) -> None:
-    mirror.process.send_signal(signal.SIGSTOP)
+    mirror.suspend()
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,12 @@ def test_a_given_mount_shows_what_compares_jobs(
 ) -> None:
     with Mirror(tmpfs_dir, tmp_path / "mnt", "direct_io", "write_delay=1ms") as mirror:
         works = ("--only", "singh-parallel", "--only", "szeredi")
-        document = fusetune.json(
-            "bench", mirror.mountpoint, "--suite", "published", "--budget", "8", *works, timeout=60
-        )
-        parallel, szeredi = document["works"]
+        words = ("bench", mirror.mountpoint, "--suite", "published", *works)
+        for budget in ("8", "60"):  # beside other tests, two rounds may take longer
+            document = fusetune.json(*words, "--budget", budget, timeout=120)
+            parallel, szeredi = document["works"]
+            if parallel["rows"][0]["ratio"]:
+                break
         assert [row["label"] for row in parallel["rows"]] == [
             f"before, {count} writers" for count in (1, 2, 4, 8, 16, 32)
         ]

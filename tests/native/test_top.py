@@ -95,7 +95,7 @@ def test_counts_are_the_servers(fusetune: Fusetune, mirror: Mirror) -> None:
 @contextmanager
 def _stopped(mirror: Mirror, callers: int) -> Iterator[None]:
     """A server that is stopped, and programs that wait for it."""
-    mirror.process.send_signal(signal.SIGSTOP)
+    mirror.suspend()
     waiting = [
         subprocess.Popen(
             ["stat", mirror.mountpoint / str(number)],
