@@ -268,12 +268,14 @@ class ProgressLine:
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
+            from rich.table import Column
 
             # Drawn by hand: a thread that refreshes it would be lost in fork().
             self._bar = Progress(
-                TextColumn("{task.fields[left]:>4} s left"),
-                BarColumn(),
-                TextColumn("{task.description}"),
+                # What a long path has no room for is left out, not the time.
+                TextColumn("{task.fields[left]:>4} s left", table_column=Column(no_wrap=True)),
+                BarColumn(table_column=Column(no_wrap=True)),
+                TextColumn("{task.description}", table_column=Column(overflow="ellipsis")),
                 console=Console(stderr=True),
                 auto_refresh=False,
                 transient=True,
