@@ -53,9 +53,12 @@ class Shell:
             "from fusetune.cli import main\nmain()\n"
         )
         program.chmod(0o755)
+        private = directory / "runtime"
+        private.mkdir(0o700)
         environment = {
             "PATH": f"{directory}:/usr/bin:/bin",
             "HOME": str(directory),
+            "XDG_RUNTIME_DIR": str(private),  # otherwise fish leaves a directory in /tmp
             "TERM": "dumb",
             "LANG": "C.UTF-8",
         }
