@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import click
 
 from docs.markup import Row, Table, mdoc_words, sentence
-from fusetune.cli import cli
+from fusetune.cli import cli, examples
 from fusetune.cli import commands as known_commands
 
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
@@ -106,15 +106,19 @@ def usage(names: Sequence[str]) -> str:
         text = sentence((command.help or "").partition("\n")[0])
         line = f"    fusetune {name} [OPTION...] {shown}".rstrip()
         table = options_of([(name, command)]).markdown()
-        parts.append(f"### {name}\n\n{text}\n\n{line}\n\n{table}{_examples(command)}")
+        parts.append(f"### {name}\n\n{text}\n\n{line}\n\n{table}{_examples(name)}")
     return "\n".join(parts)
 
 
-def _examples(command: click.Command) -> str:
-    """Return the examples of a command's help as a block of Markdown, after an empty line."""
-    lines = (command.epilog or "").splitlines()[2:]  # after its heading
-    shown = (f"    {'' if line.startswith('      ') else '# '}{line.strip()}" for line in lines)
-    return "".join(f"\n{line}" for line in shown) + "\n" if lines else ""
+def _examples(name: str) -> str:
+    """Return the examples of a command as a block of Markdown after an empty line.
+
+    Commands of a group have none.
+    """
+    found = examples(name) if " " not in name else ()
+    return "".join(f"\n    # {what}\n    fusetune {words}" for what, words in found) + (
+        "\n" if found else ""
+    )
 
 
 def commands(pages: Mapping[str, str]) -> Table:

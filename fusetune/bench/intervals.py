@@ -24,6 +24,12 @@ class Interval:
     high: float
 
 
+def normal_interval(mean: float, deviation: float) -> Interval:
+    """Return the ratio whose log is normal with this mean and standard deviation."""
+    half = NORMAL.inv_cdf(0.975) * deviation
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
 def t_probability(t: float, freedom: int) -> float:
     """Return P(|T| <= t) for Student's T, t >= 0 (Abramowitz and Stegun 26.7.3, 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -58,12 +59,19 @@ def _is_command(word: str) -> bool:
     return re.fullmatch("[a-z]+", word) is not None and (_DIRECTORY / f"{word}_.py").is_file()
 
 
-def _shown(examples: Sequence[tuple[str, str]]) -> str | None:
-    """Return the end of a command's help: what each example is for, and its line.
+def examples(name: str) -> Sequence[tuple[str, str]]:
+    """Return the examples of a command: each in words, and as what follows ``fusetune``."""
+    found: Sequence[tuple[str, str]] = getattr(_module(name), "EXAMPLES", ())
+    return found
 
-    ``examples``: each in words, and as what follows ``fusetune``.
-    """
-    lines = [f"  {what}\n      fusetune {words}" for what, words in examples]
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"fusetune.cli.{name}_")
+
+
+def _epilog(name: str) -> str | None:
+    """Return the end of a command's help: what each example is for, and its line."""
+    lines = [f"  {what}\n      fusetune {words}" for what, words in examples(name)]
     return "\n".join(["\b", "Examples:", *lines]) if lines else None  # \b: lines stay as they are
 
 
@@ -74,9 +82,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if not _is_command(cmd_name):
             return None
-        module = importlib.import_module(f"fusetune.cli.{cmd_name}_")
-        command: click.Command = module.command
-        command.epilog = _shown(getattr(module, "EXAMPLES", ()))
+        command: click.Command = _module(cmd_name).command
+        command.epilog = _epilog(cmd_name)
         return command
 
     def resolve_command(

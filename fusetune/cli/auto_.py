@@ -20,6 +20,7 @@ from fusetune.cli.common import (
     Size,
     allow_owner_option,
     budget_of,
+    draw,
     dry_run_option,
     files_options,
     given,
@@ -37,7 +38,6 @@ from fusetune.desired.config import load
 from fusetune.desired.profiles import refuse_unknown, sets_for
 from fusetune.desired.resolve import Resolver
 from fusetune.errors import ExitCode, UsageError
-from fusetune.files import write_whole
 from fusetune.host import Host
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
@@ -173,8 +173,6 @@ def command(
     refuse_host(name)
     refuse_unknown(names)
     _refuse_contradictions(name, try_options, unsafe, dry_run, on_traffic)
-    if plot and (try_options or dry_run):
-        raise UsageError("--plot goes neither with --try-options nor with --dry-run")
     allowed, limit, mount = parse_owners(owners), budget_of(limits), find(host, name)
     if on_traffic:
         resolver = Resolver(host, load(host))
@@ -200,10 +198,7 @@ def command(
             run = partial(_auto, resolver, mount, limit, aim, how)
             document = auto_result(on(run, tell=line.tell))
     present(document, as_json)
-    if plot:
-        from fusetune.report.picture import auto_picture
-
-        write_whole(plot, auto_picture(document))
+    draw(document, plot)
     return ExitCode.DONE if document.better else ExitCode.NOTHING_BETTER
 
 
@@ -223,6 +218,8 @@ def _refuse_contradictions(
         raise UsageError("--try-unsafe needs --try-options")
     if try_options and given("cold"):
         raise UsageError("--cold does not go with --try-options, which always begins anew")
+    if given("plot") and (try_options or dry_run):
+        raise UsageError("--plot goes neither with --try-options nor with --dry-run")
     if try_options and dry_run:
         raise UsageError(f"'fusetune advise {shell_word(name)}' shows what --try-options would try")
 

@@ -14,7 +14,9 @@ from fusetune.bench.workloads import chosen
 from fusetune.cli.common import (
     ProgressLine,
     budget_of,
+    draw,
     files_options,
+    given,
     json_option,
     measuring_options,
     pass_host_of_mounts,
@@ -26,7 +28,6 @@ from fusetune.cli.common import (
 from fusetune.cli.completion import mount_argument
 from fusetune.desired.profiles import refuse_unknown, sets_for
 from fusetune.errors import UsageError
-from fusetune.files import write_whole
 from fusetune.host import Host
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
@@ -79,8 +80,6 @@ def command(
 ) -> None:
     _refuse_contradictions(name, calibrate, suite, only, names, files)
     refuse_unknown(names)
-    if plot and suite:
-        raise UsageError("--plot does not go with --suite, whose tables are of different kinds")
     limits = budget_of(budget)
     refuse_host(name or "")
     mount = find(host, name) if name else None
@@ -115,10 +114,7 @@ def command(
             )
     document = bench_result(series)
     present(document, as_json)
-    if plot:
-        from fusetune.report.picture import bench_picture
-
-        write_whole(plot, bench_picture(document))
+    draw(document, plot)
 
 
 def _refuse_contradictions(
@@ -133,6 +129,8 @@ def _refuse_contradictions(
         raise UsageError("--files goes with a mount, and neither with --calibrate nor --suite")
     if suite and (calibrate or names):
         raise UsageError("--suite goes neither with --calibrate nor with --workload")
+    if suite and given("plot"):
+        raise UsageError("--plot does not go with --suite, whose tables are of different kinds")
     if only and not suite:
         raise UsageError("--only goes with --suite published")
     if not (name or calibrate or suite):

@@ -22,6 +22,8 @@ from fusetune.report.documents.base import Document
 if TYPE_CHECKING:
     from fusetune.bench.spending import Budget
     from fusetune.bench.workloads import WorkloadSet
+    from fusetune.report.documents.auto import AutoResult
+    from fusetune.report.documents.bench import BenchResult
 
 HOST_TARGET = "host"
 
@@ -141,6 +143,15 @@ def _with_directory(
         except OSError as error:
             raise click.BadParameter(f"{path.parent}: {reason(error)}") from error
     return path
+
+
+def draw(document: "AutoResult | BenchResult", plot: Path | None) -> None:
+    """Write the picture of a document to the file of --plot, if there is one."""
+    if plot:
+        from fusetune.files import write_whole
+        from fusetune.report.picture import picture
+
+        write_whole(plot, picture(document))
 
 
 def tell_profile(sets: "Mapping[str, WorkloadSet]") -> None:

@@ -7,7 +7,7 @@ another user's power.
 """
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,16 @@ def _is_literal(word: str) -> bool:
     return shlex.quote(word) == word
 
 
-def _matching(words: Iterable[str], begun: str) -> list[CompletionItem]:
-    return [CompletionItem(word) for word in words if word.startswith(begun)]
+def _matching(
+    words: Iterable[str] | Mapping[str, str], begun: str, before: str = ""
+) -> list[CompletionItem]:
+    """Return the words that begin so, each behind ``before``; a mapping says what they mean."""
+    about = words if isinstance(words, Mapping) else {}
+    return [
+        CompletionItem(f"{before}{word}", help=about.get(word))
+        for word in words
+        if word.startswith(begun)
+    ]
 
 
 def knob_names(
@@ -59,8 +67,7 @@ def knob_names(
     """Complete knobs of mounts and of the host."""
     from fusetune.knobs import LIVE, SYSTEM
 
-    knobs = (*LIVE, *SYSTEM)
-    return [CompletionItem(k.name, help=k.summary) for k in knobs if k.name.startswith(begun)]
+    return _matching({knob.name: knob.summary for knob in (*LIVE, *SYSTEM)}, begun)
 
 
 def assignments(
@@ -83,7 +90,7 @@ def assignments(
         for knob in knobs_of(host, mount):
             with suppress(Absent, FusetuneError):
                 present[f"{knob.name}={knob.read(host, mount)}"] = knob.summary
-    return [CompletionItem(word, help=h) for word, h in present.items() if word.startswith(begun)]
+    return _matching(present, begun)
 
 
 def services(
@@ -113,8 +120,5 @@ def mount_options(
         **{name: one.summary for name, one in MODULE_OPTIONS.items()},
         **{name: one.summary for name, one in OPTIONS.items()},
     }
-    return [
-        CompletionItem(f"{before}{name}", help=text)
-        for name, text in about.items()
-        if name not in given and name.startswith(begun[len(before) :])
-    ]
+    left = {name: text for name, text in about.items() if name not in given}
+    return _matching(left, begun[len(before) :], before)

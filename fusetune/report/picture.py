@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from fusetune.report import charts
 from fusetune.report.documents.auto import AutoResult
 from fusetune.report.documents.bench import BenchResult, WorkloadFigure
-from fusetune.report.documents.measured import MeasuredKnob
 from fusetune.report.html import templates
-from fusetune.report.text import figure_text, ratio_text
+from fusetune.report.text import figure_text
 from fusetune.text import printable
 
 #: Of the drawing, and where bars begin and end, in its own units.
@@ -46,12 +45,19 @@ class Panel:
         return _CAPTION + drawn + _GAP
 
 
+def picture(document: AutoResult | BenchResult) -> str:
+    """Return what a document has measured as SVG."""
+    if isinstance(document, AutoResult):
+        return auto_picture(document)
+    return bench_picture(document)
+
+
 def auto_picture(result: AutoResult) -> str:
     """Return the curve of each knob of which ``auto`` measured several values, one below another.
 
     Where there is none, a line says so.
     """
-    panels = [Panel(_caption(knob), charts.chart(knob)) for knob in result.curves]
+    panels = [Panel(knob.caption(), charts.chart(knob)) for knob in result.curves]
     nothing = [Panel("no knob was measured at several values, or the server is not known")]
     return _picture(result.mount.path, panels or nothing)
 
@@ -64,16 +70,6 @@ def bench_picture(result: BenchResult) -> str:
         figures = [(one.label, one.workloads[position]) for one in measured]
         panels.append(Panel(workload.name, bars=_bars(figures)))
     return _picture(", ".join(one.label for one in measured), panels)
-
-
-def _caption(knob: MeasuredKnob) -> str:
-    """Return what a knob's curve shows."""
-    found = f"{knob.name}: {knob.chosen} chosen"
-    if knob.chosen == knob.start:
-        return f"{found}, as at the start"
-    ratios = (one for one in knob.points if one.value == knob.chosen)
-    ratio = next((ratio_text(one.ratio, one.ci95) for one in ratios), "")
-    return f"{found}, {ratio} times the speed with {knob.start}" if ratio else found
 
 
 def _bars(figures: Sequence[tuple[str, WorkloadFigure]]) -> list[Bar]:

@@ -213,6 +213,11 @@ def _gain_end(position: int, report: HostReport) -> Iterator[Sample]:
             yield _mount(mount), mount.saved.ci95[position]
 
 
+def _counted(text: str, number: Callable[[CountedOperation], int]) -> Metric:
+    """Return a counter of the module's, of each operation."""
+    return Metric(text, _operations(number), _OPERATION, "counter")
+
+
 METRICS = {
     "fusetune_info": Metric("Version of fusetune and kernel.", _info, ("version", "kernel")),
     "fusetune_mounts": Metric("FUSE mounts seen.", _one(lambda report: len(report.mounts))),
@@ -249,26 +254,17 @@ METRICS = {
     "fusetune_knob_expected": Metric("Value that is kept.", partial(_knob, "expected"), _KNOB),
     "fusetune_knob_differs": Metric("1: the value is not the one that is kept.", _differs, _KNOB),
     "fusetune_waiting_requests": Metric("Requests that wait for the server.", _waiting, _MOUNT),
-    "fusetune_requests_total": Metric(
-        "Requests that ended, counted by the module fusetuned.",
-        _operations(lambda one: one.requests),
-        *(_OPERATION, "counter"),
+    "fusetune_requests_total": _counted(
+        "Requests that ended, counted by the module fusetuned.", lambda one: one.requests
     ),
-    "fusetune_request_errors_total": Metric(
-        "Requests that ended in an error.",
-        _operations(lambda one: one.errors),
-        _OPERATION,
-        "counter",
+    "fusetune_request_errors_total": _counted(
+        "Requests that ended in an error.", lambda one: one.errors
     ),
-    "fusetune_request_sent_bytes_total": Metric(
-        "What followed the headers of requests.",
-        _operations(lambda one: one.sent_bytes),
-        *(_OPERATION, "counter"),
+    "fusetune_request_sent_bytes_total": _counted(
+        "What followed the headers of requests.", lambda one: one.sent_bytes
     ),
-    "fusetune_request_received_bytes_total": Metric(
-        "What followed the headers of replies.",
-        _operations(lambda one: one.received_bytes),
-        *(_OPERATION, "counter"),
+    "fusetune_request_received_bytes_total": _counted(
+        "What followed the headers of replies.", lambda one: one.received_bytes
     ),
     "fusetune_request_duration_seconds": Metric(
         "From making a request to its end, with the wait for a place among max_background.",

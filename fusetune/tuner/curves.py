@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fusetune.bench.intervals import NORMAL, Interval, ratio_interval
+from fusetune.bench.intervals import Interval, normal_interval, ratio_interval
 from fusetune.desired.results import Run
 from fusetune.tuner.grid import Grid
 from fusetune.tuner.space import SEARCHED, Dimension
@@ -137,17 +137,12 @@ def _curve(run: Run, state: State, i: int, counts: Mapping[tuple[str, int], int]
     points = tuple(
         CurvePoint(
             value,
-            Interval(1.0, 1.0, 1.0) if value == start else _interval(*contrast),
+            Interval(1.0, 1.0, 1.0) if value == start else normal_interval(*contrast),
             counts[name, value],
         )
         for value, contrast in zip(measured, contrasts, strict=True)
     )
     return Curve(name, grid.dimensions[i].ordered, start, run.chosen[name], points)
-
-
-def _interval(mean: float, deviation: float) -> Interval:
-    half = NORMAL.inv_cdf(1 - _ERROR / 2) * deviation
-    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def _proof(run: Run, block: Block) -> Pair | None:

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Generator, Mapping, Sequence
 
-from fusetune.bench.intervals import NORMAL, Interval, t_quantile
+from fusetune.bench.intervals import NORMAL, Interval, normal_interval, t_quantile
 from fusetune.tuner import constants
 from fusetune.tuner.costs import UNLIMITED, Costs, Limits
 from fusetune.tuner.grid import Grid
@@ -139,9 +139,7 @@ class State:
 
     def ratio(self, point: Point, reference: Point) -> Interval:
         """Return the ratio of two points by the model, with its 95 % interval."""
-        mean, deviation = self.contrast(point, reference)
-        half = NORMAL.inv_cdf(0.975) * deviation
-        return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+        return normal_interval(*self.contrast(point, reference))
 
     def promising(self, point: Point) -> bool:
         """Tell whether a point seems better than the start clearly enough for the proof."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the command line says to wrong words, and what it loads to say it."""
 
-import importlib
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusetune import __version__
-from fusetune.cli import cli, commands, main
+from fusetune.cli import cli, commands, examples, main
 from tests.unit.conftest import CHECKOUT
 
 COMMANDS = commands()
@@ -97,11 +96,10 @@ def test_help_of_a_command(command: str, here: Run) -> None:
 
 @each_command
 def test_examples_are_right_and_fit_a_terminal(command: str, here: Run) -> None:
-    examples = importlib.import_module(f"fusetune.cli.{command}_").EXAMPLES
-    assert examples
+    assert examples(command)
     shown = here(command, "--help").stdout
     assert all(len(line) <= 80 for line in shown.splitlines())
-    for what, words in examples:
+    for what, words in examples(command):
         assert f"  {what}\n        fusetune {words}\n" in shown
         with cli.make_context("fusetune", []) as context:
             name, used, rest = cli.resolve_command(context, words.split())

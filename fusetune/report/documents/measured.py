@@ -52,6 +52,14 @@ class MeasuredKnob:
         Sequence[MeasuredPoint], "The values measured, the smallest first.", Rule(minItems=2)
     ]
 
+    def caption(self) -> str:
+        """Return which value was chosen, and what that brings."""
+        chosen = f"{self.name}: {self.chosen} chosen"
+        if self.chosen == self.start:
+            return f"{chosen}, as at the start"
+        speeds = (ratio_text(p.ratio, p.ci95) for p in self.points if p.value == self.chosen)
+        return "".join([chosen, *(f", {s} times the speed with {self.start}" for s in speeds)])
+
     def parts(self) -> Iterator[Table]:
         """Yield the curve as a table: each value, its ratio, and a bar as long as that."""
         most = max(point.ratio for point in self.points)
