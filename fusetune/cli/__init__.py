@@ -120,8 +120,15 @@ def _directory(name: str, default: Path, text: str) -> Callable[[Callable[..., N
 @_directory("state", STATE_DIR, "Where the undo journal and saved results are kept.")
 @_directory("run", RUN_DIR, "Where locks are kept.")
 @_directory("config", ADMIN_DIR, "The administrator's configuration.")
+@click.option(
+    "--no-pager",
+    is_flag=True,
+    help="Print also what is longer than the terminal, instead of showing it in $PAGER.",
+)
 @click.pass_context
-def cli(context: click.Context, state_dir: Path, run_dir: Path, config_dir: Path) -> None:
+def cli(
+    context: click.Context, state_dir: Path, run_dir: Path, config_dir: Path, no_pager: bool
+) -> None:
     """Measure, choose, apply and undo the tuning of FUSE mounts.
 
     A mount M is named by its mount point or its bdi (0:43). Without a command, fusetune says how

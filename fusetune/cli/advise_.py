@@ -7,6 +7,7 @@ import click
 
 from fusetune.cli.common import (
     ProgressLine,
+    browse,
     budget_options,
     json_option,
     pass_host_of_mounts,
@@ -14,6 +15,7 @@ from fusetune.cli.common import (
     workload_option,
 )
 from fusetune.cli.completion import mount_argument
+from fusetune.cli.pager import page
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.report.advice import FORMATS, advise_on
@@ -65,7 +67,10 @@ def command(
     else:
         advice = advise_on(host, name, wanted)
     form = "json" if as_json else form
-    click.echo(FORMATS[form](advice), nl=False)
+    if form == "text":
+        browse(advice, as_json=False)
+    else:
+        page(FORMATS[form](advice))
     return ExitCode.DONE if advice.has_advice else ExitCode.NOTHING_BETTER
 
 

@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusetune.cli.pager import page
 from fusetune.errors import UsageError, reason
 from fusetune.host import Host
 from fusetune.mounts.control import mount_controls
@@ -244,12 +246,19 @@ def target(host: Host, name: str) -> Mount | None:
     return None if name == HOST_TARGET else find(host, name)
 
 
-def present(document: Document, as_json: bool, *, long: bool = False) -> None:
-    """Print a command's document: as JSON, or as text, ``long`` with explanations."""
-    if as_json:
-        sys.stdout.write(document.as_json())
-    else:
-        click.echo(document.as_text(long=long), nl=False)
+def present(document: Document, as_json: bool) -> None:
+    """Print what a command has done: as JSON, or as text."""
+    click.echo(_shown(document, as_json), nl=False)
+
+
+def browse(document: Document, as_json: bool, *, long: bool = False) -> None:
+    """Print what a command has read, through a pager if it is long; ``long``: with explanations."""
+    page(_shown(document, as_json, long=long))
+
+
+def _shown(document: Document, as_json: bool, *, long: bool = False) -> str:
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return document.as_json() if as_json else document.as_text(long=long, columns=columns)
 
 
 def warn(text: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from fusetune.cli.common import json_option, pass_host_of_mounts, present
+from fusetune.cli.common import browse, json_option, pass_host_of_mounts
 from fusetune.errors import ExitCode
 from fusetune.host import Host
 from fusetune.report.doctor import diagnose
@@ -26,5 +26,5 @@ EXAMPLES = (("What limits FUSE on this host?", "doctor"),)
 @pass_host_of_mounts
 def command(host: Host, strict: bool, backing: Path | None, as_json: bool) -> int:
     diagnosis = diagnose(host, backing=backing and backing.absolute())
-    present(doctor_report(diagnosis), as_json)
+    browse(doctor_report(diagnosis), as_json)
     return ExitCode.DIFFERENCE if strict and diagnosis.findings else ExitCode.DONE

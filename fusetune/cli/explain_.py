@@ -3,7 +3,7 @@
 
 import click
 
-from fusetune.cli.common import json_option, pass_host_of_mounts, present, target, warn
+from fusetune.cli.common import browse, json_option, pass_host_of_mounts, target, warn
 from fusetune.cli.completion import knob_names, mount_argument
 from fusetune.desired.history import history_of
 from fusetune.desired.inspect import inspect_one
@@ -30,4 +30,4 @@ def command(host: Host, name: str, knobs: tuple[str, ...], as_json: bool) -> Non
         warn(problem)
     explained = explain(mount, found, history)
     wanted = [one for one in explained if not knobs or one.state.knob.name in knobs]
-    present(explanation(mount, wanted), as_json)
+    browse(explanation(mount, wanted), as_json)

@@ -3,7 +3,7 @@
 
 import click
 
-from fusetune.cli.common import HOST_TARGET, json_option, pass_host_of_mounts, present, warn
+from fusetune.cli.common import HOST_TARGET, browse, json_option, pass_host_of_mounts, warn
 from fusetune.cli.completion import mount_argument
 from fusetune.desired.history import history_named, history_of
 from fusetune.host import Host
@@ -30,4 +30,4 @@ def command(host: Host, name: str, count: int, as_json: bool) -> None:
         path, found = history_named(host, name)
     for problem in found.problems:
         warn(problem)
-    present(history_document(path, found, count), as_json)
+    browse(history_document(path, found, count), as_json)

@@ -3,7 +3,7 @@
 
 import click
 
-from fusetune.cli.common import dry_run_option, json_option, pass_host, present, warn
+from fusetune.cli.common import browse, dry_run_option, json_option, pass_host, present, warn
 from fusetune.cli.completion import mount_options, services
 from fusetune.errors import UsageError
 from fusetune.host import Host
@@ -52,7 +52,7 @@ def change_file(host: Host, change: FileChange, dry_run: bool, as_json: bool) ->
 @pass_host
 def status(host: Host, as_json: bool) -> None:
     """Show which libfuse each running server uses."""
-    present(lib_status(directories(host), libfuse_users(host), ages(host)), as_json)
+    browse(lib_status(directories(host), libfuse_users(host), ages(host)), as_json)
 
 
 @command.command("enable")

@@ -4,7 +4,7 @@
 import click
 
 from fusetune.changes.state import is_tuned, values_now
-from fusetune.cli.common import json_option, pass_host_of_mounts, present
+from fusetune.cli.common import browse, json_option, pass_host_of_mounts
 from fusetune.host import Host
 from fusetune.mounts.discover import discover
 from fusetune.mounts.stack import Stacks
@@ -27,4 +27,4 @@ def command(host: Host, tree: bool, as_json: bool) -> None:
         [(mount, now, is_tuned(host, mount, now)) for mount, now in values],
         Stacks(host, mounts) if tree else None,
     )
-    present(document, as_json)
+    browse(document, as_json)

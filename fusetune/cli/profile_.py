@@ -7,9 +7,9 @@ from fusetune.changes.state import values_now
 from fusetune.cli.common import (
     Duration,
     ProgressLine,
+    browse,
     json_option,
     pass_host_of_mounts,
-    present,
     refuse_host,
 )
 from fusetune.cli.completion import mount_argument
@@ -47,4 +47,4 @@ def command(host: Host, name: str, seconds: float, as_json: bool) -> None:
     shares = shares_of(traffic)
     if shares:
         save_profile(host, mount, shares, traffic.seconds)
-    present(profiled(mount, traffic, values, shares), as_json)
+    browse(profiled(mount, traffic, values, shares), as_json)

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import click
 
-from fusetune.cli.common import json_option, pass_host_of_mounts, refuse_host
+from fusetune.cli.common import browse, json_option, pass_host_of_mounts, refuse_host
 from fusetune.cli.completion import mount_argument
+from fusetune.cli.pager import page
 from fusetune.files import write_whole
 from fusetune.host import Host
+from fusetune.report.documents.inventory import host_report
 from fusetune.report.formats import FORMATS, written
 from fusetune.report.inventory import take_inventory
 
@@ -39,8 +41,11 @@ EXAMPLES = (
 @pass_host_of_mounts
 def command(host: Host, name: str | None, form: str, output: Path | None, as_json: bool) -> None:
     refuse_host(name or "")
-    text = written(take_inventory(host, name), "json" if as_json else form)
+    inventory = take_inventory(host, name)
+    form = "json" if as_json else form
     if output:
-        write_whole(output, text)
+        write_whole(output, written(inventory, form))
+    elif form == "text":
+        browse(host_report(inventory, measured=False), as_json=False)
     else:
-        click.echo(text, nl=False)
+        page(written(inventory, form))

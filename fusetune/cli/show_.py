@@ -3,7 +3,7 @@
 
 import click
 
-from fusetune.cli.common import json_option, pass_host_of_mounts, present, target, warn
+from fusetune.cli.common import browse, json_option, pass_host_of_mounts, target, warn
 from fusetune.cli.completion import mount_argument
 from fusetune.desired.inspect import inspect_one
 from fusetune.host import Host
@@ -28,4 +28,4 @@ def command(host: Host, name: str, long: bool, as_json: bool) -> None:
         warn(problem)
     init = negotiated(host, mount) if mount else None
     document = shown(mount, found.states, found.saved, found.expected, init)
-    present(document, as_json, long=long)
+    browse(document, as_json, long=long)

@@ -3,7 +3,7 @@
 
 import click
 
-from fusetune.cli.common import json_option, pass_host_of_mounts, present, refuse_host, warn
+from fusetune.cli.common import browse, json_option, pass_host_of_mounts, refuse_host, warn
 from fusetune.cli.completion import mount_argument
 from fusetune.desired.config import load
 from fusetune.desired.drift import verify
@@ -26,7 +26,7 @@ def command(host: Host, name: str | None, as_json: bool) -> int:
     resolver = Resolver(host, load(host))
     verified = verify(host, resolver, [find(host, name)] if name else discover(host))
     document = verification(verified, ages(host))
-    present(document, as_json)
+    browse(document, as_json)
     for problem in document.problems:
         warn(problem)
     if document.differences:

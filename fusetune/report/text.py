@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Tables, figures and values as people read them."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import click
 
@@ -10,6 +12,8 @@ from fusetune.bench.figures import P99_UNIT
 from fusetune.text import printable
 
 _SCALES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+#: Between columns.
+_GAP = 2
 
 
 @dataclass(frozen=True)
@@ -23,22 +27,104 @@ class Table:
     rows: Iterable[Sequence[str]]
     right: str = ""
 
-    def text(self) -> str:
-        """Return the table; no control character of a cell reaches the terminal."""
+    def text(self, columns: int | None = None) -> str:
+        """Return the table; no control character of a cell reaches the terminal.
+
+        A row is one line. Where it would be longer than ``columns``, cells that are not aligned to
+        the right go on in the next line; and where there is no room for their words, each row is a
+        paragraph under its first cell.
+        """
         from rich.cells import cell_len  # noqa: PLC0415 - JSON needs no rich
 
         lines = [[printable(cell) for cell in line] for line in (self.headings, *self.rows)]
         widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
         numeric = [heading in self.right.split() for heading in self.headings]
+        heads = 1
+        if columns and sum(widths) + _GAP * (len(widths) - 1) > columns:
+            narrow = _narrowed(lines, widths, numeric, columns)
+            if not narrow:
+                return _paragraphs(lines, columns)
+            widths, wrapped = narrow, [_wrapped(line, narrow) for line in lines]
+            heads, lines = len(wrapped[0]), [part for parts in wrapped for part in parts]
         shown = []
         for line in lines:
             cells = []
             for cell, width, to_right in zip(line, widths, numeric, strict=True):
                 space = " " * (width - cell_len(cell))
                 cells.append(space + cell if to_right else cell + space)
-            shown.append("  ".join(cells).rstrip())
-        shown[0] = click.style(shown[0], bold=True)
+            shown.append((" " * _GAP).join(cells).rstrip())
+        shown[:heads] = [click.style(line, bold=True) for line in shown[:heads]]
         return "".join(f"{line}\n" for line in shown)
+
+
+def _narrowed(
+    lines: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    numeric: Sequence[bool],
+    columns: int,
+) -> list[int] | None:
+    """Return widths of columns with which the words of lines fit, None if there are none.
+
+    The longest words may be broken if they must, but not into less than a quarter of the line.
+    """
+    from rich.cells import cell_len  # noqa: PLC0415 - as above
+
+    room = columns - _GAP * (len(widths) - 1)
+    words = [
+        max((cell_len(word) for cell in column for word in cell.split()), default=0)
+        for column in zip(*lines, strict=True)
+    ]
+    for most in range(columns, columns // 4, -1):
+        found = [
+            width if fixed else min(width, word, most)
+            for width, fixed, word in zip(widths, numeric, words, strict=True)
+        ]
+        if sum(found) <= room:
+            break
+    else:
+        return None
+    room -= sum(found)
+    # Each gets its share of the room, those first that want least of it.
+    for left, i in enumerate(sorted(range(len(found)), key=lambda i: widths[i] - found[i])):
+        more = min(widths[i] - found[i], room // (len(found) - left))
+        found[i] += more
+        room -= more
+    return found
+
+
+def _wrapped(line: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+    """Return the lines that a line takes where its cells are so wide."""
+    from rich.console import Console  # noqa: PLC0415 - only what does not fit needs it
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console()
+    cells = [
+        [part.plain for part in Text(cell).wrap(console, max(1, width), overflow="fold")]
+        for cell, width in zip(line, widths, strict=True)
+    ]
+    return [list(parts) for parts in zip_longest(*cells, fillvalue="")]
+
+
+def _paragraphs(lines: Sequence[Sequence[str]], columns: int) -> str:
+    """Return each line after the first as its first cell, and the others behind their headings."""
+    headings, *rows = lines
+    shown = []
+    for first, *cells in rows:
+        pairs = zip(headings[1:], cells, strict=True)
+        text = ", ".join(f"{heading} {cell}".strip() for heading, cell in pairs if cell)
+        indent = " " * (len(first) - len(first.lstrip()) + _GAP)
+        shown += [
+            first,
+            *textwrap.wrap(
+                text,
+                columns,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            ),
+        ]
+    return "".join(f"{line}\n" for line in shown)
 
 
 def value_text(value: object) -> str:

@@ -52,10 +52,13 @@ class Document(ABC):
         """Return the JSON text in one line."""
         return json.dumps(self.as_object()) + "\n"
 
-    def as_text(self, *, long: bool = False) -> str:
-        """Return what people read; ``long`` adds explanations where the document has any."""
+    def as_text(self, *, long: bool = False, columns: int | None = None) -> str:
+        """Return what people read; ``long`` adds explanations where the document has any.
+
+        ``columns``: of the terminal that it is for, if there is one.
+        """
         parts = chain(self.parts(), self.explanations() if long else ())
-        return joined(parts)
+        return joined(parts, columns)
 
     @abstractmethod
     def parts(self) -> Iterable[str | Table]:
@@ -66,10 +69,10 @@ class Document(ABC):
         return ()
 
 
-def joined(parts: Iterable[str | Table]) -> str:
-    """Return the text of lines and tables."""
+def joined(parts: Iterable[str | Table], columns: int | None = None) -> str:
+    """Return the text of lines and tables; tables as wide as ``columns``, if there are any."""
     return "".join(
-        part.text() if isinstance(part, Table) else f"{printable(part)}\n" for part in parts
+        part.text(columns) if isinstance(part, Table) else f"{printable(part)}\n" for part in parts
     )
 
 

@@ -146,20 +146,19 @@ class Shown(Document):
         mount = self.mount
         yield f"{mount.path} ({mount.fstype}, bdi {mount.bdi})" if mount else "host"
         yield Table(
-            ("knob", "value", "stock", "range", "unit", "set by", "to be kept"),
+            ("knob", "value", "stock", "range", "set by", "to be kept"),
             [
                 (
                     knob.name,
                     value_text(knob.value),
                     value_text(knob.stock),
-                    f"{knob.low}-{'' if knob.high is None else knob.high}",
-                    knob.unit,
+                    f"{knob.low}-{'' if knob.high is None else knob.high} {knob.unit}",
                     knob.absent_reason or value_text(knob.set_by),
                     "-" if knob.origin is None else f"{knob.expected} ({knob.origin})",
                 )
                 for knob in self.knobs
             ],
-            right="value stock range",
+            right="value stock",
         )
         if self.saved:
             values = " ".join(f"{name}={value}" for name, value in self.saved.knobs.items())

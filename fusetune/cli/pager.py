@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is longer than the terminal, through the user's pager."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import click
+
+#: Of sh, where it cannot run a command.
+_NOT_RUN = (126, 127)
+
+
+def page(text: str) -> None:
+    """Print a text; where it is longer than the terminal, in ``$PAGER`` or else in less.
+
+    Under sudo it is less alone, and that in its secure mode: whoever may run fusetune as root may
+    not therefore run what a pager could start (sudo(8), "Preventing shell escapes"; less(1),
+    "SECURITY").
+    """
+    if not _is_longer(text) or not _paged(text):
+        click.echo(text, nl=False)
+
+
+def _is_longer(text: str) -> bool:
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if not terminal or click.get_current_context().find_root().params["no_pager"]:
+        return False
+    size = shutil.get_terminal_size()
+    rows = sum(max(1, -(-len(line) // size.columns)) for line in text.splitlines())
+    return rows >= size.lines  # the shell's prompt takes one
+
+
+def _paged(text: str) -> bool:
+    """Show a text in the pager; return whether there is one."""
+    pager, environment = os.environ.get("PAGER") or "less", {"LESS": "FRX", **os.environ}
+    if "SUDO_UID" in environment:
+        pager, environment["LESSSECURE"] = "less", "1"
+    # PAGER is a command line of sh (POSIX, man(1)).
+    with subprocess.Popen(
+        ["/bin/sh", "-c", pager],
+        stdin=subprocess.PIPE,
+        env=environment,
+        encoding=sys.stdout.encoding,
+        errors="backslashreplace",
+    ) as process:
+        # An interrupt is the pager's affair.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            process.communicate(text)
+        finally:
+            signal.signal(signal.SIGINT, before)
+    return process.returncode not in _NOT_RUN
