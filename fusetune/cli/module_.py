@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Show the tuned kernel modules; build, load or unload one."""
 
+import shlex
+import subprocess
+
 import click
 
 from fusetune.cli.common import dry_run_option, json_option, pass_host, present
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.kmod import actions, state
-from fusetune.kmod.kinds import KINDS, named
+from fusetune.kmod.kinds import KINDS, Words, named, run_program
 from fusetune.report.documents.modules import module_report
 
 EXAMPLES = (
@@ -16,6 +19,13 @@ EXAMPLES = (
 )
 
 _ACTIONS = ("status", "build", "load", "unload")
+
+
+def run_told(words: Words) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; say so before dkms, which compiles and prints nothing meanwhile."""
+    if words[0] == "dkms":
+        click.echo(f"fusetune: running {shlex.join(words)}", err=True)
+    return run_program(words)
 
 
 @click.command("module", help=__doc__)
@@ -35,7 +45,7 @@ def command(
     chosen = named(name) if name or action == "status" else KINDS[:1]
     match action:
         case "build":
-            report = actions.build(host, chosen, kernel, dry_run=dry_run)
+            report = actions.build(host, chosen, kernel, dry_run=dry_run, run=run_told)
         case "load":
             report = actions.load(host, chosen, dry_run=dry_run)
         case "unload":

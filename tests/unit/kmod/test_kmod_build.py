@@ -4,10 +4,13 @@
 tests/kernel runs the same with real modules, kernels and DKMS.
 """
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fusetune.cli.module_ import run_told
 from fusetune.errors import FusetuneError
 from fusetune.kmod import actions, kinds, state
 from fusetune.report.documents.modules import module_report
@@ -110,3 +113,18 @@ def test_what_cannot_be_built_is_not_tried(host_tree: Tree) -> None:
     with pytest.raises(FusetuneError, match="there is no source of fusetuned in /usr/src"):
         actions.build(host_tree.host, FUSETUNED, run=run)
     assert not run.ran
+
+
+def test_what_compiles_is_told_of(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    dkms = tmp_path / "dkms"
+    dkms.write_text("#!/bin/sh\necho $*\n")
+    dkms.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        assert run_told(("dkms", "install", "fusetuned/1", "-k", "6.12")).stdout.startswith(
+            "install"
+        )
+        assert run_told(("true",)).returncode == 0
+    said = capsys.readouterr()
+    assert said.err == "fusetune: running dkms install fusetuned/1 -k 6.12\n"
+    assert said.out == ""
