@@ -7,13 +7,11 @@ Debian's Chromium and its driver; the page is a file, and nothing is fetched.
 from __future__ import annotations
 
 import base64
-import io
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,13 +19,16 @@ from fusetune.report import charts
 from fusetune.report.documents.inventory import HostReport
 from fusetune.report.documents.measured import MeasuredKnob
 from fusetune.report.html import page
+from tests.native.mirror import CHECKOUT
 from tests.unit.sample_documents import named, report_documents
 from tests.unit.test_html import HOSTILE, schemes
 from tests.unit.test_html_size import crowd
 
+if TYPE_CHECKING:
+    from tests.system.browser import Browser
+
 webdriver = pytest.importorskip("selenium.webdriver")
-chrome = pytest.importorskip("selenium.webdriver.chrome.service")
-image = pytest.importorskip("PIL.Image")
+browsing = pytest.importorskip("tests.system.browser")
 pytestmark = pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")),
     reason="missing: chromium, chromium-driver",
@@ -35,58 +36,18 @@ pytestmark = pytest.mark.skipif(
 
 WIDTHS = (360, 1280)
 SCHEMES = ("light", "dark")
+#: axe-core, which finds what keeps people from reading a page.
+AXE = next((CHECKOUT / "build" / "venv").glob("lib/*/site-packages/*/axe.min.js"), None)
+#: Its name for a rule of WCAG 2.2, level AA or below, or of good practice.
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+needs_axe = pytest.mark.skipif(not AXE, reason="missing: axe-core in build/venv (make lint)")
 #: How far a channel of a colour may be from what is asked for: none, but for rounding.
 NEAR = 2
 
 
-class Browser:
-    """A headless Chromium that has a page open."""
-
-    def __init__(self, profile: Path) -> None:
-        options = webdriver.ChromeOptions()
-        for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
-            options.add_argument(word)
-        options.add_argument(f"--user-data-dir={profile}")
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        service = chrome.Service("/usr/bin/chromedriver")
-        self.driver = webdriver.Chrome(options=options, service=service)
-
-    def cdp(self, command: str, **parameters: object) -> Any:
-        """Call a method of the DevTools protocol."""
-        return self.driver.execute_cdp_cmd(command, parameters)
-
-    def run(self, script: str, *arguments: object) -> Any:
-        """Return what a script returns; a page's own policy does not hold for it."""
-        return self.driver.execute_script(script, *arguments)
-
-    def show(self, file: Path, width: int, scheme: str, media: str = "screen") -> None:
-        """Open a file anew, in a window so wide."""
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.cdp("Emulation.setDeviceMetricsOverride", **size)
-        wanted = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.cdp("Emulation.setEmulatedMedia", media=media, features=wanted)
-        self.driver.get(file.as_uri())
-
-    def asked(self, address: str) -> list[str]:
-        """Return the addresses that the page at one asked for since the last call, its own first.
-
-        What Chromium's own pages ask for is logged as well.
-        """
-        logged = self.driver.get_log("performance")
-        events = [json.loads(one["message"])["message"] for one in logged]
-        sent = [one["params"] for one in events if one["method"] == "Network.requestWillBeSent"]
-        return [one["request"]["url"] for one in sent if one["documentURL"] == address]
-
-    def colour(self, x: float, y: float) -> tuple[int, ...]:
-        """Return the red, green and blue of a pixel of the window."""
-        shot = image.open(io.BytesIO(self.driver.get_screenshot_as_png())).convert("RGB")
-        found: tuple[int, ...] = shot.getpixel((round(x), round(y)))
-        return found
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    found = Browser(tmp_path_factory.mktemp("profile"))
+    found = browsing.Browser(tmp_path_factory.mktemp("profile"))
     yield found
     found.driver.quit()
 
@@ -188,6 +149,34 @@ def test_it_is_read_aloud_and_used_by_keyboard(
     assert focused.rect["x"] >= 0
     focused.send_keys(keys.ENTER)
     assert browser.run("return location.hash") == "#main"
+
+
+def complaints(browser: Browser) -> list[tuple[str, str]]:
+    """What axe-core has against the page that is open: the rule, and the first place."""
+    assert AXE
+    browser.run(AXE.read_text(encoding="utf-8"))
+    found = browser.driver.execute_async_script(
+        "axe.run({runOnly: arguments[0]}).then(arguments[1])", RULES
+    )
+    assert len(found["passes"]) > 5
+    return [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]
+
+
+@needs_axe
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_nothing(browser: Browser, file: Path, width: int, scheme: str) -> None:
+    browser.show(file, width, scheme)
+    assert complaints(browser) == []
+
+
+@needs_axe
+def test_axe_finds_what_is_wrong(browser: Browser, file: Path, tmp_path: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    worse = tmp_path / "worse.html"
+    worse.write_text(text.replace("<html lang=en", "<html", 1), encoding="utf-8")
+    browser.show(worse, 360, "light")
+    assert [rule for rule, _ in complaints(browser)] == ["html-has-lang"]
 
 
 def test_it_is_printed_light_and_whole(browser: Browser, file: Path) -> None:
