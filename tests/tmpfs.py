@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A tmpfs for as long as a test needs it."""
+"""A tmpfs, or tracefs, for as long as a test needs it."""
 
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+TRACING = Path("/sys/kernel/tracing")
 
 
 @contextmanager
@@ -15,3 +17,16 @@ def tmpfs(directory: Path, options: str) -> Iterator[Path]:
         yield directory
     finally:
         subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+@contextmanager
+def tracefs() -> Iterator[None]:
+    """Mount tracefs where bpftrace looks for it, unless it is there."""
+    if (TRACING / "events").is_dir():
+        yield
+        return
+    subprocess.run(["mount", "-t", "tracefs", "tracefs", TRACING], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", TRACING], check=True)

@@ -16,8 +16,10 @@ from typing import IO, Self
 
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
+from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import BDI_NAME, Mount
 from fusetune.profile.btf import Types
+from fusetune.profile.calls import BY_FUNCTIONS, FUNCTIONS, CallProbes, by_system_calls
 from fusetune.profile.counted import Counted, LiveCounts
 from fusetune.profile.program import Abilities, live_program, program
 from fusetune.profile.requests import TRACEPOINTS, Requests, by_functions, tracepoints_tell
@@ -33,24 +35,54 @@ _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _TRACING = "sys/kernel/tracing"
 _EVENTS = f"{_TRACING}/events"
 _BTF = "sys/kernel/btf"
+_KPROBES = f"{_TRACING}/kprobe_events"
+#: This process's pid namespace, and the first one (include/linux/proc_ns.h, PROC_PID_INIT_INO).
+_PIDS, _FIRST_PIDS = "proc/self/ns/pid", f"pid:[{0xEFFFFFFC}]"
 _LOCKDOWN = "sys/kernel/security/lockdown"
 #: Seconds that bpftrace may take to attach its probes, and to detach them: it compiles them first,
 #: which takes a second here and half a minute on a slow or busy machine.
 _START, _END = 120.0, 10.0
 
 
-def abilities(host: Host) -> Abilities:
-    """Return what this kernel can tell.
+def abilities(host: Host, mount: Mount) -> Abilities:
+    """Return what this kernel can tell of a mount.
 
     Raises FusetuneError, saying what to do, where it cannot tell requests.
     """
     _refuse_untraceable(host)
+    try:
+        types = Types(Path(host.path(_BTF)), "fuse")
+    except (OSError, ValueError, struct.error):
+        types = None
     return Abilities(
         pauses=_has(host, "writeback/balance_dirty_pages"),
         faults=_has(host, "filemap/mm_filemap_fault"),
-        calls=_traces_calls(host),
-        requests=_requests(host),
+        calls=_calls(host, mount, types),
+        requests=_requests(host, types),
     )
+
+
+def _calls(host: Host, mount: Mount, types: Types | None) -> CallProbes | None:
+    """Return how this kernel tells of reads and writes; their files are known by types (BTF)."""
+    has_kprobes = os.path.exists(host.path(_KPROBES))
+    if types and has_kprobes and types.parameters({*FUNCTIONS}) == FUNCTIONS:
+        return BY_FUNCTIONS
+    if not _traces_calls(host):
+        return None
+    servers = Daemons(host).processes(mount) if _sees_all_processes(host) else ()
+    return by_system_calls([int(pid) for pid in servers])
+
+
+def _sees_all_processes(host: Host) -> bool:
+    """Whether processes have the numbers here that the kernel's programs see."""
+    try:
+        return os.readlink(host.path(_PIDS)) == _FIRST_PIDS
+    except FileNotFoundError:  # a kernel without pid namespaces
+        return True
+
+
+def _traces_calls(host: Host) -> bool:
+    return _has(host, "syscalls/sys_enter_pread64") and os.path.exists(host.path(f"{_BTF}/vmlinux"))
 
 
 def _refuse_untraceable(host: Host) -> None:
@@ -66,13 +98,9 @@ def _refuse_untraceable(host: Host) -> None:
         )
 
 
-def _requests(host: Host) -> Requests:
+def _requests(host: Host, types: Types | None) -> Requests:
     """Return how this kernel tells of requests. Raises FusetuneError if it does not."""
     traced = _has(host, "fuse/fuse_request_send")
-    try:
-        types = Types(Path(host.path(_BTF)), "fuse")
-    except (OSError, ValueError, struct.error):
-        types = None
     if traced and (types is None or tracepoints_tell(types)):
         return TRACEPOINTS
     if types and (found := by_functions(types)):
@@ -82,10 +110,6 @@ def _requests(host: Host) -> Requests:
         f"(/{_BTF}) of 5.10 to 6.12; boot such a kernel, or mount with the module fusetuned, which "
         "counts requests itself"
     )
-
-
-def _traces_calls(host: Host) -> bool:
-    return _has(host, "syscalls/sys_enter_pread64") and os.path.exists(host.path(f"{_BTF}/vmlinux"))
 
 
 def traces_faults(host: Host) -> bool:
@@ -249,7 +273,7 @@ class Tracing:
     def __init__(self, host: Host, mount: Mount, every: float) -> None:
         """``every``: seconds from one reading to the next."""
         path = bpftrace_path()
-        able = abilities(host)
+        able = abilities(host, mount)
         text = live_program(device_of(mount), _bdi_of(mount), _cpus(host), able, every)
         self.queued = able.requests is not TRACEPOINTS
         self._counted = LiveCounts(able)
@@ -293,7 +317,7 @@ def watch_by_bpftrace(host: Host, mount: Mount, seconds: float, progress: Progre
     Raises FusetuneError, in one line with the remedy, where this host cannot do it.
     """
     path = bpftrace_path()
-    able = abilities(host)
+    able = abilities(host, mount)
     text = program(device_of(mount), _bdi_of(mount), _cpus(host), able)
     counted = Counted()
     with Signals() as signals, Bpftrace(path, text, counted.take) as running:

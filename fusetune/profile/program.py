@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fusetune.profile.calls import Call, CallProbes
 from fusetune.profile.requests import TRACEPOINTS, Requests
 
 #: Operations with this number and above count as one.
@@ -16,9 +17,12 @@ REST = 63
 #: Buckets for each doubling of a latency: 8, so a figure is within 7 %.
 _STEPS_LOG2 = 3
 READY, MARK = "ready", "mark"
-#: The most requests, and system calls on the mount, that are looked at in a tenth of a second. More
-#: requests are only counted, and more calls are not seen: so the cost to the mount is bounded.
-_TRACKED, _LOOKED = 1500, 3000
+#: The most requests, and calls of the mount's users, that are looked at in a second. More requests
+#: are only counted, and more calls are not seen: so the cost to the mount is bounded.
+_TRACKED, _LOOKED = 2000, 2000
+#: Of the requests that are looked at in a second, how many are in flight is seen at each of so many
+#: first ones, and then at each of so many.
+_FIRST, _EACH = 64, 16
 # Bits in the class of a system call.
 ELSEWHERE, SEQUENTIAL, DIRECT, APPEND = 2, 1, 4, 8
 
@@ -43,25 +47,30 @@ BUCKET = f"""$log = (uint64)0;
 # sends first: so each request that counts has its end counted, too.
 # How a kernel tells of a request is put in by `Requests`. "/*" would begin a comment.
 _SENT = f"""
-SENT_PROBE / SENT_DEVICE == (uint64)DEVICE && @ready/ {{
+SENT_PROBE / SENT_DEVICE == (uint64)DEVICE/ {{
+	$tracked = @tracked;
+	if ($tracked == 0) {{ return; }}
 	$op = (uint64)SENT_OPCODE;
 	if ($op > {REST}) {{ $op = (uint64){REST}; }}
 	@requests[$op] = count();
-	$tenth = (uint64)(nsecs / 100000000);
-	$tracked = @tracked;
-	if ($tracked >> 16 != $tenth) {{ $tracked = $tenth << 16; }}
-	if (($tracked & 65535) < {_TRACKED}) {{
+	$now = (uint64)nsecs;
+	$second = $now / 1000000000;
+	if ($tracked >> 16 != $second) {{ $tracked = $second << 16; }}
+	$number = $tracked & 65535;
+	if ($number < {_TRACKED}) {{
 		@tracked = $tracked + 1;
-		@sent[SENT_KEY] = (nsecs << 6) | $op;
+		@sent[SENT_KEY] = ($now << 6) | $op;
 		$own = ((uint64)cpu << 6) | $op;
 		@net[$own] = @net[$own] + 1;
-		$sum = (int64)0;
-		$i = (uint64)0;
-		while ($i < CPUS) {{
-			$sum = $sum + (int64)@net[($i << 6) | $op];
-			$i = $i + 1;
+		if ($number < {_FIRST} || $number % {_EACH} == 0) {{
+			$sum = (int64)0;
+			$i = (uint64)0;
+			while ($i < CPUS) {{
+				$sum = $sum + (int64)@net[($i << 6) | $op];
+				$i = $i + 1;
+			}}
+			@most[$op] = max($sum);
 		}}
-		@most[$op] = max($sum);
 		SENT_BYTES
 	}}
 }}
@@ -94,81 +103,64 @@ tracepoint:filemap:mm_filemap_fault /args->s_dev == (uint64)DEVICE/ { @faults = 
 """
 
 # A first read, and one at the file's begin, says nothing: the address may be that of an open file
-# that was closed.
+# that was closed. How a kernel tells of a call is put in by `_calls`.
 _CALL = """
-tracepoint:syscalls:sys_enter_NAME /CONDITION/ {
-	$tenth = (uint64)(nsecs / 100000000);
+PROBE {
+	$second = (uint64)(nsecs / 1000000000);
 	$looked = @looked;
-	if ($looked >> 16 != $tenth) { $looked = $tenth << 16; }
-	if (($looked & 65535) >= LOOKED) { @epoch = $tenth; return; }
-	$fdt = curtask->files->fdt;
-	if ((uint64)args->fd < (uint64)$fdt->max_fds) {
-		$file = (struct file *)*(uint64 *)((uint64)$fdt->fd + 8 * (uint64)args->fd);
-		if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) {
-			@looked = $looked + 1;
-			$flags = (uint64)$file->f_flags;
-			$size = (uint64)$file->f_inode->i_size;
-			$at = (uint64)POSITION;
-			$length = (uint64)LENGTH;
-			$class = (uint64)0;
-			if ($flags & O_DIRECT) { $class = $class | BIT_DIRECT; }
-			BODY
-		}
+	if ($looked >> 16 != $second) { $looked = $second << 16; }
+	if (($looked & 65535) >= LOOKED) {
+		if (($looked & 65535) == LOOKED) { @looked = $looked + 1; @epoch = $second; }
+		return;
+	}
+	FILE
+	if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) {
+		@looked = $looked + 1;
+		$epoch = @epoch;
+		$flags = (uint64)$file->f_flags;
+		$size = (uint64)$file->f_inode->i_size;
+		$at = (uint64)POSITION;
+		$length = (uint64)LENGTH;
+		$class = (uint64)0;
+		if ($flags & O_DIRECT) { $class = $class | BIT_DIRECT; }
+		BODY
 	}
 }
 """
 
 _READ = """if ($at < $size && $length > 0) {
-				$end = $at + $length;
-				if ($end > $size) { $end = $size; }
-				$last = @read_end[(uint64)$file, @epoch];
-				if ($last == $at && $at != 0) {
-					$class = $class | BIT_SEQUENTIAL;
-					$second = nsecs / 1000000000;
-					if (@streamed[(uint64)$file] != $second) {
-						@streamed[(uint64)$file] = $second;
-						@streams = count();
-					}
-				} else if ($last != 0 && $at != 0) {
-					$class = $class | BIT_ELSEWHERE;
+			$end = $at + $length;
+			if ($end > $size) { $end = $size; }
+			$last = @read_end[(uint64)$file, $epoch];
+			if ($last == $at && $at != 0) {
+				$class = $class | BIT_SEQUENTIAL;
+				if (@streamed[(uint64)$file] != $second) {
+					@streamed[(uint64)$file] = $second;
+					@streams = count();
 				}
-				@read_end[(uint64)$file, @epoch] = $end;
-				@reads[$class] = count();
-			}"""
+			} else if ($last != 0 && $at != 0) {
+				$class = $class | BIT_ELSEWHERE;
+			}
+			@read_end[(uint64)$file, $epoch] = $end;
+			@reads[$class] = count();
+		}"""
 
 _WRITTEN = """if ($length > 0) {
-				if ($flags & O_APPEND) { $at = $size; }
-				if ($at >= $size) { $class = $class | BIT_APPEND; }
-				$last = @write_end[(uint64)$file, @epoch];
-				if ($last == $at && $at != 0) {
-					$class = $class | BIT_SEQUENTIAL;
-				} else if ($last != 0 && $at != 0) {
-					$class = $class | BIT_ELSEWHERE;
-				}
-				@write_end[(uint64)$file, @epoch] = $at + $length;
-				@writes[$class] = count();
-			}"""
-
-_HERE, _VECTOR = "$file->f_pos", "args->vec->iov_len"
-# Calls with one buffer: where they begin, how long they are, and the condition for that.
-_READS = {
-    "read": (_HERE, "args->count", "1"),
-    "pread64": ("args->pos", "args->count", "1"),
-    "readv": (_HERE, _VECTOR, "args->vlen == 1"),
-    "preadv": ("args->pos_l", _VECTOR, "args->vlen == 1"),
-    # -1: at the file's own position.
-    "preadv2": (f"(args->pos_l >> 63 ? {_HERE} : args->pos_l)", _VECTOR, "args->vlen == 1"),
-}
-_WRITES = {
-    "write": _READS["read"],
-    "pwrite64": _READS["pread64"],
-    "writev": _READS["readv"],
-    "pwritev": _READS["preadv"],
-    "pwritev2": _READS["preadv2"],
-}
+			if ($flags & O_APPEND) { $at = $size; }
+			if ($at >= $size) { $class = $class | BIT_APPEND; }
+			$last = @write_end[(uint64)$file, $epoch];
+			if ($last == $at && $at != 0) {
+				$class = $class | BIT_SEQUENTIAL;
+			} else if ($last != 0 && $at != 0) {
+				$class = $class | BIT_ELSEWHERE;
+			}
+			@write_end[(uint64)$file, $epoch] = $at + $length;
+			@writes[$class] = count();
+		}"""
 
 # First, since bpftrace 0.23 takes the types of maps from where they first stand. @tracked and
-# @looked have the tenth of a second and, in the lowest 16 bits, how many there were in it. With a
+# @looked have the second and, in the lowest 16 bits, how many there were in it; @tracked is 0 until
+# all probes are attached. With a
 # new @epoch open files are forgotten, since there is a gap in the calls that were looked at.
 _BEGIN = """
 BEGIN { @tracked = (uint64)0; @looked = (uint64)0; @epoch = (uint64)0; }
@@ -179,17 +171,17 @@ BEGIN { @tracked = (uint64)0; @looked = (uint64)0; @epoch = (uint64)0; }
 _END = f"""
 interval:s:1 {{ print(@streams); clear(@streams); }}
 interval:s:10 {{ clear(@read_end); clear(@write_end); clear(@streamed); }}
-interval:ms:50 /@ready == 0/ {{ @ready = 1; printf("{READY}\\n"); }}
+interval:ms:50 /@tracked == 0/ {{ @tracked = 1; printf("{READY}\\n"); }}
 END {{
-	clear(@net); clear(@ready); clear(@tracked);
+	clear(@net); clear(@tracked);
 	clear(@looked); clear(@epoch); clear(@read_end); clear(@write_end); clear(@streamed);
 }}
 """
 
-# Without the probes of system calls; the maps are as in `_END`.
+# Without the probes of calls; the maps are as in `_END`.
 _PLAIN_END = f"""
-interval:ms:50 /@ready == 0/ {{ @ready = 1; printf("{READY}\\n"); }}
-END {{ clear(@net); clear(@ready); clear(@tracked); clear(@looked); clear(@epoch); }}
+interval:ms:50 /@tracked == 0/ {{ @tracked = 1; printf("{READY}\\n"); }}
+END {{ clear(@net); clear(@tracked); clear(@looked); clear(@epoch); }}
 """
 
 
@@ -197,7 +189,6 @@ END {{ clear(@net); clear(@ready); clear(@tracked); clear(@looked); clear(@epoch
 # What was sent is printed before what ended, so that no request seems lost that is not.
 _LIVE_MAPS = ("requests", "net", "bytes", "latency")
 _LIVE_PEAKS = ("largest", "most")
-_LIVE_READS = ("read", "pread64")
 _LIVE_CALLS = """
 interval:s:1 { print(@streams); clear(@streams); }
 interval:s:10 { clear(@read_end); clear(@streamed); }
@@ -208,13 +199,13 @@ interval:s:10 { clear(@read_end); clear(@streamed); }
 class Abilities:
     """What this kernel can tell: how, of ``requests``, and what else.
 
-    ``pauses``: it has the tracepoint of pauses. ``faults``: that of page faults. ``calls``: those
-    of system calls, and the types (BTF) to know their files by.
+    ``pauses``: it has the tracepoint of pauses. ``faults``: that of page faults. ``calls``: reads
+    and writes, None if it does not tell them.
     """
 
     pauses: bool
     faults: bool
-    calls: bool
+    calls: CallProbes | None
     requests: Requests = TRACEPOINTS
 
 
@@ -228,8 +219,7 @@ def program(device: int, bdi: str, cpus: int, abilities: Abilities) -> str:
     parts += [_PAUSES] if abilities.pauses else []
     parts += [_FAULTS] if abilities.faults else []
     if abilities.calls:
-        parts += [_call(name, _READ, *how) for name, how in _READS.items()]
-        parts += [_call(name, _WRITTEN, *how) for name, how in _WRITES.items()]
+        parts += _calls(abilities.calls.reads, _READ) + _calls(abilities.calls.writes, _WRITTEN)
     parts.append(_END if abilities.calls else _PLAIN_END)
     return _with_numbers(parts, device, bdi, cpus)
 
@@ -238,14 +228,13 @@ def live_program(device: int, bdi: str, cpus: int, abilities: Abilities, every: 
     """Return a program, as `program` does, that prints what it has counted again and again.
 
     It prints a mark with the kernel's nanoseconds once it counts, and every ``every`` seconds its
-    maps and such a mark. Of system calls it knows reads alone, and no page faults, since each probe
+    maps and such a mark. It knows neither the writes of programs nor page faults, since each probe
     takes the kernel a while to remove.
     """
     parts = [abilities.requests.text(_SENT, _ENDED)]
     parts += [_PAUSES] if abilities.pauses else []
     if abilities.calls:
-        parts += [_call(name, _READ, *_READS[name]) for name in _LIVE_READS]
-        parts.append(_LIVE_CALLS)
+        parts += [*_calls(abilities.calls.reads, _READ), _LIVE_CALLS]
     maps = [*_LIVE_MAPS]
     maps += ["paused_ms"] if abilities.pauses else []
     maps += ["reads"] if abilities.calls else []
@@ -253,8 +242,8 @@ def live_program(device: int, bdi: str, cpus: int, abilities: Abilities, every: 
     peaks = " ".join(f"print(@{name}); clear(@{name});" for name in _LIVE_PEAKS)
     mark = f'printf("{MARK} %llu\\n", nsecs);'
     milliseconds = round(every * 1000)
-    parts.append(f"interval:ms:{milliseconds} /@ready/ {{ {counted} {peaks} {mark} }}\n")
-    parts.append(f"interval:ms:50 /@ready == 0/ {{ @ready = 1; {mark} }}\n")
+    parts.append(f"interval:ms:{milliseconds} /@tracked/ {{ {counted} {peaks} {mark} }}\n")
+    parts.append(f"interval:ms:50 /@tracked == 0/ {{ @tracked = 1; {mark} }}\n")
     return _with_numbers(parts, device, bdi, cpus)
 
 
@@ -275,10 +264,15 @@ def _with_numbers(parts: Sequence[str], device: int, bdi: str, cpus: int) -> str
     return text.replace("BDI", bdi)
 
 
-def _call(name: str, body: str, position: str, length: str, condition: str) -> str:
-    text = _CALL.replace("BODY", body).replace("NAME", name)
-    text = text.replace("POSITION", position).replace("LENGTH", length)
-    return text.replace("CONDITION", condition)
+def _calls(calls: Sequence[Call], body: str) -> list[str]:
+    """Return the program's parts about calls; ``body``: what is done with one."""
+    found = []
+    for call in calls:
+        text = _CALL.replace("BODY", body)
+        for name, word in vars(call).items():
+            text = text.replace(name.upper(), word)
+        found.append(text)
+    return found
 
 
 def bucket_middle(bucket: int) -> float:

@@ -24,13 +24,12 @@ from tests.native.mirror import BINARY, MOUNTINFO, PATIENCE, Mirror, unescape
 from tests.native.program import Fusetune
 from tests.native.requirements import requires
 from tests.native.servers import SERVERS, missing, serve
-from tests.tmpfs import tmpfs
+from tests.tmpfs import tmpfs, tracefs
 
 #: Some user who is not root, and whom fusermount3 can name.
 NOBODY = 65534
 AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
 CONNECTIONS = Path("/sys/fs/fuse/connections")
-TRACING = Path("/sys/kernel/tracing")
 #: The live knobs of a mount of the kernel's FUSE.
 _KNOBS = [knob for knob in LIVE if knob.init_line is None]
 #: Their values where the server asks for nothing.
@@ -273,12 +272,8 @@ __all__ = [
 ]
 
 
-@pytest.fixture
-def tracefs() -> Iterator[None]:
+@pytest.fixture(name="tracefs")
+def _tracefs() -> Iterator[None]:
     """tracefs, in the tests' own mount namespace."""
-    mounted = (TRACING / "events").is_dir()
-    if not mounted:
-        subprocess.run(["mount", "-t", "tracefs", "tracefs", TRACING], check=True)
-    yield
-    if not mounted:
-        subprocess.run(["umount", TRACING], check=True)
+    with tracefs():
+        yield

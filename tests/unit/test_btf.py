@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusetune.profile.btf import Types
+from fusetune.profile.calls import FUNCTIONS
 from fusetune.profile.requests import by_functions, tracepoints_tell
 
 _STRUCT, _FUNC, _PROTO, _INT, _ENUM, _ARRAY = 4, 12, 13, 1, 6, 3
@@ -79,6 +80,8 @@ def write(
     module.function(begin, *parameters)
     module.function("fuse_simple_background", "fm", "args", "gfp_flags")
     module.function("fuse_request_end", "req")
+    for name, names in FUNCTIONS.items():
+        module.function(name, *names)
     base.write(directory / "vmlinux")
     module.write(directory / "fuse")
 

@@ -10,16 +10,17 @@ import pytest
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
 from fusetune.profile.bpftrace import abilities
+from fusetune.profile.calls import BY_FUNCTIONS, FUNCTIONS, by_system_calls
 from fusetune.profile.counted import Counted
 from fusetune.profile.module import parse_counters, totals_of, watch_by_module
 from fusetune.profile.program import Abilities, bucket_middle, program
 from fusetune.profile.requests import TRACEPOINTS
 from fusetune.profile.totals import Counts, operations_between
 from fusetune.profile.traffic import Calls, Operation, Pattern
-from tests.unit.conftest import Tree
+from tests.unit.conftest import Tree, process
 from tests.unit.test_btf import write as write_types
 
-EVERY = Abilities(pauses=True, faults=True, calls=True)
+EVERY = Abilities(pauses=True, faults=True, calls=by_system_calls([]))
 EVENTS = "sys/kernel/tracing/events"
 
 
@@ -38,57 +39,88 @@ def traced(tree: Tree) -> Tree:
     return tree
 
 
-def test_everything_can_be_told(traced: Tree) -> None:
-    assert abilities(traced.host) == EVERY
+def test_everything_can_be_told(traced: Tree, mounted: Mount) -> None:
+    assert abilities(traced.host, mounted) == EVERY
 
 
-def test_without_types_there_is_no_pattern_of_calls(traced: Tree) -> None:
+def test_functions_tell_calls_where_there_are_kprobes(traced: Tree, mounted: Mount) -> None:
+    write_types(traced.root / "sys/kernel/btf")
+    assert abilities(traced.host, mounted).calls == by_system_calls([])
+    traced.write("sys/kernel/tracing/kprobe_events", "")
+    assert abilities(traced.host, mounted).calls == BY_FUNCTIONS
+    with pytest.MonkeyPatch.context() as patch:
+        others = {**FUNCTIONS, "fuse_file_read_iter": ("iocb", "to", "flags")}
+        patch.setattr("fusetune.profile.bpftrace.FUNCTIONS", others)
+        assert abilities(traced.host, mounted).calls == by_system_calls([])
+
+
+def test_calls_of_the_server_are_not_looked_at(traced: Tree, mounted: Mount) -> None:
+    process(traced, 12, "mirrorfs", fds={3: "40"})
+    namespace = traced.root / "proc/self/ns/pid"
+    namespace.parent.mkdir()
+    namespace.symlink_to("pid:[4026531836]")
+    calls = abilities(traced.host, mounted).calls
+    assert calls
+    assert calls == by_system_calls([12])
+    assert all(" /pid != 12" in one.probe for one in (*calls.reads, *calls.writes))
+    namespace.unlink()
+    namespace.symlink_to("pid:[4026532000]")  # where the kernel's 12 may be another process
+    assert abilities(traced.host, mounted).calls == by_system_calls([])
+
+
+def test_without_types_there_is_no_pattern_of_calls(traced: Tree, mounted: Mount) -> None:
     (traced.root / "sys/kernel/btf/vmlinux").unlink()
-    assert abilities(traced.host) == replace(EVERY, calls=False)
+    assert abilities(traced.host, mounted) == replace(EVERY, calls=None)
 
 
-def test_without_tracefs(tree: Tree) -> None:
+def test_without_tracefs(tree: Tree, mounted: Mount) -> None:
     with pytest.raises(FusetuneError, match=r"mount -t tracefs tracefs /sys/kernel/tracing$"):
-        abilities(tree.host)
+        abilities(tree.host, mounted)
 
 
-def test_a_kernel_without_the_tracepoint(traced: Tree) -> None:
+def test_a_kernel_without_the_tracepoint(traced: Tree, mounted: Mount) -> None:
     shutil.rmtree(traced.root / EVENTS / "fuse/fuse_request_send")
     with pytest.raises(FusetuneError, match=r"neither FUSE's tracepoints .* nor .* fusetuned"):
-        abilities(traced.host)
+        abilities(traced.host, mounted)
     write_types(traced.root / "sys/kernel/btf")
-    assert abilities(traced.host).requests.sends[0].sent_probe == "kprobe:fuse_simple_request"
+    assert sent_by(traced, mounted) == "kprobe:fuse_simple_request"
 
 
-def test_a_kernel_whose_tracepoints_do_not_know_the_request(traced: Tree) -> None:
+def test_a_kernel_whose_tracepoints_do_not_know_the_request(traced: Tree, mounted: Mount) -> None:
     """On Linux 6.12 a send has no number yet, so that its end would never be found."""
     btf = traced.root / "sys/kernel/btf"
     write_types(btf, "__fuse_simple_request", ("idmap", "fm", "args"))
-    assert abilities(traced.host).requests.sends[0].sent_probe == "kprobe:__fuse_simple_request"
+    assert sent_by(traced, mounted) == "kprobe:__fuse_simple_request"
     write_types(btf, "fuse_request_assign_unique", ("fiq", "req"))
-    assert abilities(traced.host).requests == TRACEPOINTS
+    assert abilities(traced.host, mounted).requests == TRACEPOINTS
 
 
-def test_a_locked_kernel(traced: Tree) -> None:
+def sent_by(traced: Tree, mounted: Mount) -> str:
+    """The first probe of sends."""
+    return abilities(traced.host, mounted).requests.sends[0].sent_probe
+
+
+def test_a_locked_kernel(traced: Tree, mounted: Mount) -> None:
     traced.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
-    assert abilities(traced.host) == EVERY
+    assert abilities(traced.host, mounted) == EVERY
     traced.write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n")
     with pytest.raises(FusetuneError, match="lockdown"):
-        abilities(traced.host)
+        abilities(traced.host, mounted)
 
 
 # bpftrace
 
 
-@pytest.mark.parametrize("able", [EVERY, Abilities(pauses=False, faults=False, calls=False)])
+@pytest.mark.parametrize(
+    "able",
+    [EVERY, replace(EVERY, calls=BY_FUNCTIONS), Abilities(pauses=False, faults=False, calls=None)],
+)
 def test_the_program_differs_in_numbers_alone(able: Abilities) -> None:
     texts = [
         program(device, bdi, 2, able) for device, bdi in ((41, "0:41"), (7340077, "7:45-fuse"))
     ]
     assert re.sub("7340077|7:45-fuse", "", texts[1]) == re.sub(r"\b(0:)?41\b", "", texts[0])
-    assert not re.search(
-        "DEVICE|CPUS|LOOKED|BDI|BIT_|NAME|POSITION|LENGTH|CONDITION|BODY", texts[0]
-    )
+    assert not re.search("DEVICE|CPUS|LOOKED|BDI|BIT_|PROBE|FILE|POSITION|LENGTH|BODY", texts[0])
 
 
 def test_buckets_are_exact_to_seven_percent() -> None:
@@ -146,7 +178,7 @@ def test_counters_become_traffic(counted: Counted) -> None:
 
 
 def test_what_the_kernel_cannot_tell_is_not_told(counted: Counted) -> None:
-    able = Abilities(pauses=False, faults=False, calls=False)
+    able = Abilities(pauses=False, faults=False, calls=None)
     assert counted.pattern(able) == Pattern()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
+from fusetune.profile.calls import by_system_calls
 from fusetune.profile.counted import LiveCounts
 from fusetune.profile.program import Abilities, live_program
 from fusetune.profile.sampling import Sampled
@@ -17,7 +18,7 @@ from fusetune.profile.traffic import Calls, Pattern
 from tests.unit.conftest import STOCK, Tree
 from tests.unit.sampled import FakeTracing, shown_of
 
-EVERY = Abilities(pauses=True, faults=True, calls=True)
+EVERY = Abilities(pauses=True, faults=True, calls=by_system_calls([]))
 
 
 def _take(counts: LiveCounts, *maps: str, mark: float) -> None:
@@ -84,16 +85,19 @@ def test_a_request_that_ends_while_maps_are_printed_is_not_lost() -> None:
     assert operations_between(before.counts, after.counts)[0].requests == 2
 
 
-@pytest.mark.parametrize("able", [EVERY, Abilities(pauses=False, faults=False, calls=False)])
+@pytest.mark.parametrize("able", [EVERY, Abilities(pauses=False, faults=False, calls=None)])
 def test_the_live_program_prints_what_it_has(able: Abilities) -> None:
     text = live_program(41, "0:41", 2, able, 0.25)
-    assert "interval:ms:250 /@ready/" in text
+    assert "interval:ms:250 /@tracked/" in text
     for name in ("requests", "net", "latency", "bytes", "most", "largest"):
         assert f"print(@{name});" in text
     # An entry of @sent may go while it is printed.
     assert "print(@sent)" not in text
     assert "END {" not in text
-    assert ("sys_enter_read " in text, "sys_enter_write " in text) == (able.calls, False)
+    assert ("sys_enter_read " in text, "sys_enter_write " in text) == (
+        able.calls is not None,
+        False,
+    )
 
 
 @pytest.fixture

@@ -67,14 +67,14 @@ class AccessPattern:
     read(2), pread(2), write(2), pwrite(2) and their vectored forms with one buffer count.
     """
 
-    reads: Annotated[Count | None, "System calls that read, as far as they were seen."]
+    reads: Annotated[Count | None, "Reads of programs, as far as they were seen."]
     sequential_reads_share: Annotated[
         Share, "Of the reads that follow another on an open file, those that begin at its end."
     ]
     direct_reads_share: Annotated[Share, "Reads past the page cache."]
     streams: Annotated[Count | None, "The most files read in sequence within one second."]
     page_faults: Annotated[Count | None, "Page faults of mapped files that needed a read."]
-    writes: Annotated[Count | None, "System calls that write, as far as they were seen."]
+    writes: Annotated[Count | None, "Writes of programs, as far as they were seen."]
     sequential_writes_share: Annotated[Share, "As of reads."]
     direct_writes_share: Annotated[Share, "Writes past the page cache."]
     appends_share: Annotated[Share, "Writes that begin at the end of the file."]

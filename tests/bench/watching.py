@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What ``profile`` and ``top`` cost while they watch 4 KiB reads by bpftrace."""
+
+import json
+import math
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.contest import paired
+from tests.bench.page import Section, ratio, table
+from tests.native.mirror import CHECKOUT, PATIENCE, Mirror
+from tests.tmpfs import tmpfs, tracefs
+
+_BLOCKS = 20
+_SECONDS = 3
+_SIZE = 256 << 20
+_STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
+_TICK = os.sysconf("SC_CLK_TCK")
+#: By what is shown: the command, whose end is a signal.
+_WATCHERS = {
+    "profile": ("profile", "--for", "1h"),
+    "top": ("top", "--json", "-i", "1"),
+}
+_COLUMNS = ("watched by", "reads/s, watched / alone", "probes' time / a read's", "CPU, of a core")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A block: reads a second, the share of them that probes took, and cores that the rest took."""
+
+    speed: float
+    probes: float
+    cores: float
+
+
+class _Lasting(Mirror):
+    lifetime = 3600.0
+
+
+@contextmanager
+def _statistics() -> Iterator[None]:
+    """Let the kernel count the time in each BPF program (Documentation/admin-guide/sysctl)."""
+    before = _STATISTICS.read_text()
+    _STATISTICS.write_text("1\n")
+    try:
+        yield
+    finally:
+        _STATISTICS.write_text(before)
+
+
+def _programs() -> dict[int, int]:
+    """Return the nanoseconds that each BPF program has run, by its number."""
+    said = subprocess.run(
+        ["bpftool", "--json", "prog", "show"], capture_output=True, check=True, timeout=PATIENCE
+    )
+    return {one["id"]: one.get("run_time_ns", 0) for one in json.loads(said.stdout)}
+
+
+def _cpu_seconds(session: int) -> float:
+    """Return what the processes of a session have used."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == session:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / _TICK
+
+
+def _reads(file: Path) -> float:
+    """Return 4 KiB reads a second past the cache."""
+    said = subprocess.run(
+        [
+            *("fio", "--name=reads", f"--filename={file}", f"--size={_SIZE}", "--rw=randread"),
+            *("--bs=4k", "--direct=1", "--time_based", f"--runtime={_SECONDS}"),
+            "--output-format=json",
+        ],
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    found: float = json.loads(said.stdout)["jobs"][0]["read"]["iops"]
+    return found
+
+
+@contextmanager
+def _watcher(
+    point: Path, directory: Path, words: tuple[str, ...]
+) -> Iterator[tuple[int, set[int]]]:
+    """Watch a mount; give the session of the watcher, and its BPF programs once all are there."""
+    before = _programs()
+    own = ("--state-dir", directory / "state", "--run-dir", directory / "run")
+    name, *more = words
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fusetune", *own, name, point, *more],
+        cwd=CHECKOUT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        end = time.monotonic() + PATIENCE
+        found: set[int] = set()
+        while True:
+            time.sleep(1)
+            new = set(_programs()) - set(before)
+            if new and new == found:
+                break
+            if time.monotonic() > end or process.poll() is not None:
+                raise RuntimeError(f"{name} has attached nothing")
+            found = new
+        yield process.pid, found
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE)
+
+
+def _watched(file: Path, directory: Path, words: tuple[str, ...]) -> Watched:
+    with _watcher(file.parent, directory, words) as (session, programs):
+        before, cpu, begun = _programs(), _cpu_seconds(session), time.monotonic()
+        speed = _reads(file)
+        seconds = time.monotonic() - begun
+        after, cpu = _programs(), _cpu_seconds(session) - cpu
+    spent = sum(after[one] - before[one] for one in programs) / 1e9
+    return Watched(speed, spent / _SECONDS, cpu / seconds)
+
+
+def _row(name: str, file: Path, directory: Path) -> tuple[str, ...]:
+    alone, watched = [], []
+    for _ in range(_BLOCKS):
+        for is_watched in random.sample([True, False], 2):
+            if is_watched:
+                watched.append(_watched(file, directory, _WATCHERS[name]))
+            else:
+                alone.append(_reads(file))
+    speeds = paired([math.log(one.speed) for one in watched], [math.log(one) for one in alone])
+    probes, cores = ([getattr(one, key) for one in watched] for key in ("probes", "cores"))
+    shares = (f"{statistics.median(v):.1%} [{min(v):.1%}, {max(v):.1%}]" for v in (probes, cores))
+    return (f"`{name}`", ratio(speeds), *shares)
+
+
+def _make() -> str:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        tmpfs(Path(name), "size=1G"),
+        tracefs(),
+        _statistics(),
+    ):
+        directory = Path(name)
+        (directory / "source").mkdir()
+        with _Lasting(directory / "source", directory / "mnt") as mirror:
+            file = mirror.mountpoint / "file"
+            with (directory / "source" / "file").open("wb") as stream:
+                for _ in range(_SIZE >> 20):
+                    stream.write(os.urandom(1 << 20))
+            rows = [_row(one, file, directory) for one in _WATCHERS]
+    return table(_COLUMNS, rows)
+
+
+WATCHING = Section(
+    "What watching costs",
+    "4 KiB reads at random places of a file, past the cache, one at a time, watched by bpftrace "
+    f"and not, {_BLOCKS} blocks of {_SECONDS} seconds each, in random order. The kernel itself "
+    "counts the time in the probes (`kernel.bpf_stats_enabled`), shown as a share of the time that "
+    "the reads took; beside it the CPU time of the watching processes. Of both the median, in "
+    "brackets the least and the most.",
+    (_COLUMNS,),
+    _make,
+)
