@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# What a newcomer does: the packages installed, and then each command of /commands/list, on a mount
+# that takes 2 ms a request. /out gets what the last ones wrote.
+# shellcheck source=/dev/null
+. /inside/common.sh
+
+mount -t sysfs sysfs /sys
+mount -t fusectl fusectl /sys/fs/fuse/connections
+mount -t tracefs tracefs /sys/kernel/tracing
+mkdir -p /source /mnt/x
+mount -t tmpfs tmpfs /source
+offer /repo
+install fusetune fusetune-mirrorfs
+echo "/source /mnt/x fuse.mirrorfs delay=2ms,served=8,no_xattr 0 0" >>/etc/fstab
+mount /mnt/x
+cd /out
+
+while read -r command; do
+	echo "+ $command"
+	# 4: nothing better was found.
+	sh -ec "$command" </dev/null || [ $? = 4 ] || fail "$command: status $?"
+done </commands/list
+mountpoint -q /mnt/x || fail "the mount is gone"
+umount /mnt/x
+echo passed
