@@ -10,7 +10,7 @@ RUN_PACKAGES = python3 python3-click python3-jinja2 python3-prometheus-client py
 	pkg-config
 TEST_PACKAGES = python3-pytest python3-pytest-xdist python3-html5lib python3-hypothesis \
 	python3-jsonschema python3-markdown-it python3-venv \
-	archivemount attr bindfs bpftool bpftrace btrfs-progs e2fsprogs encfs fish fuse-overlayfs gocryptfs kmod mergerfs \
+	archivemount attr bindfs bpftool bpftrace btrfs-progs e2fsprogs encfs fish fuse-overlayfs gocryptfs kmod less mergerfs \
 	ntfs-3g openssh-client openssh-server patch procps prometheus prometheus-node-exporter rclone \
 	shellcheck squashfs-tools squashfuse sshfs strace systemd unionfs-fuse xfsprogs libasan8 \
 	libubsan1 zsh
@@ -43,7 +43,7 @@ PREFIX = /usr
 MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps all-deps docs site demo check lint install install-completion \
+.PHONY: all deps test-deps all-deps docs site pictures demo check lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
 	fuzz-kernel test-libfuse test-packaging fuzz mutants bench bench-tuner bench-search dist deb rpm repo clean
 
@@ -66,9 +66,10 @@ deps:
 test-deps: deps
 	$(call install,$(TEST_PACKAGES))
 
-$(VENV)/.done: tests/lint-requirements.txt
+$(VENV)/.done: tests/lint-requirements.txt tests/axe-requirements.txt
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps -r tests/axe-requirements.txt
 	touch $@
 
 $(MIRRORFS): deps $(wildcard mirrorfs/*.[ch]) mirrorfs/Makefile
@@ -85,6 +86,11 @@ docs: test-deps
 site: deps
 	$(call install,$(SITE_PACKAGES))
 	$(PYTHON) -B -m docs.site build/site
+
+# The pictures of docs/: a curve that auto measures, and the report of it in Chromium.
+pictures: $(MIRRORFS) test-deps
+	$(call install,$(SYSTEM_PACKAGES))
+	unshare --mount --propagation private $(PYTHON) -m tests.pictures
 
 demo: $(MIRRORFS)
 	$(PYTHON) -m tests.demo
@@ -117,7 +123,7 @@ test-versions:
 		print(*(suite.tree() for suite in SUITES[1:]))') && mirrorfs/test-versions.sh $$trees
 
 # Units and rules, in a container with its own systemd and udevd; the HTML report in Chromium.
-test-system: test-deps $(MIRRORFS) $(INTERCEPT)
+test-system: test-deps $(VENV)/.done $(MIRRORFS) $(INTERCEPT)
 	$(call install,$(SYSTEM_PACKAGES))
 	$(PYTHON) -m pytest tests/system
 
