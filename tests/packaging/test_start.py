@@ -41,7 +41,8 @@ def test_a_newcomers_path(
     ran = [line[2:] for line in done.stdout.splitlines() if line.startswith("+ ")]
     assert ran == found
     assert {"auto", "report"} <= {line.split()[1] for line in found if " " in line}
-    assert re.search(r"^gain: |faster|times", done.stdout, re.M)
+    if page != "README.md":  # which runs auto twice, and chance may decide that it proves nothing
+        assert "set and saved: " in done.stdout
     report = html5lib.HTMLParser(strict=True).parse((out / "fuse.html").read_text("utf-8"))
     headings = report.iter("{http://www.w3.org/1999/xhtml}h3")
     assert "/mnt/x" in ["".join(one.itertext()).strip() for one in headings]

@@ -13,7 +13,7 @@ mkdir -p /source /mnt/x
 mount -t tmpfs tmpfs /source
 offer /repo
 install fusetune fusetune-mirrorfs
-echo "/source /mnt/x fuse.mirrorfs delay=2ms,served=8,no_xattr 0 0" >>/etc/fstab
+echo "/source /mnt/x fuse.mirrorfs delay=2ms,served=8,no_xattr,writeback,max_background=1 0 0" >>/etc/fstab
 mount /mnt/x
 cd /out
 
