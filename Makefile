@@ -10,7 +10,7 @@ RUN_PACKAGES = python3 python3-click python3-jinja2 python3-prometheus-client py
 	pkg-config
 TEST_PACKAGES = python3-pytest python3-pytest-xdist python3-html5lib python3-hypothesis \
 	python3-jsonschema python3-markdown-it python3-venv \
-	archivemount attr bindfs bpftool bpftrace btrfs-progs e2fsprogs encfs fish fuse-overlayfs gocryptfs kmod less mergerfs \
+	archivemount attr bindfs bpftool bpftrace btrfs-progs e2fsprogs encfs fish fuse-overlayfs gocryptfs kmod less mandoc mergerfs \
 	ntfs-3g openssh-client openssh-server patch procps prometheus prometheus-node-exporter rclone \
 	shellcheck squashfs-tools squashfuse sshfs strace systemd unionfs-fuse xfsprogs libasan8 \
 	libubsan1 zsh
@@ -100,6 +100,7 @@ lint: test-deps $(VENV)/.done
 	$(VENV)/bin/ruff format -q --check .
 	$(VENV)/bin/mypy
 	$(PYTHON) -B -m docs.generate --check
+	mandoc -Tlint -Wwarning man/*.[1-8]
 	git ls-files -z '*.sh' .ci/run debian/*.in debian/*.prerm debian/*.postrm debian/tests/auto \
 		debian/tests/module | xargs -0 shellcheck
 

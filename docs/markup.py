@@ -69,8 +69,8 @@ def mdoc_words(value: str) -> str:
             words.append(word)
         elif word.isalpha():
             words.append(f"{'Ar' if word.isupper() else 'Cm'} {word}")
-        else:
-            words.append(f"Ns {word} Ns")
+        else:  # mdoc(7) puts no space before a closing delimiter anyway
+            words.append(f"{word} Ns" if word in ".,:;" else f"Ns {word} Ns")
     text = re.sub(r"\bNs Ns\b", "Ns", " ".join(words))
     # mdoc(7) puts no space inside of brackets anyway, and nothing follows the last word.
     return text.removesuffix(" Ns").replace("[ Ns", "[").replace("Ns ]", "]")

@@ -63,7 +63,7 @@ class Types:
 
     def __init__(self, directory: Path, module: str) -> None:
         """Read ``directory``, which is /sys/kernel/btf."""
-        base = _File.read(directory / "vmlinux")
+        self._base = base = _File.read(directory / "vmlinux")
         own = directory / module
         self._file = _File.read(own) if own.exists() else base
         self._strings, self._first = base.strings, 1
@@ -92,15 +92,24 @@ class Types:
 
     def parameters(self, functions: set[str]) -> dict[str, tuple[str, ...]]:
         """Return the names of the parameters of functions that are there."""
-        prototypes: dict[int, tuple[str, ...]] = {}
-        found: dict[str, int] = {}
-        for number, (kind, name, parts, of, at) in enumerate(self._file.every(), self._first):
-            if kind == _PROTO:
-                places = range(at, at + 8 * parts, 8)
-                prototypes[number] = tuple(map(self._name, places))
-            elif kind == _FUNC and (function := self._text(name)) in functions:
-                found[function] = of
+        found = {
+            self._text(name): of
+            for kind, name, _, of, _ in self._file.every()
+            if kind == _FUNC and self._text(name) in functions
+        }
+        wanted = set(found.values())
+        prototypes = self._prototypes(self._file, self._first, wanted)
+        if wanted - prototypes.keys():  # a module's may be one that vmlinux has as well
+            prototypes |= self._prototypes(self._base, 1, wanted)
         return {function: prototypes.get(of, ()) for function, of in found.items()}
 
-    def _name(self, at: int) -> str:
-        return self._text(struct.unpack_from("<I", self._file.types, at)[0])
+    def _prototypes(self, file: _File, first: int, wanted: set[int]) -> dict[int, tuple[str, ...]]:
+        """Return the names of parameters by the number of the prototype; ``first``: of a file."""
+        return {
+            number: tuple(
+                self._text(struct.unpack_from("<I", file.types, place)[0])
+                for place in range(at, at + 8 * parts, 8)
+            )
+            for number, (kind, _, parts, _, at) in enumerate(file.every(), first)
+            if kind == _PROTO and number in wanted
+        }

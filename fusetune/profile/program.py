@@ -19,7 +19,7 @@ _STEPS_LOG2 = 3
 READY, MARK = "ready", "mark"
 #: The most requests, and calls of the mount's users, that are looked at in a second. More requests
 #: are only counted, and more calls are not seen: so the cost to the mount is bounded.
-_TRACKED, _LOOKED = 2000, 2000
+_TRACKED, _LOOKED = 1000, 1000
 #: Of the requests that are looked at in a second, how many are in flight is seen at each of so many
 #: first ones, and then at each of so many.
 _FIRST, _EACH = 64, 16
@@ -53,16 +53,12 @@ SENT_PROBE / SENT_DEVICE == (uint64)DEVICE/ {{
 	$op = (uint64)SENT_OPCODE;
 	if ($op > {REST}) {{ $op = (uint64){REST}; }}
 	@requests[$op] = count();
-	$now = (uint64)nsecs;
-	$second = $now / 1000000000;
-	if ($tracked >> 16 != $second) {{ $tracked = $second << 16; }}
-	$number = $tracked & 65535;
-	if ($number < {_TRACKED}) {{
+	if ($tracked <= {_TRACKED}) {{
 		@tracked = $tracked + 1;
-		@sent[SENT_KEY] = ($now << 6) | $op;
+		@sent[SENT_KEY] = (nsecs << 6) | $op;
 		$own = ((uint64)cpu << 6) | $op;
 		@net[$own] = @net[$own] + 1;
-		if ($number < {_FIRST} || $number % {_EACH} == 0) {{
+		if ($tracked <= {_FIRST} || $tracked % {_EACH} == 0) {{
 			$sum = (int64)0;
 			$i = (uint64)0;
 			while ($i < CPUS) {{
@@ -106,13 +102,8 @@ tracepoint:filemap:mm_filemap_fault /args->s_dev == (uint64)DEVICE/ { @faults = 
 # that was closed. How a kernel tells of a call is put in by `_calls`.
 _CALL = """
 PROBE {
-	$second = (uint64)(nsecs / 1000000000);
 	$looked = @looked;
-	if ($looked >> 16 != $second) { $looked = $second << 16; }
-	if (($looked & 65535) >= LOOKED) {
-		if (($looked & 65535) == LOOKED) { @looked = $looked + 1; @epoch = $second; }
-		return;
-	}
+	if ($looked >= LOOKED) { return; }
 	FILE
 	if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) {
 		@looked = $looked + 1;
@@ -134,6 +125,7 @@ _READ = """if ($at < $size && $length > 0) {
 			$last = @read_end[(uint64)$file, $epoch];
 			if ($last == $at && $at != 0) {
 				$class = $class | BIT_SEQUENTIAL;
+				$second = nsecs / 1000000000;
 				if (@streamed[(uint64)$file] != $second) {
 					@streamed[(uint64)$file] = $second;
 					@streams = count();
@@ -159,11 +151,15 @@ _WRITTEN = """if ($length > 0) {
 		}"""
 
 # First, since bpftrace 0.23 takes the types of maps from where they first stand. @tracked and
-# @looked have the second and, in the lowest 16 bits, how many there were in it; @tracked is 0 until
-# all probes are attached. With a
-# new @epoch open files are forgotten, since there is a gap in the calls that were looked at.
+# @looked count within a second; @tracked is 0 until all probes are attached, and then at least 1.
+# With a new @epoch open files are forgotten, since there is a gap in the calls that were looked at.
 _BEGIN = """
 BEGIN { @tracked = (uint64)0; @looked = (uint64)0; @epoch = (uint64)0; }
+interval:s:1 /@tracked != 0/ {
+	@tracked = 1;
+	if (@looked >= LOOKED) { @epoch = @epoch + 1; }
+	@looked = 0;
+}
 """
 
 # The last probe to be attached tells when all are. Open files are forgotten after a while, since

@@ -6,7 +6,6 @@ MkDocs itself checks links between pages, not their anchors, and not what the th
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -104,11 +103,3 @@ def test_a_link_to_a_file_that_is_not_there_ends_the_build(
     (tmp_path / "README.md").write_text("# One\n\n[two](docs/two.md)\n")
     with pytest.raises(SystemExit, match=r"README\.md: it has a link to docs/two\.md"):
         site.build(tmp_path / "site")
-
-
-def test_the_manual_is_as_mandoc_wants_it() -> None:
-    files = sorted((site.ROOT / "man").glob("*.[1-8]"))
-    done = subprocess.run(
-        ["mandoc", "-Tlint", "-Wwarning", *files], check=False, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "")

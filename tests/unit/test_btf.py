@@ -44,11 +44,14 @@ class Writer:
         parts = [struct.pack("<III", self.text(one), 0, 8 * at) for one, at in members.items()]
         self.type(_STRUCT, name, len(members), 0, b"".join(parts))
 
+    def prototype(self, *parameters: str) -> int:
+        """Add a prototype; return its number."""
+        parts = [struct.pack("<II", self.text(one), 0) for one in parameters]
+        return self.type(_PROTO, "", len(parts), 0, b"".join(parts))
+
     def function(self, name: str, *parameters: str) -> None:
         """Add a function with its prototype."""
-        parts = [struct.pack("<II", self.text(one), 0) for one in parameters]
-        prototype = self.type(_PROTO, "", len(parts), 0, b"".join(parts))
-        self.type(_FUNC, name, 0, prototype, b"")
+        self.type(_FUNC, name, 0, self.prototype(*parameters), b"")
 
     def write(self, path: Path) -> None:
         """Write the file."""
@@ -72,6 +75,7 @@ def write(
     base.type(_ARRAY, "", 0, 0, bytes(12))
     base.structure("file", f_inode=32, args=40)
     base.function("vfs_read", "file", "buf")
+    shared = {name: base.prototype(*names) for name, names in FUNCTIONS.items()}
     module = Writer(base)
     module.structure("fuse_mount", fc=8, fs=16)
     module.structure("fuse_conn", dev=344)
@@ -80,8 +84,8 @@ def write(
     module.function(begin, *parameters)
     module.function("fuse_simple_background", "fm", "args", "gfp_flags")
     module.function("fuse_request_end", "req")
-    for name, names in FUNCTIONS.items():
-        module.function(name, *names)
+    for name, number in shared.items():  # of which vmlinux has the prototypes, too
+        module.type(_FUNC, name, 0, number, b"")
     base.write(directory / "vmlinux")
     module.write(directory / "fuse")
 

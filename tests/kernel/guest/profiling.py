@@ -67,6 +67,7 @@ def _profile(mirror: Mirror) -> dict[str, Any]:
         assert process.stderr
         said = process.stderr.readline()
         assert "watching" in said, said + process.stderr.read()
+        programs = run("bpftool", "prog", "show").stdout
         mirror.reset_counters()
         _work(mirror)
         wait_for(lambda: not _in_flight(mirror), "rest")
@@ -74,6 +75,8 @@ def _profile(mirror: Mirror) -> dict[str, Any]:
         said, errors = process.communicate(timeout=_PATIENCE)
         assert process.returncode == 0, errors
     document: dict[str, Any] = json.loads(said)
+    # These kernels have kprobes.
+    assert ("fuse_file_read_" in programs) == (document["source"] == "bpftrace"), programs
     _compare(document, mirror)
     return document
 
@@ -89,6 +92,10 @@ def _compare(document: dict[str, Any], mirror: Mirror) -> None:
     assert served["READ"] == served["WRITE"] == _BLOCKS
     assert served["LOOKUP"] > 20
     assert document["lost"] == 0, document
+    if document["source"] == "bpftrace":
+        pattern = document["pattern"]
+        assert (pattern["reads"], pattern["writes"]) == (_BLOCKS, _BLOCKS), pattern
+        assert pattern["direct_reads_share"] == 1, pattern
     for name in ("READ", "WRITE"):
         assert found[name]["bytes"] == _BLOCKS * _BLOCK, name
         assert 0 < found[name]["latency_us"]["p50"] <= found[name]["latency_us"]["p99"]
