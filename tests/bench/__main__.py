@@ -21,6 +21,7 @@ from tests.bench.page import HEAD, PAGE, Section, machine
 from tests.bench.papers import TUNED_VS_STOCK
 from tests.bench.shared import SHARED_FILE
 from tests.bench.storm import STORM
+from tests.bench.watching import WATCHING
 
 SECTIONS: dict[str, Section] = {
     "contests": CONTESTS,
@@ -30,6 +31,7 @@ SECTIONS: dict[str, Section] = {
     "calibration": CALIBRATION,
     "advice": ADVICE,
     "storm": STORM,
+    "watching": WATCHING,
     "shared-file": SHARED_FILE,
     "cost": COST,
     "overruled": OVERRULED,
