@@ -15,7 +15,7 @@ offer /repo
 install fusetune fusetune-mirrorfs
 echo "/source /mnt/x fuse.mirrorfs delay=2ms,served=8,no_xattr,writeback,max_background=1 0 0" >>/etc/fstab
 mount /mnt/x
-cd /out
+cd /out || fail "no /out"
 
 while read -r command; do
 	echo "+ $command"
