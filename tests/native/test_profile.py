@@ -94,12 +94,27 @@ def test_counts_are_exact_beyond_what_is_recorded(fusetune: Fusetune, mirror: Mi
 
 
 def test_a_sequential_reader(fusetune: Fusetune, mirror: Mirror) -> None:
-    file = fill(mirror, 1024)
+    file = fill(mirror, 512)
     pattern = _profile(fusetune, mirror, lambda: _read_all(file))["pattern"]
-    assert pattern["reads"] == 1024
+    assert pattern["reads"] == 512
     assert pattern["sequential_reads_share"] == 1
     assert pattern["direct_reads_share"] == 0
     assert pattern["streams"] == 1
+
+
+def test_a_sequential_reader_that_is_too_fast_to_be_seen_whole(
+    fusetune: Fusetune, mirror: Mirror
+) -> None:
+    """What was not looked at between two reads does not make the second one random."""
+    file = fill(mirror, 8192)
+
+    def read() -> None:
+        for _ in range(8):
+            _read_all(file)
+
+    pattern = _profile(fusetune, mirror, read)["pattern"]
+    assert 1000 <= pattern["reads"] < 8 * 8192
+    assert pattern["sequential_reads_share"] == 1
 
 
 def _read_all(file: Path) -> None:
