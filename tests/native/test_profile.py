@@ -109,11 +109,12 @@ def test_a_sequential_reader_that_is_too_fast_to_be_seen_whole(
     file = fill(mirror, 8192)
 
     def read() -> None:
-        for _ in range(8):
+        end = time.monotonic() + 3  # each second has a gap
+        while time.monotonic() < end:
             _read_all(file)
 
     pattern = _profile(fusetune, mirror, read)["pattern"]
-    assert 1000 <= pattern["reads"] < 8 * 8192
+    assert 1000 <= pattern["reads"] <= 10_000
     assert pattern["sequential_reads_share"] == 1
 
 
