@@ -9,7 +9,7 @@ but a kernel without kprobes has nothing else.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-#: The functions, each with the names of its parameters (fs/fuse/file.c, as of Linux 5.10 to 7.3).
+#: The functions, each with the names of its parameters (fs/fuse/file.c, Linux 6.1 to 7.3).
 FUNCTIONS = {"fuse_file_read_iter": ("iocb", "to"), "fuse_file_write_iter": ("iocb", "from")}
 
 
