@@ -43,7 +43,7 @@ PREFIX = /usr
 MODULES = $(PREFIX)/share/fusetune
 
 .DEFAULT_GOAL = all
-.PHONY: all deps test-deps all-deps docs site pictures demo check lint install install-completion \
+.PHONY: all deps test-deps all-deps docs site pictures demo check quick lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
 	fuzz-kernel test-libfuse test-packaging fuzz mutants bench bench-tuner bench-search dist deb rpm repo clean
 
@@ -104,7 +104,11 @@ lint: test-deps $(VENV)/.done
 	git ls-files -z '*.sh' .ci/run debian/*.in debian/*.prerm debian/*.postrm debian/tests/auto \
 		debian/tests/module | xargs -0 shellcheck
 
-check: lint $(MIRRORFS) $(INTERCEPT)
+# Types are checked by one process: tests have the other processors meanwhile.
+check: $(VENV)/.done $(MIRRORFS) $(INTERCEPT)
+	$(MAKE) --no-print-directory --output-sync -j 2 lint quick
+
+quick:
 	$(PYTHON) -m pytest -q -n auto -m "not slow and not long" tests/unit
 
 test: lint $(MIRRORFS) $(INTERCEPT)

@@ -116,9 +116,8 @@ def _examples(name: str) -> str:
     Commands of a group have none.
     """
     found = examples(name) if " " not in name else ()
-    return "".join(f"\n    # {what}\n    fusetune {words}" for what, words in found) + (
-        "\n" if found else ""
-    )
+    shown = "".join(f"\n    # {what}\n    fusetune {words}" for what, words in found)
+    return f"{shown}\n" if found else ""
 
 
 def commands(pages: Mapping[str, str]) -> Table:

@@ -92,24 +92,20 @@ class Types:
 
     def parameters(self, functions: set[str]) -> dict[str, tuple[str, ...]]:
         """Return the names of the parameters of functions that are there."""
-        found = {
-            self._text(name): of
-            for kind, name, _, of, _ in self._file.every()
-            if kind == _FUNC and self._text(name) in functions
-        }
-        wanted = set(found.values())
-        prototypes = self._prototypes(self._file, self._first, wanted)
-        if wanted - prototypes.keys():  # a module's may be one that vmlinux has as well
-            prototypes |= self._prototypes(self._base, 1, wanted)
-        return {function: prototypes.get(of, ()) for function, of in found.items()}
+        prototypes: dict[int, tuple[_File, int, int]] = {}
+        found: dict[str, int] = {}
+        for number, (kind, name, parts, of, at) in enumerate(self._file.every(), self._first):
+            if kind == _PROTO:
+                prototypes[number] = self._file, parts, at
+            elif kind == _FUNC and (function := self._text(name)) in functions:
+                found[function] = of
+        # A module's prototype may be one that vmlinux has as well, and is then there alone.
+        if shared := set(found.values()) - prototypes.keys():
+            for number, (_, _, parts, _, at) in enumerate(self._base.every(), 1):
+                if number in shared:
+                    prototypes[number] = self._base, parts, at
+        return {function: self._names(*prototypes[of]) for function, of in found.items()}
 
-    def _prototypes(self, file: _File, first: int, wanted: set[int]) -> dict[int, tuple[str, ...]]:
-        """Return the names of parameters by the number of the prototype; ``first``: of a file."""
-        return {
-            number: tuple(
-                self._text(struct.unpack_from("<I", file.types, place)[0])
-                for place in range(at, at + 8 * parts, 8)
-            )
-            for number, (kind, _, parts, _, at) in enumerate(file.every(), first)
-            if kind == _PROTO and number in wanted
-        }
+    def _names(self, file: _File, parts: int, at: int) -> tuple[str, ...]:
+        places = range(at, at + 8 * parts, 8)
+        return tuple(self._text(struct.unpack_from("<I", file.types, one)[0]) for one in places)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusetune.profile.calls import Call, CallProbes
-from fusetune.profile.requests import TRACEPOINTS, Requests
+from fusetune.profile.requests import TRACEPOINTS, Requests, with_words
 
 #: Operations with this number and above count as one.
 REST = 63
@@ -262,13 +262,7 @@ def _with_numbers(parts: Sequence[str], device: int, bdi: str, cpus: int) -> str
 
 def _calls(calls: Sequence[Call], body: str) -> list[str]:
     """Return the program's parts about calls; ``body``: what is done with one."""
-    found = []
-    for call in calls:
-        text = _CALL.replace("BODY", body)
-        for name, word in vars(call).items():
-            text = text.replace(name.upper(), word)
-        found.append(text)
-    return found
+    return [with_words(_CALL.replace("BODY", body), call) for call in calls]
 
 
 def bucket_middle(bucket: int) -> float:

@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 
 from fusetune.profile.btf import Types
+from fusetune.profile.calls import Call
 
 #: Length of fuse_in_header, fuse_write_in and fuse_out_header (uapi linux/fuse.h).
 _IN, _WRITE_IN, _OUT, _WRITE = 40, 40, 16, 16
@@ -42,10 +43,12 @@ class Requests:
 
     def text(self, sent: str, ended: str) -> str:
         """Return these parts of a program with each probe's words for their names in capitals."""
-        return "".join(_with(sent, one) for one in self.sends) + _with(ended, self.end)
+        sends = "".join(with_words(sent, one) for one in self.sends)
+        return sends + with_words(ended, self.end)
 
 
-def _with(part: str, words: Send | End) -> str:
+def with_words(part: str, words: Send | End | Call) -> str:
+    """Return a part of a program with a probe's words for their names in capitals."""
     for name, word in vars(words).items():
         part = part.replace(name.upper(), word)
     return part

@@ -3,7 +3,6 @@
 
 import json
 import math
-import os
 import random
 import signal
 import statistics
@@ -16,16 +15,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fusetune.bench.usage import cpu_of, processes
+from fusetune.host import Host
 from tests.bench.contest import paired
 from tests.bench.page import Section, ratio, table
 from tests.native.mirror import CHECKOUT, PATIENCE, Mirror
+from tests.native.traced import BLOCK, bpf_programs, fill
 from tests.tmpfs import tmpfs, tracefs
 
 _BLOCKS = 12
 _SECONDS = 3
 _SIZE = 256 << 20
 _STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
-_TICK = os.sysconf("SC_CLK_TCK")
 #: By what is shown: the command, whose end is a signal.
 _WATCHERS = {
     "profile": ("profile", "--for", "1h"),
@@ -60,23 +61,12 @@ def _statistics() -> Iterator[None]:
 
 def _programs() -> dict[int, int]:
     """Return the nanoseconds that each BPF program has run, by its number."""
-    said = subprocess.run(
-        ["bpftool", "--json", "prog", "show"], capture_output=True, check=True, timeout=PATIENCE
-    )
-    return {one["id"]: one.get("run_time_ns", 0) for one in json.loads(said.stdout)}
+    return {one["id"]: one.get("run_time_ns", 0) for one in bpf_programs()}
 
 
-def _cpu_seconds(session: int) -> float:
-    """Return what the processes of a session have used."""
-    ticks = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[3]) == session:
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / _TICK
+def _cpu_seconds(pid: int) -> float:
+    """Return what a process and all that it has started have used."""
+    return cpu_of([str(pid)], processes(Host())).seconds
 
 
 def _reads(file: Path) -> float:
@@ -99,7 +89,7 @@ def _reads(file: Path) -> float:
 def _watcher(
     point: Path, directory: Path, words: tuple[str, ...]
 ) -> Iterator[tuple[int, set[int]]]:
-    """Watch a mount; give the session of the watcher, and its BPF programs once all are there."""
+    """Watch a mount; give the watcher's process, and its BPF programs once all are there."""
     before = _programs()
     own = ("--state-dir", directory / "state", "--run-dir", directory / "run")
     name, *more = words
@@ -128,11 +118,11 @@ def _watcher(
 
 
 def _watched(file: Path, directory: Path, words: tuple[str, ...]) -> Watched:
-    with _watcher(file.parent, directory, words) as (session, programs):
-        before, cpu, begun = _programs(), _cpu_seconds(session), time.monotonic()
+    with _watcher(file.parent, directory, words) as (pid, programs):
+        before, cpu, begun = _programs(), _cpu_seconds(pid), time.monotonic()
         speed = _reads(file)
         seconds = time.monotonic() - begun
-        after, cpu = _programs(), _cpu_seconds(session) - cpu
+        after, cpu = _programs(), _cpu_seconds(pid) - cpu
     spent = sum(after[one] - before[one] for one in programs) / 1e9
     return Watched(speed, spent / _SECONDS, cpu / seconds)
 
@@ -161,10 +151,7 @@ def _make() -> str:
         directory = Path(name)
         (directory / "source").mkdir()
         with _Lasting(directory / "source", directory / "mnt") as mirror:
-            file = mirror.mountpoint / "file"
-            with (directory / "source" / "file").open("wb") as stream:
-                for _ in range(_SIZE >> 20):
-                    stream.write(os.urandom(1 << 20))
+            file = fill(mirror, _SIZE // BLOCK)
             rows = [_row(one, file, directory) for one in _WATCHERS]
     return table(_COLUMNS, rows)
 

@@ -16,12 +16,18 @@ BLOCK = 4096
 UNTRACED = {"FORGET", "BATCH_FORGET"}
 
 
-def programs() -> list[str]:
-    """Return the kernel's programs on FUSE's tracepoints."""
+def bpf_programs() -> list[dict[str, Any]]:
+    """Return the kernel's BPF programs, as bpftool has them."""
     done = subprocess.run(
         ["bpftool", "--json", "prog", "show"], capture_output=True, check=True, timeout=PATIENCE
     )
-    names = (one.get("name", "") for one in json.loads(done.stdout))
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def programs() -> list[str]:
+    """Return the kernel's programs on FUSE's tracepoints."""
+    names = (one.get("name", "") for one in bpf_programs())
     return [name for name in names if name.startswith("fuse_request")]
 
 

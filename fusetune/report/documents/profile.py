@@ -64,7 +64,8 @@ class ProfiledOperation:
 class AccessPattern:
     """How programs used the mount's files; null: the source cannot tell, or there was no such call.
 
-    read(2), pread(2), write(2), pwrite(2) and their vectored forms with one buffer count.
+    On a kernel with kprobes every read and write counts; on others read(2), pread(2), write(2),
+    pwrite(2) and their vectored forms with one buffer, of all processes but the server.
     """
 
     reads: Annotated[Count | None, "Reads of programs, as far as they were seen."]
