@@ -174,11 +174,10 @@ def command(
     refuse_unknown(names)
     _refuse_contradictions(name, try_options, unsafe, dry_run, on_traffic)
     allowed, limit, mount = parse_owners(owners), budget_of(limits), find(host, name)
+    resolver = Resolver(host, load(host))
     if on_traffic:
-        resolver = Resolver(host, load(host))
         return _live(resolver, mount, allowed, seconds, seed, dry_run=dry_run, as_json=as_json)
     aim, sets = partial(aimed_at, Target(target)), sets_for(host, mount, names)
-    resolver = Resolver(host, load(host))
     on = partial(on_subject, host, mount, names, files, size=size, sets=sets)
     if dry_run:
         present(on(partial(_preview, resolver, mount, allowed)), as_json)
@@ -197,9 +196,8 @@ def command(
             how = {**how, "progress": progress, "cold": cold}
             run = partial(_auto, resolver, mount, limit, aim, how)
             document = auto_result(on(run, tell=line.tell))
-    present(document, as_json)
     draw(document, plot)
-    return ExitCode.DONE if document.better else ExitCode.NOTHING_BETTER
+    return _presented(document, as_json)
 
 
 def _refuse_contradictions(
@@ -240,6 +238,10 @@ def _live(
     with ProgressLine(seconds) as progress:
         run = partial(auto_live, resolver, mount, seconds, allowed_owners=allowed)
         document = auto_result(run(seed=seed, progress=progress))
+    return _presented(document, as_json)
+
+
+def _presented(document: AutoResult, as_json: bool) -> ExitCode:
     present(document, as_json)
     return ExitCode.DONE if document.better else ExitCode.NOTHING_BETTER
 

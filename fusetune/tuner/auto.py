@@ -204,20 +204,18 @@ def auto(
         run = _Run(host, mount, before, Journal.to_change(host, mount))
         guards = Guards.of(workloads, start, unguarded, reading)
         run.measure(search, bench, guards, progress)
-        choice = search.choice()
+        choice, ending = search.choice(), Ending(run.ended_by, budget, bench.evaluations)
         after = before | with_followers(choice.setting, before)
+        run_of = known.run(search)
         if choice.changed:
-            run.keep(after, choice.gain, known.run(search))
+            run.keep(after, choice.gain, run_of)
             reasons += resolver.caveats(mount, after)
-        ending = Ending(run.ended_by, budget, bench.evaluations)
         reasons += [*_reasons(search, ending, guards), *about_files(reading, workloads)]
         reasons += _without_writeback(host, mount, workloads, before, after)
-        cost = (bench.seconds, bench.bytes_written, bench.evaluations)
-        read = (reading, bench.bytes_read, bench.requests)
-        found = (search.trials, *cost, reasons, *read, guards.measured)
+        cost = (bench.seconds, bench.bytes_written, bench.evaluations, reasons)
+        found = (search.trials, *cost, reading, bench.bytes_read, bench.requests, guards.measured)
         gathered = (start, run.latencies, run.usages, run.ended_by, "fio", known.begun(search))
-        done, run_of = changed(before, after), known.run(search)
-        note_run(host, mount, "auto", workloads, choice, reasons, done, run_of)
+        note_run(host, mount, "auto", workloads, choice, reasons, changed(before, after), run_of)
         return Outcome(mount, list(workloads), before, after, choice, *found, *gathered, run_of)
 
 

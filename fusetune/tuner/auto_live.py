@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``auto --live``: choose by the traffic that a mount has, then set and save the choice."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 from fusetune.bench.spending import NOTHING
 from fusetune.bench.worker import Interrupted, Interruption
@@ -40,26 +41,21 @@ def auto_live(
         contexts.enter_context(Lock(host, mount))
         interruption = contexts.enter_context(Interruption())
         before = values_now(host, mount)
-        dimensions, reasons = searched_on(
-            resolver, mount, before, [*WAITS.values()], allowed_owners
-        )
+        waits = [*WAITS.values()]
+        dimensions, reasons = searched_on(resolver, mount, before, waits, allowed_owners)
         if not dimensions:
             reasons.append("no knob that can be set live is there to change")
-            outcome = Outcome(mount, [*WAITS.values()], before, before, unchanged())
+            outcome = Outcome(mount, waits, before, before, unchanged())
             return replace(outcome, reasons=reasons, source="live")
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
         source = contexts.enter_context(Waits(host, mount))
         values = Values(host, mount, before, Journal.to_change(host, mount))
-        live = Live(
-            dimensions,
-            start,
-            source,
-            lambda setting: values.set(with_followers(setting, before), "auto --live: trial"),
-            seconds,
-            seed=seed,
-            check=interruption.check,
-            progress=progress,
-        )
+
+        def try_setting(setting: Mapping[str, int]) -> None:
+            values.set(with_followers(setting, before), "auto --live: trial")
+
+        how: Mapping[str, Any] = {"seed": seed, "check": interruption.check, "progress": progress}
+        live = Live(dimensions, start, source, try_setting, seconds, **how)
         try:
             live.run()
         except Interrupted as error:
@@ -71,8 +67,8 @@ def auto_live(
             values.keep(outcome.after, outcome.choice.gain)
             outcome.reasons.extend(resolver.caveats(mount, outcome.after))
         done = changed(before, outcome.after)
-        run = (mount, "auto --live", outcome.workloads, outcome.choice, outcome.reasons, done)
-        note_run(host, *run)
+        found = (outcome.workloads, outcome.choice, outcome.reasons)
+        note_run(host, mount, "auto --live", *found, done)
         return outcome
 
 

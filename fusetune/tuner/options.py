@@ -112,10 +112,7 @@ def prove_options(
         Interruption() as interruption,
         _trials(host, seen, workloads, budget, interruption, size, reading) as trials,
     ):
-        trials.measure(candidates, frozenset(), before)  # tells what an evaluation costs
-        failed = trials.try_alone(candidates)
-        reasons += [f"{name}: not tried: {why}" for name, why in failed.items()]
-        candidates = candidates.without(failed)
+        candidates, reasons = _working(trials, candidates, before, reasons)
         if not candidates.changes:
             return _nothing(mount, workloads, before, seen, reasons)
         how = (unguarded, reading, seed, progress, limits)
@@ -124,10 +121,18 @@ def prove_options(
         gains = run.shares()
     reasons += [*refused, *about_files(reading, workloads)]
     outcome = _proven(seen, workloads, trials, run, gains, reasons, reading)
-    note_run(
-        host, mount, "auto --try-options", workloads, outcome.choice, outcome.reasons, changes={}
-    )
+    note_run(host, mount, "auto --try-options", workloads, outcome.choice, outcome.reasons, {})
     return outcome
+
+
+def _working(
+    trials: Trials, candidates: Candidates, before: Mapping[str, int], reasons: list[str]
+) -> tuple[Candidates, list[str]]:
+    """Return the candidates that mount alone, and ``reasons`` with why each other one does not."""
+    trials.measure(candidates, frozenset(), before)  # tells what an evaluation costs
+    failed = trials.try_alone(candidates)
+    why = [f"{name}: not tried: {error}" for name, error in failed.items()]
+    return candidates.without(failed), [*reasons, *why]
 
 
 def _candidates(seen: Examined, found: Plan) -> tuple[Candidates, list[str]]:
