@@ -23,7 +23,7 @@ _COMPLETING = "_FUSETUNE_COMPLETE"
 # The order of --help. A command that is not among these comes after them.
 _ORDER = (
     *("list", "show", "set", "reset", "auto", "apply", "verify", "save", "forget", "report"),
-    *("history", "explain"),
+    *("history", "explain", "export", "import"),
     *(
         "advise",
         "remount",

@@ -20,12 +20,15 @@ from fusetune.errors import FusetuneError
 from fusetune.host import Host
 
 
-def mount_argument(metavar: str, *, required: bool = True) -> Callable[..., Any]:
+def mount_argument(metavar: str, *, required: bool = True, count: int = 1) -> Callable[..., Any]:
     """Return the argument ``name`` that means a mount, completed.
 
-    ``metavar``: as --help has it; with "host" in it, the host is completed as well.
+    ``metavar``: as --help has it; with "host" in it, the host is completed as well. ``count``: -1
+    for any number of mounts.
     """
-    return click.argument("name", metavar=metavar, required=required, shell_complete=_mounts)
+    return click.argument(
+        "name", metavar=metavar, required=required, nargs=count, shell_complete=_mounts
+    )
 
 
 def _mounts(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:

@@ -5,12 +5,19 @@ The files are ``fusetune.toml`` and ``mounts.d/*.toml``; a file in /etc replaces
 name in /usr/lib.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fusetune.desired.sections import MATCHES, Config, Layer, Section, Settings
+from fusetune.desired.sections import (
+    LIBRARY_MATCHES,
+    MATCHES,
+    Config,
+    Layer,
+    Section,
+    Settings,
+)
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME, REMOUNT, parse_number
@@ -21,6 +28,7 @@ from fusetune.toml.lines import Where
 MAIN_FILE = "fusetune.toml"
 #: Sizes in bytes that a server asks for itself: the host's limits are raised to allow them.
 NEEDS = ("max_write", "pipe_max_size")
+_OTHER_KEYS = ("leave_alone", "options", "accept", "volume_class")
 _LEAST_PIPE, _MOST_PIPE, _MOST_PAGES = 1 << 20, 1 << 31, 65535
 
 
@@ -60,12 +68,23 @@ def load(host: Host) -> Config:
     return Config(tuple(sections), settings)
 
 
+def sections_in(text: str, path: Path) -> Sequence[Section]:
+    """Return the administrator's sections in a text, which is that of ``path`` or is to be.
+
+    Raises `ConfigError` that names file, line and key.
+    """
+    return _Reader(Layer.ADMIN, path, text).sections()
+
+
 class _Reader(TomlFile):
     """One parsed file of the configuration."""
 
-    def __init__(self, layer: Layer, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, layer: Layer, path: Path, text: str | None = None) -> None:
+        super().__init__(path, text)
         self._layer = layer
+        self._may_have_options = layer == Layer.ADMIN and (
+            path.parent.name == "mounts.d" or text is not None
+        )
 
     def check_known(self, where: Where, name: str, known: Collection[str]) -> None:
         """Raise `ConfigError` unless ``name`` is known; of a mount's property, say who takes it."""
@@ -117,16 +136,12 @@ class _Reader(TomlFile):
         values: dict[str, int] = {}
         origins: dict[str, Origin] = {}
         needs: dict[str, int] = {}
-        leave_alone = options = accept = None
+        leave_alone = options = accept = volume_class = None
         for key, value in self._items(("mount", number), content):
             where = ("mount", number, key)
-            self.check_known(
-                where, key, (*MATCHES, "leave_alone", "options", "accept", *NEEDS, *LIVE_BY_NAME)
-            )
+            self.check_known(where, key, (*MATCHES, *_OTHER_KEYS, *NEEDS, *LIVE_BY_NAME))
             if key in MATCHES:
-                if not isinstance(value, str) or not value:
-                    raise self.wrong(where, f"{key} must be a string")
-                matches[key] = value
+                matches[key] = self._string(where, value)
             elif key == "leave_alone":
                 if not isinstance(value, bool):
                     raise self.wrong(where, f"{key} must be true or false")
@@ -136,6 +151,8 @@ class _Reader(TomlFile):
                 options = self._options(where, value)
             elif key == "accept":
                 accept = self._accept(where, value)
+            elif key == "volume_class":
+                volume_class = self._string(where, value)
             elif key in NEEDS:
                 try:
                     needs[key] = _size(_MOST_PIPE, value)
@@ -144,10 +161,24 @@ class _Reader(TomlFile):
             else:
                 values[key] = self._knob_value(where, key, value)
                 origins[key] = self.origin(where)
+        if options is not None:
+            self._check_library_matches(number, matches)
         origin = self.origin(("mount", number))
-        return Section(
-            *(self._layer, origin, matches, values, origins, leave_alone, options, needs, accept)
-        )
+        found = (self._layer, origin, matches, values, origins, leave_alone, options, needs, accept)
+        return Section(*found, volume_class)
+
+    def _check_library_matches(self, number: int, matches: Mapping[str, str]) -> None:
+        if others := matches.keys() - set(LIBRARY_MATCHES):
+            raise self.wrong(
+                ("mount", number, "options"),
+                f"the tuned libfuse knows {', '.join(LIBRARY_MATCHES)}, and not "
+                f"{min(others)}: name these mounts by the former",
+            )
+
+    def _string(self, where: Where, value: object) -> str:
+        if not isinstance(value, str) or not value:
+            raise self.wrong(where, f"{where[-1]} must be a string")
+        return value
 
     def _accept(self, where: Where, value: object) -> tuple[str, ...]:
         if self._layer != Layer.ADMIN:
@@ -158,7 +189,7 @@ class _Reader(TomlFile):
             raise self.wrong(where, f"accept {error}") from error
 
     def _options(self, where: Where, value: object) -> str:
-        if self._layer != Layer.ADMIN or self.path.parent.name != "mounts.d":
+        if not self._may_have_options:
             raise self.wrong(where, "options belong in /etc/fusetune/mounts.d")
         if not isinstance(value, str):
             raise self.wrong(where, "options must be a string")
@@ -211,6 +242,7 @@ _SETTINGS: Mapping[str, Mapping[str, Callable[[object], object]]] = {
         "allow_users": _users,
         "max_dirty_percent": partial(_whole_number, 0, 100_000),
         "exclude": _strings,
+        "share_results": _strings,
         "max_pipe_size": partial(_size, _MOST_PIPE, low=_LEAST_PIPE),
         "max_pages": partial(_whole_number, 1, _MOST_PAGES),
     },

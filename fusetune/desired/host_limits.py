@@ -101,7 +101,7 @@ def of_mount(host: Host, config: Config, mount: Mount, servers: Daemons) -> Need
     saved = None
     with suppress(Unusable):  # reported by what sets its values
         saved = saved_for(host, mount)
-    found = _of_sections(config.matching(mount, servers), [saved] if saved else [])
+    found = _of_sections(config.matching(host, mount, servers), [saved] if saved else [])
     return Needs(tuned=mount.is_tuned_type) | found
 
 

@@ -3,6 +3,8 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from fusetune.changes.policy import (
     dirty_share,
@@ -14,8 +16,10 @@ from fusetune.changes.policy import (
 from fusetune.changes.state import values_now
 from fusetune.desired.config import load
 from fusetune.desired.host_limits import Needs, of_mount
-from fusetune.desired.results import saved_for, saved_path
-from fusetune.desired.sections import Config, Layer, Section, ranked
+from fusetune.desired.results import Saved, saved_for, saved_path
+from fusetune.desired.sections import Config, Layer, Section, path_matches, ranked
+from fusetune.desired.sharing import Shared, SharedResults
+from fusetune.desired.volume import server_version, volume_of
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.knobs import LIVE, LIVE_BY_NAME, Knob, out_of_range
@@ -30,12 +34,14 @@ from fusetune.toml.file import Origin
 class Expected:
     """What a knob should be: ``value`` in its unit, and ``origin``, the file that says so.
 
-    ``refused``: why policy forbids it, None if it does not.
+    ``refused``: why policy forbids it, None if it does not. ``shared``: the result for a like
+    volume that it is from, None if it is about this mount.
     """
 
     value: int
     origin: Origin
     refused: str | None = None
+    shared: Shared | None = None
 
 
 class Resolver:
@@ -45,12 +51,15 @@ class Resolver:
         self.host, self.config = host, config
         self.owners = owners_named(config.settings.allow_users)
         self._daemons = Daemons(host)
+        self._results = SharedResults(host)
         self._summed = False
         self._shares: dict[tuple[str, int | None], int] = {}
 
     def left_alone_reason(self, mount: Mount) -> str | None:
         """Return why nothing is to be set on ``mount``, None if it is not left alone."""
-        return self._left_alone_reason(mount, list(self.config.matching(mount, self._daemons)))
+        return self._left_alone_reason(
+            mount, list(self.config.matching(self.host, mount, self._daemons))
+        )
 
     def check_not_left_alone(self, mount: Mount) -> None:
         """Raise FusetuneError if nothing is to be set on ``mount``."""
@@ -68,7 +77,7 @@ class Resolver:
 
     def accepted(self, mount: Mount) -> tuple[str, ...]:
         """Return the options of the server whose condition holds, as the configuration says."""
-        sections = ranked(list(self.config.matching(mount, self._daemons)))
+        sections = ranked(list(self.config.matching(self.host, mount, self._daemons)))
         return next((one.accept for one in sections if one.accept is not None), ())
 
     def resolve(self, mount: Mount) -> tuple[str | None, dict[str, Expected]]:
@@ -76,20 +85,37 @@ class Resolver:
 
         Raises FusetuneError where the saved result cannot be used.
         """
-        sections = list(self.config.matching(mount, self._daemons))
+        sections = list(self.config.matching(self.host, mount, self._daemons))
         if why := self._left_alone_reason(mount, sections):
             return why, {}
+        shared = None
         if saved := saved_for(self.host, mount):
-            origin = Origin(saved_path(self.host, mount))
-            origins = dict.fromkeys(saved.values, origin)
-            sections.append(Section(Layer.SAVED, origin, {}, saved.values, origins))
+            sections.append(_saved_section(Layer.SAVED, saved_path(self.host, mount), saved))
+        elif shared := self._shared(mount, sections):
+            sections.append(_saved_section(Layer.SHARED, shared.file, shared.saved))
         found: dict[str, Expected] = {}
         for section in ranked(sections):
+            whose = shared if section.layer == Layer.SHARED else None
             for name in section.values.keys() - found.keys():
                 value = section.values[name]
                 refused = self.refusal(mount, name, value)
-                found[name] = Expected(value, section.origins[name], refused)
+                found[name] = Expected(value, section.origins[name], refused, whose)
         return None, {knob.name: found[knob.name] for knob in LIVE if knob.name in found}
+
+    def _shared(self, mount: Mount, sections: list[Section]) -> Shared | None:
+        """Return the result of a like volume, if such may be used for ``mount``.
+
+        Values that an administrator chose for a mount are not mixed with those of another one.
+        """
+        patterns = self.config.settings.share_results
+        if not any(path_matches(pattern, mount.path) for pattern in patterns):
+            return None
+        if any(section.layer == Layer.ADMIN and section.values for section in sections):
+            return None
+        volume = volume_of(self.host, mount, self.config, self._daemons)
+        if not volume:
+            return None
+        return self._results.best(volume, partial(server_version, self.host, mount, self._daemons))
 
     def expected(self, mount: Mount) -> dict[str, Expected]:
         """Return what ``mount`` should have, by knob: empty if it is left alone. As `resolve`."""
@@ -177,6 +203,11 @@ def bounds_of_set(
     if force:
         return resolver.owners, None
     return resolver.owners, max(resolver.room(mount), dirty_share(values_now(host, mount)))
+
+
+def _saved_section(layer: Layer, file: Path, saved: Saved) -> Section:
+    origin = Origin(file)
+    return Section(layer, origin, {}, saved.values, dict.fromkeys(saved.values, origin))
 
 
 def _identity(mount: Mount) -> tuple[str, int | None]:

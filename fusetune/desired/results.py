@@ -8,19 +8,23 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
+from fusetune.desired.config import load
+from fusetune.desired.volume import Volume, server_version, volume_of
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.files import write_whole
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME
+from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
+from fusetune.toml.file import ConfigError
 
-#: Version 1 had no ``schema``, ``by`` or ``ci95``, version 2 no ``run``.
-SCHEMA = 3
+#: Version 1 had no ``schema``, ``by`` or ``ci95``, version 2 no ``run``, version 3 no ``volume``.
+SCHEMA = 4
 
 
 class Unusable(FusetuneError):
@@ -61,7 +65,10 @@ class Run:
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the run of a file. ValueError, TypeError, KeyError or UsageError if damaged."""
+        """Return the run of a file, which may lack what is None.
+
+        ValueError, TypeError, KeyError or UsageError if damaged.
+        """
         blocks = [[(values, figures) for values, figures in block] for block in fields["blocks"]]
         units = fields["conditions"]["units"]
         if not all(isinstance(unit, str) for unit in units.values()):
@@ -77,7 +84,8 @@ class Run:
                 raise ValueError("every setting must name the same knobs")
             if not figures.keys() <= units.keys():
                 raise ValueError("a workload lacks its unit")
-        return cls(Conditions(**fields["conditions"]), blocks, start, chosen, weights)
+        conditions = Conditions(**{"version": None, **fields["conditions"]})
+        return cls(conditions, blocks, start, chosen, weights)
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,7 @@ class Saved:
     ``by``: the command that saved them, "auto" or "save". ``gain``: what ``auto`` measured, speed
     after / before, with its 95 % interval ``ci95`` (None if not recorded). ``time``:
     seconds since the epoch. ``run``: for a later run to begin with, None if not recorded.
+    ``volume``: what it is about besides the path, None if not known.
     """
 
     path: str
@@ -98,11 +107,28 @@ class Saved:
     gain: float | None = None
     ci95: tuple[float, float] | None = None
     run: Run | None = None
+    volume: Volume | None = None
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Self:
+        """Return what a file of this version has. Raises as `Run.parse`."""
+        found = dict(fields)
+        if found.get("ci95"):
+            found["ci95"] = tuple(found["ci95"])
+        for name, kind in (("run", Run), ("volume", Volume)):
+            if found.get(name) is not None:
+                found[name] = kind.parse(found[name])
+        saved = cls(**found)
+        _check_values(saved.values)
+        low, high = saved.ci95 or (0, 0)
+        if not all(map(math.isfinite, (saved.time, saved.gain or 0.0, low, high))):
+            raise ValueError("a number must be finite")
+        return saved
 
 
-def saved_path(host: Host, mount: Mount) -> Path:
-    """Return the file of the saved result of ``mount``."""
-    identity = "\0".join((mount.path, mount.fstype, mount.source))
+def saved_path(host: Host, about: Mount | Saved) -> Path:
+    """Return the file of the saved result for a mount, or for the path, type and source of one."""
+    identity = "\0".join((about.path, about.fstype, about.source))
     digest = hashlib.sha256(os.fsencode(identity)).hexdigest()[:20]
     return host.state_dir / "saved" / f"{digest}.json"
 
@@ -120,15 +146,28 @@ def save(
 
     An existing file that this version cannot read is renamed, not overwritten.
     """
-    path = saved_path(host, mount)
-    host.make_dir(path.parent)
     identity = (mount.path, mount.fstype, mount.source)
-    saved = Saved(*identity, dict(values), by, time.time(), gain, ci95, run)
+    volume = _volume(host, mount)
+    store(host, Saved(*identity, dict(values), by, time.time(), gain, ci95, run, volume))
+
+
+def store(host: Host, saved: Saved) -> None:
+    """Save a result, also one of another host, as `save` does."""
+    path = saved_path(host, saved)
+    host.make_dir(path.parent)
     try:
-        saved_for(host, mount)
+        _read(path)
     except Unusable:
         set_aside(path)
-    write_whole(path, json.dumps({"schema": SCHEMA} | asdict(saved), indent=2) + "\n")
+    write_whole(path, json.dumps({"schema": SCHEMA} | asdict(saved)) + "\n")
+
+
+def _volume(host: Host, mount: Mount) -> Volume | None:
+    with suppress(ConfigError):  # which whoever needs the configuration reports
+        daemons = Daemons(host)
+        if volume := volume_of(host, mount, load(host), daemons):
+            return replace(volume, version=server_version(host, mount, daemons))
+    return None
 
 
 def set_aside(path: Path) -> Path:
@@ -155,30 +194,28 @@ def _read(path: Path) -> Saved | None:
         version = fields.pop("schema", 1)
         if version == 1:
             fields["by"] = "auto"
-        elif version not in (2, SCHEMA):
+        elif version not in (2, 3, SCHEMA):
             raise Unusable(
                 f"the saved result {path} is of schema {version}, which another version of "
                 "fusetune wrote; 'fusetune auto' or 'save' sets it aside and writes its own"
             )
-        if fields.get("ci95"):
-            fields["ci95"] = tuple(fields["ci95"])
-        if fields.get("run") is not None:
-            fields["run"] = Run.parse(fields["run"])
-        saved = Saved(**fields)
-        _check_values(saved.values)
-        low, high = saved.ci95 or (0, 0)
-        f"{saved.time:f} {saved.gain or 0:f} {low:f} {high:f}"  # ValueError if one is not a number
+        return Saved.parse(fields)
     except (UsageError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise Unusable(
             f"the saved result {path} is damaged: {error!r}; 'fusetune auto' or 'save' sets it "
             "aside and writes its own, 'fusetune forget' removes it"
         ) from error
-    return saved
 
 
 def _check_values(values: Mapping[str, int]) -> None:
     for name, value in values.items():
         LIVE_BY_NAME[name].parse(f"{value:d}")
+
+
+def all_saved(host: Host) -> list[tuple[Path, Saved]]:
+    """Return all that is saved and can be used, by file."""
+    found = ((file, _usable(file)) for file in sorted(_files(host)))
+    return [(file, saved) for file, saved in found if saved]
 
 
 def saved_under(host: Host, mount: Mount, conditions: Conditions) -> Saved | None:

@@ -5,24 +5,35 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from functools import partial
+from functools import cache, partial
 
+from fusetune.host import Host
 from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.disks import disk_names
+from fusetune.mounts.kubelet import ROOTS, kubelet_volume
 from fusetune.mounts.mount import Mount
 from fusetune.toml.file import Origin
 
+#: Keys that the tuned libfuse3 knows as well.
+LIBRARY_MATCHES = ("path", "source", "server", "fstype")
 #: Keys by which a section matches mounts, the most specific first.
-MATCHES = ("path", "source", "server", "fstype")
+MATCHES = (
+    *("path", "volume_handle", "volume", "label", "source", "server", "namespace", "csi_driver"),
+    *("fstype", "mount_option"),
+)
+#: Where each mount has a new path, and root alone mounts: the kubelet's directories.
+SHARED_BY_DEFAULT = tuple(f"{root}/**" for root in ROOTS)
 
 
 class Layer(IntEnum):
     """Where a value comes from; the higher one takes precedence."""
 
     VENDOR = 0
-    SAVED = 1
-    ADMIN = 2
+    SHARED = 1
+    SAVED = 2
+    ADMIN = 3
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,8 @@ class Section:
     ``leave_alone``: whether such mounts are left alone, None if the section does not say.
     ``options``: of the tuned libfuse3, which reads them from the file itself. ``needs``: sizes of
     `NEEDS` that the server asks for, in bytes. ``accept``: options of the server whose condition
-    holds, None if the section does not say.
+    holds, None if the section does not say. ``volume_class``: mounts of one class share results,
+    though their sources differ.
     """
 
     layer: Layer
@@ -44,13 +56,14 @@ class Section:
     options: str | None = None
     needs: Mapping[str, int] = field(default_factory=dict)
     accept: tuple[str, ...] | None = None
+    volume_class: str | None = None
 
     @property
     def rank(self) -> tuple[Layer, list[tuple[int, int]]]:
         """Of two sections for a mount, the one with the greater rank wins.
 
-        By layer, then by path, source, server and type: an exact value before a pattern, and the
-        pattern with more literal characters before the other.
+        By layer, then by the keys of `MATCHES` in their order: an exact value before a pattern, and
+        the pattern with more literal characters before the other.
         """
         return self.layer, [_specificity(self.matches.get(key)) for key in MATCHES]
 
@@ -63,7 +76,8 @@ class Settings:
     what all tuned mounts together may keep dirty, in percent of the host's limit. ``exclude``:
     patterns of file system types to leave alone. ``max_pipe_size`` (bytes), ``max_pages``: how far
     the host's limits may be raised for mounts that need it. ``idle_seconds``: after which `watch`
-    ends; 0: never. ``keep``: entries of a mount's history; 0: it has none.
+    ends; 0: never. ``keep``: entries of a mount's history; 0: it has none. ``share_results``:
+    patterns of mount points that get what was saved for a like volume elsewhere.
     """
 
     allow_users: tuple[str, ...] = ()
@@ -73,16 +87,21 @@ class Settings:
     max_pipe_size: int = 8 << 20
     max_pages: int = 1024
     keep: int = 50
+    share_results: tuple[str, ...] = SHARED_BY_DEFAULT
 
 
 @dataclass(frozen=True)
 class Described:
-    """What is known about a mount, possibly a future one: all that each property may be."""
+    """What is known about a mount, possibly a future one: all that each property may be.
+
+    ``more``: what takes time to find, by the other keys of `MATCHES`.
+    """
 
     paths: Collection[str]
     sources: Collection[str]
     fstypes: Collection[str]
     servers: Callable[[], Collection[str]]
+    more: Callable[[], Mapping[str, Collection[str]]] = dict
 
 
 @dataclass(frozen=True)
@@ -92,11 +111,12 @@ class Config:
     sections: tuple[Section, ...] = ()
     settings: Settings = field(default_factory=Settings)
 
-    def matching(self, mount: Mount, servers: Daemons) -> Iterator[Section]:
+    def matching(self, host: Host, mount: Mount, servers: Daemons) -> Iterator[Section]:
         """Yield the sections that match ``mount``, not ordered by rank."""
         paths = (mount.path, *mount.also_at)
-        servers_of = partial(servers.of, mount)
-        yield from self.matching_any(Described(paths, [mount.source], [mount.fstype], servers_of))
+        servers_of, more = partial(servers.of, mount), cache(partial(_more, host, mount))
+        described = Described(paths, [mount.source], [mount.fstype], servers_of, more)
+        yield from self.matching_any(described)
 
     def matching_any(self, described: Described) -> Iterator[Section]:
         """Yield the sections that may match what is ``described``, not ordered by rank."""
@@ -118,7 +138,7 @@ def _specificity(pattern: str | None) -> tuple[int, int]:
     return (2, literal) if literal == len(pattern) else (1, literal)
 
 
-def _path_matches(pattern: str, path: str) -> bool:
+def path_matches(pattern: str, path: str) -> bool:
     """``*`` stays within a directory's name; ``**`` is any number of directories."""
     return _parts_match(pattern.split("/"), path.split("/"))
 
@@ -138,19 +158,27 @@ def _parts_match(patterns: Sequence[str], parts: Sequence[str]) -> bool:
 def _about(matches: Mapping[str, str], described: Described) -> bool:
     for key, pattern in matches.items():
         if key == "path":
-            found = any(_path_matches(pattern, path) for path in described.paths)
+            found = any(path_matches(pattern, path) for path in described.paths)
         elif key == "server":
             found = any(_is_program(pattern, path) for path in described.servers())
         else:
-            words = described.sources if key == "source" else described.fstypes
+            known = {"source": described.sources, "fstype": described.fstypes}
+            words = known[key] if key in known else described.more().get(key, ())
             found = any(fnmatch.fnmatchcase(word, pattern) for word in words)
         if not found:
             return False
     return True
 
 
+def _more(host: Host, mount: Mount) -> dict[str, Collection[str]]:
+    """Return what a mount is beside path, source, server and type, by the keys of `MATCHES`."""
+    label, volume = disk_names(host, mount.source).label, kubelet_volume(host, mount)
+    found: dict[str, str | None] = {"label": label, **(asdict(volume) if volume else {})}
+    return {"mount_option": mount.options} | {key: [word] for key, word in found.items() if word}
+
+
 def _is_program(pattern: str, executable: str) -> bool:
     """A pattern without a slash means the program's name alone."""
     if "/" not in pattern:
         return fnmatch.fnmatchcase(os.path.basename(executable), pattern)
-    return _path_matches(pattern, executable)
+    return path_matches(pattern, executable)

@@ -10,7 +10,7 @@ from fusetune.desired.history import Entry, History
 from fusetune.desired.inspect import Inspected
 from fusetune.desired.resolve import Expected
 from fusetune.mounts.mount import Mount
-from fusetune.text import shell_word
+from fusetune.text import printable, shell_word
 from fusetune.tuner.space import FOLLOWERS, SEARCHED
 
 
@@ -96,6 +96,11 @@ def _kept(mount: Mount, state: KnobState, expected: Expected | None) -> Iterator
     elif expected.value != state.value:
         yield (
             f"{expected.origin} asks for {expected.value}; 'fusetune apply {path}' sets that again"
+        )
+    elif expected.shared:
+        yield (
+            f"it was measured or saved for {printable(expected.shared.saved.path)}, a like volume "
+            f"({expected.origin}); 'fusetune auto {path}' measures this one"
         )
     elif expected.origin.line is None:
         yield f"it is saved for the next mount; 'fusetune forget {path}' ends that"

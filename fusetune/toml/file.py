@@ -34,16 +34,17 @@ class Origin:
 class TomlFile:
     """A parsed file: its ``content``, and the line of each key.
 
-    ``check_writers``: whether it must not be writable by others than root if root reads it. Raises
-    `ConfigError` if it is, if the file cannot be read, or if it is not TOML.
+    ``check_writers``: whether it must not be writable by others than root if root reads it.
+    ``text``: what it has, None to read it. Raises `ConfigError` if others can write it, if it
+    cannot be read, or if it is not TOML.
     """
 
-    def __init__(self, path: Path, *, check_writers: bool = True) -> None:
+    def __init__(self, path: Path, text: str | None = None, *, check_writers: bool = True) -> None:
         self.path = path
         try:
-            if check_writers:
+            if check_writers and text is None:
                 _check_writers(path)
-            self._text = path.read_text(encoding="utf-8")
+            self._text = path.read_text(encoding="utf-8") if text is None else text
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {reason(error)}") from error
         except UnicodeDecodeError as error:

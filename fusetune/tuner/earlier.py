@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What an earlier run of ``auto`` saved for the same source, server and kernel."""
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from fusetune.bench.workloads import Workload
 from fusetune.desired.results import Conditions, Run, Saved, saved_under
+from fusetune.desired.volume import kernel_series
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
@@ -86,7 +86,7 @@ def _conditions(host: Host, mount: Mount, workloads: Sequence[Workload]) -> Cond
     return Conditions(
         process.program,
         _version(host, mount, process.program, process),
-        re.sub(r"(\d+\.\d+).*", r"\1", host.read("proc/sys/kernel/osrelease"), flags=re.DOTALL),
+        kernel_series(host),
         mount.owner_uid,
         {one.name: one.unit for one in workloads},
     )

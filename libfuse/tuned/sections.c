@@ -12,6 +12,9 @@
 #define VALUE	4096
 
 static const char *const matches[TUNED_MATCHES] = { "path", "source", "server", "fstype" };
+/* By these only the program fusetune knows mounts: such a section is about none here. */
+static const char *const matches_elsewhere[] = { "volume_handle", "volume", "label", "namespace",
+						 "csi_driver", "mount_option" };
 
 struct text {
 	const char *at, *end;
@@ -92,6 +95,24 @@ static int read_bare(struct text *line)
 	return line->at > start ? 0 : -1;
 }
 
+/* A list of strings in one line, of a key that is not used here. */
+static int read_list(struct text *line)
+{
+	char value[VALUE];
+
+	line->at++;
+	while (!at_end(line) && *line->at != ']') {
+		if ((*line->at != '"' && *line->at != '\'') || read_string(line, value) == -1)
+			return -1;
+		skip_blanks(line);
+		if (line->at < line->end && *line->at == ',')
+			line->at++;
+		else if (line->at == line->end || *line->at != ']')
+			return -1;
+	}
+	return line->at < line->end && *line->at++ == ']' ? 0 : -1;
+}
+
 /* Returns the end of the bracket expression that begins here; the bracket itself if it has none. */
 static const char *bracket_end(const char *pattern)
 {
@@ -156,8 +177,12 @@ static void end_section(struct reading *reading, struct tuned_section *best)
 static int take_key(struct reading *reading, const char *key, const char *value,
 		    const struct tuned_about *about)
 {
+	unsigned int other;
 	int which;
 
+	for (other = 0; other < sizeof(matches_elsewhere) / sizeof(*matches_elsewhere); other++)
+		if (!strcmp(key, matches_elsewhere[other]))
+			reading->about_it = 0;
 	for (which = 0; which < TUNED_MATCHES; which++)
 		if (!strcmp(key, matches[which]))
 			break;
@@ -200,13 +225,16 @@ static int read_line(struct reading *reading, struct text *line, const struct tu
 		memset(reading, 0, sizeof(*reading));
 		reading->in_section = reading->about_it = 1;
 	} else {
-		int quoted;
+		int quoted, got;
 
 		if (!reading->in_section || read_key(line, key) == -1 || line->at == line->end)
 			return -1;
 		quoted = *line->at == '"' || *line->at == '\'';
-		if ((quoted ? read_string(line, value) : read_bare(line)) == -1 ||
-		    take_key(reading, key, quoted ? value : NULL, about) == -1)
+		if (quoted)
+			got = read_string(line, value);
+		else
+			got = *line->at == '[' ? read_list(line) : read_bare(line);
+		if (got == -1 || take_key(reading, key, quoted ? value : NULL, about) == -1)
 			return -1;
 	}
 	return at_end(line) ? 0 : -1;

@@ -23,6 +23,7 @@ from fusetune.desired.history import Entry, History
 from fusetune.desired.inspect import Check
 from fusetune.desired.persist import Remembered
 from fusetune.desired.resolve import Expected
+from fusetune.desired.sharing import Shared
 from fusetune.desired.undo import Reset
 from fusetune.kmod.kinds import KINDS
 from fusetune.kmod.signing import Signing
@@ -64,6 +65,7 @@ from fusetune.tuner.guards import Guarded
 from fusetune.tuner.search import Choice, Trial
 from tests.unit.conftest import STOCK
 from tests.unit.sample_advice import advice_documents, layers_of, remount_documents
+from tests.unit.sample_imports import import_documents
 from tests.unit.sample_metrics import COUNTED
 from tests.unit.sample_run import RUN, saved_by
 from tests.unit.sample_traffic import traffic_documents
@@ -122,6 +124,7 @@ def all_documents(mount: Mount) -> list[Document]:
         *change_documents(mount),
         *history_documents(mount),
         *kept_documents(mount),
+        *import_documents(mount),
         *verify_documents(mount),
         *report_documents(mount),
         *lib_documents(mount),
@@ -263,9 +266,10 @@ def listed_tree(mount: Mount) -> Listing:
 def expected(mount: Mount, refused: str | None = None) -> dict[str, Expected]:
     """Values from a line of a file of the mount's name, and from a saved result."""
     directory = Path(f"/etc{mount.path}")
+    shared = Shared(directory / "saved.json", saved_by(mount, "auto"), 2)
     return {
         "max_ratio": Expected(7, Origin(directory / "fusetune.toml", 3), refused),
-        "read_ahead_kb": Expected(1, Origin(directory / "saved.json")),
+        "read_ahead_kb": Expected(1, Origin(directory / "saved.json"), None, shared),
         "strict_limit": Expected(0, Origin(directory / "saved.json")),
         "congestion_threshold": Expected(8, Origin(directory / "saved.json")),
     }

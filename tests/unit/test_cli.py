@@ -88,9 +88,9 @@ def test_help_of_a_command(command: str, here: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: fusetune {command} ")
     assert " ".join(COMMANDS[command].split()) in " ".join(done.stdout.split())
-    assert ("--json" in done.stdout) == (command not in ("watch", "run", "lib"))
+    assert ("--json" in done.stdout) == (command not in ("watch", "run", "lib", "export"))
     changing = {"set", "reset", "auto", "apply", "save", "forget", "module", "remount"}
-    changing |= {"enable", "disable"}
+    changing |= {"enable", "disable", "import"}
     assert ("--dry-run" in done.stdout) == (command in changing)
 
 
@@ -222,6 +222,7 @@ def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path, 
         "module": None,
         "run": None,
         "lib": None,
+        "import": None,
         "enable": None,
         "disable": None,
         "set": ["set", f"{tmp_path}/absent", "max_ratio=1"],

@@ -103,7 +103,11 @@ def test_a_file_of_the_same_name_is_replaced_whole(tree: Tree) -> None:
     assert config.settings.idle_seconds == 5
     assert [section.values["max_ratio"] for section in config.sections] == [1, 2, 4]
     assert config.sections[2].origin == Origin(mine, 1)
-    assert [section.layer for section in config.sections] == [0, 0, 2]
+    assert [section.layer for section in config.sections] == [
+        Layer.VENDOR,
+        Layer.VENDOR,
+        Layer.ADMIN,
+    ]
     mine.unlink()
     mine.symlink_to("/dev/null")
     configure(tree, "")

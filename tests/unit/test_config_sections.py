@@ -10,7 +10,7 @@ import pytest
 from fusetune.desired.config import load
 from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import save
-from fusetune.desired.sections import _path_matches
+from fusetune.desired.sections import path_matches
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
 from tests.unit.config_files import configure, wrong
@@ -41,7 +41,7 @@ from tests.unit.conftest import Tree
     ],
 )
 def test_paths(pattern: str, path: str, matches: bool) -> None:
-    assert _path_matches(pattern, path) is matches
+    assert path_matches(pattern, path) is matches
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_paths(pattern: str, path: str, matches: bool) -> None:
 def test_what_a_section_is_about(tree: Tree, mounted: Mount, matches: str, count: int) -> None:
     mount = replace(mounted, source="host:/a/b", also_at=("/srv/x",))
     configure(tree, f"[[mount]]\n{matches}\n")
-    assert len(list(load(tree.host).matching(mount, Daemons(tree.host)))) == count
+    assert len(list(load(tree.host).matching(tree.host, mount, Daemons(tree.host)))) == count
 
 
 def permutations(first: str, second: str) -> Iterator[str]:

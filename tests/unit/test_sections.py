@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fusetune.desired.config import load
+from fusetune.desired.sections import LIBRARY_MATCHES, MATCHES
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
 from tests.unit.conftest import CHECKOUT, Tree
@@ -98,7 +99,7 @@ def test_the_same_section_counts(
     text = tomlkit.dumps(document)
     tree.write("etc/mounts.d/x.toml", text if sections else "# none\n")
     mount = Mount(about["path"], about["fstype"], about["source"], "0:40")
-    matching = list(load(tree.host).matching(mount, _Server(about["server"])))
+    matching = list(load(tree.host).matching(tree.host, mount, _Server(about["server"])))
     ranked = max(enumerate(matching), key=lambda pair: (pair[1].rank, pair[0]), default=None)
     expected = ranked[1].options if ranked else ""
     said = read(reader, text if sections else "# none\n", *about.values())
@@ -114,6 +115,10 @@ def test_the_same_section_counts(
         ("[[mount]]\npath = '/x\n", 2),
         ('[[mount]]\npath = "/x\\u0041"\n', 2),
         ("[[mount]]\nallow = [1]\n", 2),
+        ("[[mount]]\naccept = [] # none\naccept = ['a' , \"b]\",]\n", 0),
+        ("[[mount]]\naccept = ['a'\n", 2),
+        ("[[mount]]\naccept = ['a' 'b']\n", 2),
+        ("[[mount]]\naccept = ['a', # ]\n", 2),
         ("[[mount]]\noptions = 1", 2),
         ("[[mount]]x", 1),
         (f"[[mount]]\noptions = '{'x' * 1024}'", 2),
@@ -121,5 +126,13 @@ def test_the_same_section_counts(
         (f"[[mount]]\n{'x' * 64} = 1", 2),
     ],
 )
-def test_lines_that_are_not_understood(reader: Path, text: str, line: int) -> None:
+def test_lines_and_those_that_are_not_understood(reader: Path, text: str, line: int) -> None:
     assert int(read(reader, text, "/x", "s", "/p", "fuse").split(" ")[0]) == line
+
+
+@pytest.mark.parametrize("key", sorted(set(MATCHES) - set(LIBRARY_MATCHES)))
+def test_a_section_that_selects_by_more_is_about_no_mount_here(reader: Path, key: str) -> None:
+    """Without that line it would be about every mount."""
+    text = f"[[mount]]\noptions = 'max_background=7'\n{key} = 'x'\n"
+    assert read(reader, text, "/x", "s", "/p", "fuse") == "0 "
+    assert read(reader, text.replace(key, "max_ratio"), "/x", "s", "/p", "fuse") != "0 "

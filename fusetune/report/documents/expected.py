@@ -33,9 +33,22 @@ class Origin:
         "Its line, counted from 1; null for files that nobody edits.",
         Rule(minimum=1),
     ]
+    shared_by: Annotated[
+        FullPath | None,
+        "Mount point that the saved result is about, if it is another mount of a like volume; null "
+        f"otherwise. {RAW_BYTES}",
+    ] = None
+    others_as_like: Annotated[
+        int,
+        "How many other saved results are about a volume as like as that one, and older.",
+        Rule(minimum=0),
+    ] = 0
 
     def __str__(self) -> str:
-        return self.file if self.line is None else f"{self.file}:{self.line}"
+        if self.shared_by is None:
+            return self.file if self.line is None else f"{self.file}:{self.line}"
+        newest = f", the newest of {self.others_as_like + 1} as like" if self.others_as_like else ""
+        return f"shared by {self.shared_by}: {self.file}{newest}"
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,8 @@ ExpectedOrigin = Annotated[Origin | None, "Where the value to be kept comes from
 
 def origin_of(expected: Expected) -> Origin:
     """Return where an expected value comes from."""
-    return Origin(str(expected.origin.file), expected.origin.line)
+    file, line, shared = str(expected.origin.file), expected.origin.line, expected.shared
+    return Origin(file, line, shared.saved.path, shared.others) if shared else Origin(file, line)
 
 
 def saved_result(saved: Saved | None) -> SavedResult | None:

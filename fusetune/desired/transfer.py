@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What ``import`` does with an exported file: which results are right for this host, and why not.
+
+A file of another host is not believed more than a user: each value is checked as `set` checks it.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+from fusetune.desired import exported, signatures
+from fusetune.desired.config import sections_in
+from fusetune.desired.exported import Exported
+from fusetune.desired.resolve import Resolver
+from fusetune.desired.results import Saved, all_saved, saved_path, store
+from fusetune.desired.sections import MATCHES
+from fusetune.desired.volume import kernel_series, server_version, volume_of
+from fusetune.errors import FusetuneError
+from fusetune.files import write_whole
+from fusetune.host import Host
+from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.discover import discover
+from fusetune.mounts.mount import Mount
+from fusetune.text import printable
+
+#: Who may sign what is imported. Where this file is, nothing else is imported.
+SIGNERS = "allowed_signers"
+_SECTIONS = "imported.toml"
+_HEADING = (
+    "# Brought by 'fusetune import --admin'. A later import replaces the sections that select the\n"
+    "# same mounts.\n"
+)
+
+
+@dataclass(frozen=True)
+class Read:
+    """An exported file. ``signer``: who signed it, None if that was not checked; ``signed``."""
+
+    exported: Exported
+    signed: bool
+    signer: str | None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What became of a result, or with a dry run would.
+
+    ``action``: "imported", "unchanged", "kept" (this host's own is newer) or "refused"; ``why``:
+    the reason of the last two; ``differs``: what is other on this host, a sentence each.
+    """
+
+    saved: Saved
+    file: Path
+    action: str
+    why: str | None = None
+    differs: Sequence[str] = ()
+
+
+def read(host: Host, path: Path, signers: Path | None) -> Read:
+    """Return what is in an exported file, whose signature is in ``path``.sig.
+
+    ``signers``: the file of those who may sign, None for that in /etc/fusetune, if there is one.
+    Raises FusetuneError if the signature is missing there or wrong, or the file is no export.
+    """
+    content = exported.read(path)
+    known = signers or host.admin_dir / SIGNERS
+    file = path.with_name(f"{path.name}.sig")
+    signed = file.exists()
+    signer = None
+    if signers or known.exists():
+        if not signed:
+            raise FusetuneError(f"{path}: not signed: {file} is missing, and {known} asks for it")
+        signature = exported.read(file).decode(errors="replace")
+        try:
+            signer = signatures.signer_of(content, signature, known)
+        except FusetuneError as error:
+            raise FusetuneError(f"{path}: nothing is imported: {error}") from error
+    return Read(exported.parsed(content, str(path)), signed, signer)
+
+
+class Importer:
+    """Imports results into this host. ``dry_run``: writes nothing."""
+
+    def __init__(self, host: Host, resolver: Resolver, *, dry_run: bool) -> None:
+        self._host, self._resolver, self._dry_run = host, resolver, dry_run
+        self._kernel = kernel_series(host)
+        self._own = dict(all_saved(host))
+        self._mounts = {saved_path(host, mount): mount for mount in discover(host)}
+        self._daemons = Daemons(host)
+
+    def results(self, found: Exported) -> Iterator[Imported]:
+        """Yield what becomes of each result."""
+        for saved in found.results:
+            done = self._one(saved, found.kernel)
+            if done.action == "imported" and not self._dry_run:
+                store(self._host, done.saved)
+            yield done
+
+    def _one(self, saved: Saved, kernel: str) -> Imported:
+        file = saved_path(self._host, saved)
+        saved = replace(saved, time=min(saved.time, time.time()))
+        if why := self._refusal(saved, saved.volume.kernel if saved.volume else kernel):
+            return Imported(saved, file, "refused", why)
+        differs = tuple(self._differences(saved, file))
+        own = self._own.get(file)
+        if own == saved:
+            return Imported(saved, file, "unchanged", None, differs)
+        if own and own.time > saved.time:
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(own.time))
+            why = f"this host's own result is newer: {when}"
+            return Imported(saved, file, "kept", why, differs)
+        return Imported(saved, file, "imported", None, differs)
+
+    def _refusal(self, saved: Saved, kernel: str) -> str | None:
+        if kernel != self._kernel:
+            return f"it was found on Linux {kernel}, and this host has {self._kernel}"
+        mount = self._mounts.get(saved_path(self._host, saved)) or _mount_of(saved)
+        reasons = (self._resolver.refusal(mount, name, v) for name, v in saved.values.items())
+        return next(filter(None, reasons), None)
+
+    def _differences(self, saved: Saved, file: Path) -> Iterator[str]:
+        """Say what is other about the mount that it is about, if that is mounted here."""
+        mount = self._mounts.get(file)
+        there = saved.volume
+        if not mount or not there:
+            return
+        here = volume_of(self._host, mount, self._resolver.config, self._daemons)
+        if not here:
+            yield "the program that serves it here is not known"
+            return
+        here = replace(here, version=server_version(self._host, mount, self._daemons))
+        for name, words in _COMPARED.items():
+            ours, theirs = getattr(here, name), getattr(there, name)
+            if ours != theirs:
+                yield f"{words}: {_word(theirs)} there, {_word(ours)} here"
+
+
+_COMPARED = {
+    "server": "the server",
+    "version": "the server's version",
+    "options": "mount options",
+    "owner_uid": "the mount's owner",
+}
+
+
+def _word(value: object) -> str:
+    if isinstance(value, tuple):
+        return printable(",".join(value)) or "none"
+    return "not known" if value is None else printable(str(value))
+
+
+def _mount_of(saved: Saved) -> Mount:
+    """Return a mount as the result is about, for what policy says of it."""
+    owner = saved.volume.owner_uid if saved.volume else 0
+    return Mount(saved.path, saved.fstype, saved.source, device="0:0", owner_uid=owner)
+
+
+def import_sections(host: Host, sections: Sequence[Mapping[str, Any]], *, dry_run: bool) -> Path:
+    """Write the sections of an export to /etc/fusetune/mounts.d/imported.toml; return that file.
+
+    One that selects the same mounts as an imported one before replaces it. Raises `ConfigError` if
+    the file there is wrong.
+    """
+    file = host.admin_dir / "mounts.d" / _SECTIONS
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    sections_in(text, file)
+    before = tomlkit.parse(text).unwrap().get("mount", [])
+    merged = {_selects(one): dict(one) for one in (*before, *sections)}
+    new = _HEADING + tomlkit.dumps({"mount": list(merged.values())})
+    sections_in(new, file)
+    if new != text and not dry_run:
+        host.make_dir(file.parent)
+        write_whole(file, new)
+    return file
+
+
+def _selects(section: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((key, str(section[key])) for key in MATCHES if key in section)

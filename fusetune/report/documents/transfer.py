@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The document of ``import``: what became of each result of an exported file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from fusetune.desired.transfer import Imported, Read
+from fusetune.report.documents.base import (
+    RAW_BYTES,
+    Document,
+    DryRun,
+    FullPath,
+    KnobValues,
+    MountPoint,
+)
+from fusetune.report.text import Table
+from fusetune.schema import Rule
+
+_ACTIONS = ["imported", "unchanged", "kept", "refused"]
+
+
+@dataclass(frozen=True)
+class ImportedResult:
+    """What became of a result, or with --dry-run would."""
+
+    path: MountPoint
+    fstype: Annotated[str, "Type of the file system that it is about."]
+    knobs: KnobValues
+    action: Annotated[
+        str,
+        "imported; unchanged: it was there; kept: the one that was there is newer; refused.",
+        Rule(enum=_ACTIONS),
+    ]
+    why: Annotated[str | None, "Why it was refused, or not taken; null otherwise."]
+    differs: Annotated[
+        Sequence[Annotated[str, "One difference."]],
+        "What is other about the mount here than where it was measured, if it is mounted here.",
+    ]
+    file: Annotated[FullPath, f"Full path of the file that keeps it. {RAW_BYTES}"]
+
+
+@dataclass(frozen=True)
+class ImportedFile(Document):
+    """What 'import' took from an exported file, or with --dry-run would."""
+
+    SCHEMA = "import"
+    COMMANDS = ("import",)
+
+    dry_run: DryRun
+    signed: Annotated[bool, "Whether there is a signature beside the file."]
+    signer: Annotated[str | None, "Who signed the file; null if that was not checked."]
+    results: Annotated[Sequence[ImportedResult], "The results, in the order of the file."]
+    sections: Annotated[
+        int, "How many sections of the configuration the file has.", Rule(minimum=0)
+    ]
+    sections_file: Annotated[
+        FullPath | None, "Where these were written; null without --admin, or if there are none."
+    ]
+
+    @property
+    def refused(self) -> bool:
+        """Whether a result was refused."""
+        return any(one.action == "refused" for one in self.results)
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield the signer, each result, and the sections."""
+        if self.signer:
+            yield f"signed by {self.signer}"
+        for one in self.results:
+            values = " ".join(f"{name}={value}" for name, value in one.knobs.items())
+            why = f" ({one.why})" if one.why else ""
+            yield f"{one.path}: {values}: {one.action}{why}"
+            for words in one.differs:
+                yield f"    differs: {words}"
+        if self.sections_file:
+            yield f"{self.sections_file}: {_sections(self.sections)}"
+        elif self.sections:
+            yield f"{_sections(self.sections)} not taken: --admin takes them"
+        if not self.results and not self.sections:
+            yield "the file is empty"
+        if self.dry_run:
+            yield "dry run: nothing was written"
+
+
+def _sections(count: int) -> str:
+    return f"{count} section{'s' * (count != 1)} of the configuration"
+
+
+def imported_file(
+    read: Read, results: Sequence[Imported], sections_file: Path | None, dry_run: bool
+) -> ImportedFile:
+    """Return what became of an exported file."""
+    return ImportedFile(
+        dry_run,
+        read.signed,
+        read.signer,
+        [
+            ImportedResult(
+                one.saved.path,
+                one.saved.fstype,
+                one.saved.values,
+                one.action,
+                one.why,
+                list(one.differs),
+                str(one.file),
+            )
+            for one in results
+        ],
+        len(read.exported.sections),
+        str(sections_file) if sections_file else None,
+    )

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What ``import`` says of an exported file."""
+
+from pathlib import Path
+
+from fusetune.desired.exported import Exported
+from fusetune.desired.transfer import Imported, Read
+from fusetune.mounts.mount import Mount
+from fusetune.report.documents.base import Document
+from fusetune.report.documents.transfer import imported_file
+from tests.unit.sample_run import saved_by
+
+
+def import_documents(mount: Mount) -> list[Document]:
+    """What ``import`` says: of a signed file with results and sections, and of an empty one."""
+    saved = saved_by(mount, "auto")
+    file = Path(f"/etc{mount.path}.json")
+    words = f"the server: {mount.source} there, other here"
+    results = [
+        Imported(saved, file, "imported", None, [words]),
+        Imported(saved, file, "kept", f"of {mount.source}"),
+        Imported(saved, file, "refused", "it was found on Linux 6.1, and this host has 6.12"),
+    ]
+    full = Exported("6.12", [saved], [{"path": mount.path}])
+    sections = Path(f"/etc{mount.path}.toml")
+    return [
+        imported_file(Read(full, True, mount.source), results, sections, dry_run=False),
+        imported_file(Read(full, True, None), [], None, dry_run=True),
+        imported_file(Read(Exported("6.12", [], []), False, None), [], None, dry_run=False),
+    ]

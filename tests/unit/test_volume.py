@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a mount is a mount of is known wherever it is mounted, and hostile files are not believed.
+
+The kubelet's vol_data.json is as pkg/volume/csi/csi_mounter.go of Kubernetes writes it.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fusetune.desired.config import load
+from fusetune.desired.volume import Volume, plain_source, volume_of
+from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.disks import disk_names
+from fusetune.mounts.kubelet import KubeletVolume, kubelet_volume
+from fusetune.mounts.mount import Mount
+from tests.unit.conftest import Tree, process
+
+POD = "1b3c6b0e-8f4e-4f0b-9d0e-3a1c5b7d9e2f"
+VOLUME = f"/var/lib/kubelet/pods/{POD}/volumes/kubernetes.io~csi/models"
+STAGED = "/var/lib/kubelet/plugins/kubernetes.io/csi/gcs.example/0123abcd"
+DATA = {
+    "attachmentID": "csi-1",
+    "driverName": "gcs.example",
+    "nodeName": "node-1",
+    "specVolID": "models",
+    "volumeHandle": "bucket-7",
+    "volumeLifecycleMode": "Persistent",
+}
+ALIKE = Volume("fuse.gcsfuse", "gcsfuse", "2.5", "6.12", 0, ("ro",), "bucket-7")
+
+
+def at(path: str, *others: str) -> Mount:
+    return Mount(path, "fuse.gcsfuse", "bucket-7", "0:40", also_at=others)
+
+
+def volume_data(tree: Tree, directory: str, text: str) -> Path:
+    file = tree.write(f"{directory[1:]}/vol_data.json", text)
+    for one in (file, *file.parents):
+        if one == tree.root:
+            break
+        one.chmod(0o600 if one == file else 0o750)
+    return file
+
+
+def test_the_kubelet_names_driver_volume_and_handle(tree: Tree) -> None:
+    volume_data(tree, VOLUME, json.dumps(DATA))
+    known = KubeletVolume("gcs.example", "models", "bucket-7")
+    assert kubelet_volume(tree.host, at(f"{VOLUME}/mount")) == known
+    (tree.root / f"var/log/pods/ml_trainer-0_{POD}").mkdir(parents=True)
+    (tree.root / "var/log/pods/web_other-0_0").mkdir()
+    assert kubelet_volume(tree.host, at(f"{VOLUME}/mount")) == replace(known, namespace="ml")
+
+
+def test_a_staged_volume_is_known_and_the_pods_mount_point_tells_more(tree: Tree) -> None:
+    staged = {key: DATA[key] for key in ("driverName", "volumeHandle")}
+    volume_data(tree, STAGED, json.dumps(staged))
+    found = kubelet_volume(tree.host, at(f"{STAGED}/globalmount"))
+    assert found == KubeletVolume("gcs.example", None, "bucket-7")
+    volume_data(tree, VOLUME, json.dumps(DATA))
+    (tree.root / f"var/log/pods/ml_trainer-0_{POD}").mkdir(parents=True)
+    both = at(f"{STAGED}/globalmount", f"{VOLUME}/mount")
+    assert kubelet_volume(tree.host, both) == KubeletVolume(
+        "gcs.example", "models", "bucket-7", "ml"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "[" * 5000,
+        '{"driverName": 7, "volumeHandle": "x"}',
+        '{"driverName": "a", "volumeHandle": ""}',
+        json.dumps({**DATA, "volumeHandle": "x" * 5000}),
+        json.dumps({**DATA, "more": "x" * (1 << 17)}),
+        '{"driverName": "a"}',
+    ],
+)
+def test_damaged_and_huge_data_is_no_data(tree: Tree, text: str) -> None:
+    volume_data(tree, VOLUME, text)
+    assert kubelet_volume(tree.host, at(f"{VOLUME}/mount")) is None
+
+
+def _writable(file: Path) -> None:
+    file.chmod(0o666)
+
+
+def _writable_above(file: Path) -> None:
+    file.parents[2].chmod(0o777)
+
+
+def _a_writable_root(file: Path) -> None:
+    file.parents[5].chmod(0o777)
+
+
+def _a_link(file: Path) -> None:
+    file.rename(file.with_name("other"))
+    file.symlink_to("other")
+
+
+def _a_link_above(file: Path) -> None:
+    file.parent.rename(file.parent.with_name("other"))
+    file.parent.symlink_to("other")
+
+
+def _a_fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file, 0o600)
+
+
+@pytest.mark.parametrize(
+    "make", [_writable, _writable_above, _a_writable_root, _a_link, _a_link_above, _a_fifo]
+)
+def test_what_others_could_have_written_is_not_believed(
+    tree: Tree, make: Callable[[Path], None]
+) -> None:
+    file = volume_data(tree, VOLUME, json.dumps(DATA))
+    assert kubelet_volume(tree.host, at(f"{VOLUME}/mount"))
+    make(file)
+    assert kubelet_volume(tree.host, at(f"{VOLUME}/mount")) is None
+
+
+def test_elsewhere_there_is_no_kubelet(tree: Tree) -> None:
+    elsewhere = VOLUME.replace("/var/lib/kubelet", "/home/mallory/kubelet")
+    volume_data(tree, elsewhere, json.dumps(DATA))
+    volume_data(tree, VOLUME, json.dumps(DATA))
+    for path in (f"{elsewhere}/mount", f"{VOLUME}/mount/deeper", VOLUME):
+        assert kubelet_volume(tree.host, at(path)) is None
+
+
+def test_a_disk_is_known_by_udevs_links(tree: Tree) -> None:
+    tree.write("dev/dm-0", "")
+    for directory, name in (("by-uuid", "0A1B"), ("by-label", r"My\x20Disk\xc3\xa4"), ("x", "dm")):
+        link = tree.root / "dev/disk" / directory / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to("../../dm-0")
+    (tree.root / "dev/mapper").mkdir()
+    (tree.root / "dev/mapper/vg-data").symlink_to("../dm-0")
+    found = disk_names(tree.host, "/dev/mapper/vg-data")
+    assert (found.uuid, found.label) == ("0A1B", "My Diskä")
+    for source in ("/dev/../dev/dm-0", "/home/x", "/dev/absent", "dm-0"):
+        assert disk_names(tree.host, source).uuid is None
+    assert plain_source(tree.host, "/dev/dm-0", ()) == "UUID=0A1B"
+
+
+@pytest.mark.parametrize(
+    ("source", "plain"),
+    [
+        ("alice@backup:/srv/", "backup:/srv"),
+        ("backup:/srv", "backup:/srv"),
+        ("https://alice:secret@dav.example/x/", "https://dav.example/x"),
+        ("remote{Ab12c}:bucket/x", "remote:bucket/x"),
+        ("JuiceFS:models", "JuiceFS:models"),
+        ("/srv/a:/srv/b", "/srv/a:/srv/b"),
+        ("/", "/"),
+        ("gcsfuse", ""),
+        ("fuse", ""),
+        ("none", ""),
+    ],
+)
+def test_a_source_is_freed_of_what_is_not_the_volume(tree: Tree, source: str, plain: str) -> None:
+    assert plain_source(tree.host, source, {"gcsfuse"}) == plain
+
+
+@pytest.mark.parametrize("field", ["fstype", "server", "kernel", "owner_uid", "options"])
+def test_what_must_be_alike(field: str) -> None:
+    changed = {"owner_uid": 1000, "options": ()}.get(field, "other")
+    assert ALIKE.likeness(ALIKE)
+    assert ALIKE.likeness(replace(ALIKE, **{field: changed})) == 0  # type: ignore[arg-type]
+
+
+def test_the_handle_says_more_than_the_source_and_that_more_than_a_class() -> None:
+    mine = replace(ALIKE, csi_driver="d", volume_handle="h", volume_class="models")
+    handle = replace(mine, source="else", volume_class=None)
+    source = replace(mine, volume_handle="else", volume_class=None)
+    class_ = replace(mine, volume_handle="else", source="else")
+    found = [mine.likeness(other) for other in (handle, source, class_)]
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) == 3
+    assert found[-1] > 0
+    unknown = replace(ALIKE, source="")
+    assert unknown.likeness(unknown) == 0
+    assert mine.likeness(replace(handle, csi_driver="other")) == 0
+
+
+def test_a_mount_is_described(tree: Tree) -> None:
+    tree.write("proc/sys/kernel/osrelease", "6.12.9-amd64\n")
+    options = "ro,user_id=0,group_id=0,default_permissions,allow_other,max_read=131072"
+    tree.mount(
+        f"{VOLUME}/mount", source="alice@backup:/srv", options=options, flags="ro,nosuid,relatime"
+    )
+    tree.live()
+    process(tree, 7, "mirrorfs", fds={3: "40"})
+    volume_data(tree, VOLUME, json.dumps(DATA))
+    tree.write("etc/fusetune.toml", '[[mount]]\ncsi_driver = "gcs.*"\nvolume_class = "models"\n')
+    host, mount = tree.host, tree.only()
+    assert volume_of(host, mount, load(host), Daemons(host)) == Volume(
+        *("fuse.mirrorfs", "mirrorfs", None, "6.12", 0, ("max_read=131072", "ro")),
+        *("backup:/srv", "gcs.example", "bucket-7", "models"),
+    )
+
+
+def test_without_its_server_a_mount_is_not_known(tree: Tree, mounted: Mount) -> None:
+    assert volume_of(tree.host, mounted, load(tree.host), Daemons(tree.host)) is None
