@@ -18,11 +18,13 @@ def overrides_path(host: Host, mount: Mount) -> Path:
 def read_overrides(path: Path) -> dict[str, Any]:
     try:
         fields: dict[str, Any] = json.loads(path.read_bytes())
-        return {"instance": fields["instance"], "values": dict(fields["values"])}
+        values, times = dict(fields["values"]), dict(fields.get("times", {}))
+        return {"instance": fields["instance"], "values": values, "times": times}
     except (OSError, ValueError, KeyError, TypeError):
         return {
             "instance": -1,
             "values": {},
+            "times": {},
         }  # torn by a crash: the message is repeated once, no more
 
 
@@ -33,11 +35,28 @@ def overrides(host: Host, mount: Mount) -> dict[str, int]:
     return values
 
 
-def note_overrides(host: Host, mount: Mount, values: Mapping[str, int]) -> None:
-    """Note ``values``, by knob, as the administrator's; an empty mapping removes the note."""
+def set_again(host: Host, mount: Mount) -> dict[str, int]:
+    """Return how often each knob was found changed where `apply` was to set it, by knob."""
+    about = read_overrides(overrides_path(host, mount))
+    times: dict[str, int] = about["times"] if about["instance"] == mount.instance else {}
+    return times
+
+
+def note_overrides(
+    host: Host,
+    mount: Mount,
+    values: Mapping[str, int],
+    times: Mapping[str, int] | None = None,
+) -> None:
+    """Note ``values``, by knob, as the administrator's; without any the note is removed.
+
+    ``times``: as `set_again` has it, None for no change of that.
+    """
     path = overrides_path(host, mount)
-    if values:
-        note = json.dumps({"instance": mount.instance, "values": dict(values)})
+    times = set_again(host, mount) if times is None else times
+    if values or times:
+        about = {"instance": mount.instance, "values": dict(values), "times": dict(times)}
+        note = json.dumps(about)
         host.make_dir(path.parent)
         path.write_text(note, encoding="ascii")
     else:

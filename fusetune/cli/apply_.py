@@ -13,14 +13,14 @@ from fusetune.cli.common import (
 )
 from fusetune.cli.completion import mount_argument
 from fusetune.desired.config import load
-from fusetune.desired.reconcile import Reconciled, reconcile_all
+from fusetune.desired.reconcile import LEFT_AFTER, Reconciled, reconcile_all
 from fusetune.desired.resolve import Resolver
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.mounts.discover import discover, find
 from fusetune.mounts.mount import BDI_NAME, Mount
 from fusetune.report.documents.changes import applied_changes
-from fusetune.text import printable
+from fusetune.text import printable, shell_word
 
 EXAMPLES = (
     ("Set what is kept for a mount", "apply /mnt/x"),
@@ -52,6 +52,13 @@ def command(
     def tell(mount: Mount, kept: Reconciled) -> None:
         for why in kept.refused:
             warn(f"{printable(mount.path)}: {why}")
+        for knob, value in kept.fought.items():
+            warn(
+                f"{printable(mount.path)}: {knob}={value} is left: another program set it each of "
+                f"{LEFT_AFTER} times after fusetune did; find that program, or 'fusetune apply "
+                f"{shell_word(mount.path)}' sets it all the same"
+            )
 
-    changes = reconcile_all(resolver, mounts, dry_run=dry_run, tell=tell)
+    how = {"dry_run": dry_run, "insist": not everything}
+    changes = reconcile_all(resolver, mounts, tell=tell, **how)
     present(applied_changes(changes, dry_run), as_json)

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from fusetune.changes.apply import Change, drop_if_undone, make, plan
 from fusetune.changes.journal import KEEPING, Journal
 from fusetune.changes.lock import Lock, clear_after_crash
-from fusetune.changes.overrides import note_overrides, overrides
+from fusetune.changes.overrides import note_overrides, overrides, set_again
 from fusetune.desired.history import record, values_of
 from fusetune.desired.resolve import Expected, Resolver
 from fusetune.errors import FusetuneError, for_each
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME
 from fusetune.mounts.mount import Mount
+
+#: So often `apply --all` sets a value again that another program sets after it.
+LEFT_AFTER = 3
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,14 @@ class Reconciled:
 
     ``changes`` as made; ``overridden``: values now that somebody else set, by knob, where that was
     not known before; ``refused``: why policy forbids some; ``expected``: what they should be, by
-    knob.
+    knob; ``fought``: those of values that somebody else set whenever they were set here.
     """
 
     changes: list[Change] = field(default_factory=list)
     overridden: dict[str, int] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     expected: Mapping[str, Expected] = field(default_factory=dict, compare=False)
+    fought: dict[str, int] = field(default_factory=dict)
 
 
 def reconcile(
@@ -40,10 +44,12 @@ def reconcile(
     since_init: bool = False,
     by: str = "apply",
     dry_run: bool = False,
+    insist: bool = False,
 ) -> Reconciled:
     """Set the knobs of ``mount`` that differ from what they should be.
 
-    ``respect``: leave values that somebody else set since they were ours. ``since_init``: it was
+    ``respect``: leave values that somebody else set since they were ours. Without it they are left
+    once that has happened `LEFT_AFTER` times, unless ``insist``. ``since_init``: it was
     set before its server replied to INIT, so what differs now was overwritten by the reply, except
     values known to be somebody else's. ``by``: the command that the history names. Raises `Busy`
     while another fusetune works on it, FusetuneError if journal or kernel prevents it; nothing is
@@ -60,24 +66,37 @@ def reconcile(
     with Lock(host, mount) as lock:
         journal = Journal.to_change(host, mount)
         known = overrides(host, mount)
-        theirs: dict[str, int] = {}
-        if respect and not lock.left_behind:
+        times, theirs = set_again(host, mount), {}
+        if not lock.left_behind:
             theirs = _overridden(host, mount, journal, wanted, known)
+        if not respect:
+            times = {} if insist else {**times, **{n: times.get(n, 0) + 1 for n in theirs}}
+            theirs = {n: v for n, v in theirs.items() if times.get(n, 0) >= LEFT_AFTER}
         if since_init:
             theirs = {name: value for name, value in theirs.items() if name in known}
         changes = _plan(host, mount, {n: v for n, v in wanted.items() if n not in theirs})
         make(host, journal, changes, KEEPING)
         drop_if_undone(host, journal, mount)
         if changes:
-            origins = dict.fromkeys(str(expected[change.knob.name].origin) for change in changes)
-            why = [f"{origin} asks for it" for origin in origins]
-            keep = resolver.config.settings.keep
-            record(host, mount, by, values_of(changes), keep=keep, reasons=why)
-        if theirs != known:
-            note_overrides(host, mount, theirs)
+            _record(resolver, mount, by, changes, expected)
+        if theirs != known or times != set_again(host, mount):
+            note_overrides(host, mount, theirs, times)
     resolver.recount(mount)
     new = {name: v for name, v in theirs.items() if known.get(name) != v}
-    return Reconciled(changes, new, refused, expected)
+    return Reconciled(changes, new, refused, expected, {} if respect else theirs)
+
+
+def _record(
+    resolver: Resolver,
+    mount: Mount,
+    by: str,
+    changes: Sequence[Change],
+    expected: Mapping[str, Expected],
+) -> None:
+    origins = dict.fromkeys(str(expected[change.knob.name].origin) for change in changes)
+    why = [f"{origin} asks for it" for origin in origins]
+    keep = resolver.config.settings.keep
+    record(resolver.host, mount, by, values_of(changes), keep=keep, reasons=why)
 
 
 def reconcile_all(
@@ -85,15 +104,17 @@ def reconcile_all(
     mounts: Sequence[Mount],
     *,
     dry_run: bool,
+    insist: bool,
     tell: Callable[[Mount, Reconciled], None],
 ) -> list[Change]:
     """Set what each mount should have; raise FusetuneError for the first failure, after all.
 
-    Values that somebody else set are not left. ``tell``: called for each mount that did not fail.
+    Values that somebody else set are not left, as `reconcile` says. ``tell``: called for each mount
+    that did not fail.
     """
 
     def one(mount: Mount) -> list[Change]:
-        done = reconcile(resolver, mount, respect=False, dry_run=dry_run)
+        done = reconcile(resolver, mount, respect=False, dry_run=dry_run, insist=insist)
         tell(mount, done)
         return done.changes
 

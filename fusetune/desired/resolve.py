@@ -15,6 +15,7 @@ from fusetune.changes.policy import (
 )
 from fusetune.changes.state import values_now
 from fusetune.desired.config import load
+from fusetune.desired.drivers import left_to_driver
 from fusetune.desired.host_limits import Needs, of_mount
 from fusetune.desired.results import Saved, saved_for, saved_path
 from fusetune.desired.sections import Config, Layer, Section, path_matches, ranked
@@ -129,6 +130,8 @@ class Resolver:
         ``allowed_owners``: uids whose mounts may get more dirty memory, besides the configured.
         """
         knob = LIVE_BY_NAME[name]
+        if why := left_to_driver(self.host, mount).get(name):
+            return why
         if why := out_of_range(self.host, mount, knob, value):
             return why
         room = self.room(mount) if more_dirty_memory(knob, value) else None

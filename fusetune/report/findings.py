@@ -15,6 +15,7 @@ from typing import Generic, ParamSpec
 
 from fusetune.changes.policy import excluded_reason, owners_named
 from fusetune.changes.state import is_tuned
+from fusetune.desired.drivers import left_to_driver
 from fusetune.desired.results import unusable
 from fusetune.desired.sections import Settings
 from fusetune.errors import FusetuneError, UsageError
@@ -246,6 +247,11 @@ def _readahead_below(seen: Seen, mount: Mount) -> Iterator[Found]:
             )
 
 
+def _csi_driver(seen: Seen, mount: Mount) -> Iterator[Found]:
+    for why in left_to_driver(seen.host, mount).values():
+        yield f"{printable(mount.path)}: {why}", "set it by mountOptions of the volume"
+
+
 # Checks of the directory that a server keeps its files in
 
 
@@ -325,6 +331,7 @@ MOUNT_CHECKS: dict[str, Check[[Seen, Mount]]] = {
         "a mount lies on a FUSE mount that reads less far ahead, which splits larger requests",
         _readahead_below,
     ),
+    "csi-driver": Check("a CSI driver sets a value of a mount itself", _csi_driver),
 }
 BACKING_CHECKS: dict[str, Check[[Seen, Path]]] = {
     "interleaved-files": Check(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fusetune.bench.workloads import Access, Workload
+from fusetune.desired.drivers import left_to_driver
 from fusetune.desired.resolve import Resolver
 from fusetune.knobs import Knob, knobs_of
 from fusetune.mounts.mount import Mount
@@ -110,7 +111,10 @@ def searched_on(
 ) -> tuple[list[Dimension], list[str]]:
     """Return `searched` of a mount, with the values that the configuration allows."""
     refuse = partial(resolver.refusal, mount, allowed_owners=allowed_owners)
-    return searched(knobs_of(resolver.host, mount), now, workloads, refuse)
+    left = left_to_driver(resolver.host, mount)
+    ours = [knob for knob in knobs_of(resolver.host, mount) if knob.name not in left]
+    dimensions, reasons = searched(ours, now, workloads, refuse)
+    return dimensions, [*reasons, *left.values()]
 
 
 def searched(

@@ -44,12 +44,27 @@ def checked(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {knob["name"]: knob for knob in mount["knobs"]}
 
 
+def test_no_fight_with_another_program(fusetune: Fusetune, mirror: Mirror) -> None:
+    """The third time that it sets a value again, `apply --all` leaves it."""
+    point, bdi = mirror.mountpoint, mirror.bdi
+    fusetune.configure(section(point, max_ratio=20, read_ahead_kb="1M"))
+    fusetune.json("apply", point)
+    for left in (False, False, True, True):
+        write_sysfs(bdi, "read_ahead_kb", 256)
+        done = fusetune("apply", "--all")
+        assert done.returncode == 0
+        assert ("read_ahead_kb=256 is left: another program" in done.stderr) == left
+        assert sysfs_values(bdi)["read_ahead_kb"] == (256 if left else 1024)
+    assert written(fusetune.json("apply", point)) == {"read_ahead_kb": 1024}
+
+
 def test_from_configuration_to_drift_and_back(fusetune: Fusetune, mirror: Mirror) -> None:
     point, bdi = mirror.mountpoint, mirror.bdi
     file = fusetune.configure("# mine\n" + section(point, max_ratio=20, read_ahead_kb="1M"))
     document = fusetune.json("verify", code=3)
     assert document["differences"] == 2
-    assert checked(document)["max_ratio"]["origin"] == {"file": str(file), "line": 4}
+    origin = checked(document)["max_ratio"]["origin"]
+    assert (origin["file"], origin["line"], origin["shared_by"]) == (str(file), 4, None)
     assert fusetune.json("apply", point, "--dry-run")["dry_run"]
     assert sysfs_values(bdi) == STOCK
     wanted = {"max_ratio": 20, "read_ahead_kb": 1024}

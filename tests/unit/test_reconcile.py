@@ -11,7 +11,7 @@ from fusetune.changes.apply import set_knobs
 from fusetune.changes.journal import KEEPING, Journal, Record
 from fusetune.changes.lock import Busy, Lock
 from fusetune.changes.overrides import overrides
-from fusetune.desired.reconcile import Reconciled, reconcile, reconcile_all
+from fusetune.desired.reconcile import LEFT_AFTER, Reconciled, reconcile, reconcile_all
 from fusetune.desired.reset import reset
 from fusetune.desired.results import Unusable, save, saved_path
 from fusetune.errors import FusetuneError
@@ -115,6 +115,7 @@ def test_all_are_tried_before_the_first_failure_is_told(tree: Tree, mounted: Mou
             resolver(tree, BOTH),
             discover(tree.host),
             dry_run=False,
+            insist=False,
             tell=lambda mount, kept: told.append(mount.path),
         )
     assert told == ["/mnt/two"]
@@ -166,6 +167,23 @@ def test_apply_does_not_ask_whose_it_is(tree: Tree, mounted: Mount) -> None:
     assert made(reconcile(resolver(tree), mounted, respect=False)) == {"max_ratio": 20}
     assert overrides(tree.host, mounted) == {}
     assert made(reconcile(resolver(tree, BOTH.replace("20", "30")), mounted)) == {"max_ratio": 30}
+
+
+def test_what_another_program_sets_again_is_left_to_it_at_last(tree: Tree, mounted: Mount) -> None:
+    def applied(insist: bool = False) -> Reconciled:
+        by_hand(tree, "max_ratio", 7)
+        return reconcile(resolver(tree), mounted, respect=False, insist=insist)
+
+    reconcile(resolver(tree, BOTH), mounted)
+    for _ in range(LEFT_AFTER - 1):
+        assert made(applied()) == {"max_ratio": 20}
+    for _ in range(2):
+        kept = applied()
+        assert (made(kept), kept.fought) == ({}, {"max_ratio": 7})
+    kept = reconcile(resolver(tree), mounted)  # the service does not set it either
+    assert (made(kept), kept.fought) == ({}, {})
+    assert made(applied(insist=True)) == {"max_ratio": 20}
+    assert made(applied()) == {"max_ratio": 20}, "it is counted anew"
 
 
 @pytest.mark.parametrize("value", [7, 1])

@@ -12,12 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from fusetune.bench.workloads import WORKLOADS
 from fusetune.desired.config import load
+from fusetune.desired.reconcile import reconcile
+from fusetune.desired.resolve import Resolver
 from fusetune.desired.volume import Volume, plain_source, volume_of
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.disks import disk_names
 from fusetune.mounts.kubelet import KubeletVolume, kubelet_volume
 from fusetune.mounts.mount import Mount
+from fusetune.report.doctor import diagnose
+from fusetune.tuner.space import searched_on
 from tests.unit.conftest import Tree, process
 
 POD = "1b3c6b0e-8f4e-4f0b-9d0e-3a1c5b7d9e2f"
@@ -208,3 +213,22 @@ def test_a_mount_is_described(tree: Tree) -> None:
 
 def test_without_its_server_a_mount_is_not_known(tree: Tree, mounted: Mount) -> None:
     assert volume_of(tree.host, mounted, load(tree.host), Daemons(tree.host)) is None
+
+
+def test_what_a_driver_sets_itself_is_left_to_it(tree: Tree) -> None:
+    tree.mount(f"{VOLUME}/mount")
+    tree.live(values={"read_ahead_kb": 1024})
+    volume_data(tree, VOLUME, json.dumps({**DATA, "driverName": "gcsfuse.csi.storage.gke.io"}))
+    tree.write("etc/fusetune.toml", "[[mount]]\nread_ahead_kb = 4096\nmax_ratio = 5\n")
+    mount, resolver = tree.only(), Resolver(tree.host, load(tree.host))
+    expected = resolver.expected(mount)
+    assert expected["max_ratio"].refused is None
+    assert "left to the CSI driver" in (expected["read_ahead_kb"].refused or "")
+    now = tree.values()
+    dimensions, reasons = searched_on(resolver, mount, now, [*WORKLOADS.values()], ())
+    assert {one.name for one in dimensions} == {"max_ratio", "strict_limit"}
+    assert sum("left to the CSI driver gcsfuse" in why for why in reasons) == 3
+    reconcile(resolver, mount)
+    assert tree.values() == {**now, "max_ratio": 5}
+    (found,) = (one for one in diagnose(tree.host).findings if "read_ahead_kb is left" in one.what)
+    assert found.name == "csi-driver"
