@@ -50,7 +50,7 @@ def test_no_fight_with_another_program(fusetune: Fusetune, mirror: Mirror) -> No
     fusetune.configure(section(point, max_ratio=20, read_ahead_kb="1M"))
     fusetune.json("apply", point)
     for left in (False, False, True, True):
-        write_sysfs(bdi, "read_ahead_kb", 256)
+        write_sysfs(bdi, read_ahead_kb=256)
         done = fusetune("apply", "--all")
         assert done.returncode == 0
         assert ("read_ahead_kb=256 is left: another program" in done.stderr) == left
@@ -94,7 +94,10 @@ def test_show_tells_the_line_that_counts(fusetune: Fusetune, mirror: Mirror) -> 
     file = fusetune.configure(section(mirror.mountpoint, max_ratio=20), "mounts.d/a.toml")
     knobs = {knob["name"]: knob for knob in fusetune.json("show", mirror.mountpoint)["knobs"]}
     assert knobs["max_ratio"]["expected"] == 20
-    assert knobs["max_ratio"]["origin"] == {"file": str(file), "line": 3}
+    assert (knobs["max_ratio"]["origin"]["file"], knobs["max_ratio"]["origin"]["line"]) == (
+        str(file),
+        3,
+    )
     assert knobs["read_ahead_kb"]["origin"] is None
     assert f"20 ({file}:3)" in fusetune("show", mirror.mountpoint).stdout
 
