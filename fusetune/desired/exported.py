@@ -200,8 +200,8 @@ def _result(fields: Any, where: str) -> Saved:
             isinstance(word, str) for word in (saved.path, saved.fstype, saved.source)
         ):
             raise ValueError("path, fstype, source and by must be text")
-        if not saved.path.startswith("/") or not saved.values:
-            raise ValueError("a result is about a mount point, and has values")
+        if not saved.path.startswith("/"):
+            raise ValueError("a result is about a mount point")
     except (UsageError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise FusetuneError(f"{where}: damaged: {printable(str(error))}") from error
     return saved

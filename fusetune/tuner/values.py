@@ -9,7 +9,7 @@ from fusetune.bench.place import failure
 from fusetune.changes.apply import drop_if_undone, enforce, make, plan
 from fusetune.changes.journal import Journal
 from fusetune.changes.state import not_stock
-from fusetune.desired.results import Run, forget, save
+from fusetune.desired.results import Run, save
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME, knobs_of
@@ -38,16 +38,14 @@ class Values:
     def keep(self, after: Mapping[str, int], gain: Interval, run: Run | None = None) -> None:
         """Set ``after`` for good and save it; if that fails, put everything back.
 
-        ``run``: what was measured, for a later run to begin with.
+        ``run``: what was measured, for a later run to begin with. Where the kernel's defaults are
+        best, that is saved, so that no result of a like volume is taken for this mount.
         """
         try:
             self.set(after, f"auto: gain {gain.ratio:.3f}")
             kept = not_stock(knobs_of(self.host, self.mount), after)
-            if kept:
-                ci95 = (gain.low, gain.high)
-                save(self.host, self.mount, kept, "auto", gain.ratio, ci95, run)
-            else:
-                forget(self.host, self.mount)
+            ci95 = (gain.low, gain.high)
+            save(self.host, self.mount, kept, "auto", gain.ratio, ci95, run)
         except FusetuneError:
             self.put_back()
             raise

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fusetune.bench.intervals import Interval
+from fusetune.changes.journal import Journal
+from fusetune.changes.state import values_now
 from fusetune.desired import results
 from fusetune.desired.config import load
 from fusetune.desired.reconcile import reconcile
@@ -13,8 +16,10 @@ from fusetune.desired.resolve import Expected, Resolver
 from fusetune.desired.results import Saved, save, saved_path, store
 from fusetune.desired.sharing import SharedResults
 from fusetune.desired.volume import Volume
+from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.report.documents.expected import origin_of
+from fusetune.tuner.values import Values
 from tests.unit.conftest import Tree, process
 
 PODS = "/var/lib/kubelet/pods"
@@ -79,6 +84,17 @@ def test_it_is_for_the_administrator_to_say_where(tree: Tree, patterns: str, sha
     assert expected(tree, tree.only()) is None, "shared outside the kubelet's directory by default"
     tree.write("etc/fusetune.toml", f"[policy]\nshare_results = {patterns}\n")
     assert (expected(tree, tree.only()) is not None) == shares
+
+
+def test_where_the_defaults_were_found_best_nothing_is_shared(tree: Tree, pod: Mount) -> None:
+    store(tree.host, saved(f"{PODS}/1/volumes/x/mount", 4096))
+    save(tree.host, pod, {}, "auto", 1.1, (1.05, 1.2))
+    assert expected(tree, pod) is None
+    tree.mount(f"{PODS}/3/volumes/x/mount", device="0:41", source="bucket-7")
+    tree.live("0:41", "41")
+    process(tree, 8, "mirrorfs", fds={3: "41"})
+    third = next(one for one in discover(tree.host) if one.device == "0:41")
+    assert expected(tree, third) is None, "the newest result says so of the volume"
 
 
 def test_a_users_mount_gets_no_more_dirty_memory_by_it(tree: Tree, pod: Mount) -> None:
@@ -150,3 +166,14 @@ def test_results_are_read_once(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> N
     assert shared.best(VOLUME, lambda: None)
     monkeypatch.setattr(results, "_read", None)  # nothing is read again
     assert shared.best(VOLUME, lambda: None)
+
+
+@pytest.mark.usefixtures("knob_files")
+def test_auto_saves_that_the_defaults_are_best(tree: Tree, mounted: Mount) -> None:
+    tree.live(values={"read_ahead_kb": 4096})
+    before = values_now(tree.host, mounted)
+    values = Values(tree.host, mounted, before, Journal.to_change(tree.host, mounted))
+    values.keep({**before, "read_ahead_kb": 128}, Interval(1.1, 1.05, 1.2))
+    found = results.saved_for(tree.host, mounted)
+    assert found
+    assert (found.values, found.gain) == ({}, 1.1)

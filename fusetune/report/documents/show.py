@@ -162,7 +162,7 @@ class Shown(Document):
         )
         if self.saved:
             values = " ".join(f"{name}={value}" for name, value in self.saved.knobs.items())
-            yield f"saved: {values}"
+            yield f"saved: {values}" if values else "saved: that the kernel's defaults are best"
         if self.init:
             lists = {name: words for name, words in self.init.items() if not isinstance(words, int)}
             numbers = [f"{name} {value}" for name, value in self.init.items() if name not in lists]

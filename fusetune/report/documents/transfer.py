@@ -72,6 +72,7 @@ class ImportedFile(Document):
             yield f"signed by {self.signer}"
         for one in self.results:
             values = " ".join(f"{name}={value}" for name, value in one.knobs.items())
+            values = values or "the kernel's defaults"
             why = f" ({one.why})" if one.why else ""
             yield f"{one.path}: {values}: {one.action}{why}"
             for words in one.differs:
