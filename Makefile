@@ -23,6 +23,7 @@ ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
+FLEET_PACKAGES = ansible-core ansible-lint dpkg-dev mmdebstrap systemd-container
 SITE_PACKAGES = mandoc mkdocs-material
 PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts reprepro util-linux xz-utils \
 	$(SITE_PACKAGES)
@@ -45,7 +46,7 @@ MODULES = $(PREFIX)/share/fusetune
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps all-deps docs site pictures demo check quick lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
-	fuzz-kernel test-libfuse test-packaging fuzz mutants bench bench-tuner bench-search dist deb rpm repo clean
+	fuzz-kernel test-libfuse test-packaging test-fleet ansible fuzz mutants bench bench-tuner bench-search dist deb rpm repo clean
 
 all: $(MIRRORFS) $(INTERCEPT)
 
@@ -166,10 +167,20 @@ test-packaging: test-deps
 	$(call install,$(PACKAGING_PACKAGES))
 	nice $(PYTHON) -m pytest tests/packaging
 
+# The Ansible collection, on three containers.
+test-fleet: test-deps $(MIRRORFS) $(INTERCEPT)
+	$(call install,$(FLEET_PACKAGES))
+	$(PYTHON) -m pytest tests/fleet
+
+# The Ansible collection as an archive, in build.
+ansible:
+	$(call install,ansible-core)
+	ansible-galaxy collection build --force --output-path build ansible
+
 # The packages of all these targets, so that the targets can run at once.
 all-deps: test-deps
 	$(call install,$(sort $(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(LIBFUSE_PACKAGES) \
-		$(PACKAGING_PACKAGES)))
+		$(PACKAGING_PACKAGES) $(FLEET_PACKAGES)))
 
 # Fuzzes the parsers of the tuned libfuse3, for FUZZ_SECONDS each.
 FUZZ_SECONDS = 60

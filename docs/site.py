@@ -27,6 +27,7 @@ PAGES = {
     "docs/choosing.md": "How values are chosen",
     "docs/troubleshooting.md": "Troubleshooting",
     "docs/monitoring.md": "Monitoring",
+    "docs/fleet.md": "Many hosts",
     "docs/reference.md": "Reference",
     "docs/benchmarks.md": "Measured results",
     "docs/packaging.md": "Packages",

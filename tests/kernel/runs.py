@@ -13,7 +13,6 @@ ROOMY = "possible_cpus=128"
 MEMORY_CHECK = "check_statistics_take_memory_when_they_are_read"
 #: Checks that take long where memory is watched, and bring the module's no more than others.
 _LONG = {
-    "check_rounds",
     "check_atomic_open_is_one_request",
     "check_atomic_open_at_once",
     "check_atomic_open_gives_what_stock_gives",
@@ -28,9 +27,13 @@ _LONG = {
 SELDOM = (
     "check_atomic_open_gives_what_stock_gives_by_other_timeouts",
     "check_data_with_a_writeback_cache_of_the_servers",
+    # With other numbers of writers than check_f2fs_threshold.
+    "check_f2fs_keeps_a_writes_blocks_together",
     "check_forced_data_of_pjdfstest",
     "check_library_atomic_open_gives_what_stock_gives",
     "check_library_atomic_open_sanitized",
+    # Most checks load the module and unload it.
+    "check_rounds",
     "check_tool_tries_options_of_the_module",
 )
 WATCHED_CHECKS = tuple(

@@ -18,7 +18,7 @@ _PACKAGES = (
     *("systemd-sysv", "udev", "dbus", "kmod", "procps", "util-linux"),
     *("fuse3", "sshfs", "bindfs", "fio"),
     *("davfs2", "lighttpd", "lighttpd-mod-webdav"),
-    *("openssh-client", "openssh-sftp-server"),
+    *("openssh-client", "openssh-sftp-server", "python3-apt"),
     *("python3", "python3-click", "python3-jinja2", "python3-prometheus-client"),
     *("python3-pyudev", "python3-rich", "python3-systemd", "python3-tomlkit"),
 )

@@ -1,0 +1,230 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Tunes one FUSE mount."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: fusetune_mount
+short_description: Tune a FUSE mount
+version_added: 1.0.0
+description:
+  - Sets and keeps values of a FUSE mount, measures which are best, takes those that another host
+    exported, or puts back what was there before.
+  - In check mode nothing is measured and nothing is written.
+options:
+  path:
+    description: The mount point, or the mount's bdi.
+    type: str
+    required: true
+  state:
+    description:
+      - C(present) sets O(knobs) and keeps them for later mounts.
+      - C(tuned) measures with C(fusetune auto), unless a result of it is kept already, and sets and
+        keeps what is proven better.
+      - C(imported) takes O(content), and sets what is kept for the mount then.
+      - C(applied) sets what is kept for the mount.
+      - C(absent) puts back the values found before the first change, and keeps nothing.
+    type: str
+    choices: [present, tuned, imported, applied, absent]
+    default: applied
+  knobs:
+    description: Values by knob, for C(present).
+    type: dict
+    default: {}
+  workloads:
+    description: What to measure, for C(tuned); by default what C(fusetune auto) does.
+    type: list
+    elements: str
+    default: []
+  unguarded:
+    description: Read workloads that may get worse, for C(tuned), as C(--no-guard) of fusetune auto.
+    type: list
+    elements: str
+    default: []
+  budget:
+    description: The time that measuring may take, for C(tuned).
+    type: str
+    default: 60s
+  remeasure:
+    description: Measure also where a result is kept, for C(tuned).
+    type: bool
+    default: false
+  content:
+    description: The text that C(fusetune export) wrote on another host, for C(imported).
+    type: str
+  signature:
+    description: The text of its signature, if it is signed.
+    type: str
+author:
+  - The fusetune developers (@fusetune)
+attributes:
+  check_mode:
+    description: Says what would change, and changes nothing.
+    support: full
+  diff_mode:
+    description: Shows the values before and after.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Measure on the canary
+  fusetune.fusetune.fusetune_mount:
+    path: /mnt/models
+    state: tuned
+    workloads: [seq-read]
+  register: measured
+
+- name: Take the result elsewhere
+  fusetune.fusetune.fusetune_mount:
+    path: /mnt/models
+    state: imported
+    content: "{{ lookup('ansible.builtin.file', 'models.toml') }}"
+
+- name: Put everything back
+  fusetune.fusetune.fusetune_mount:
+    path: /mnt/models
+    state: absent
+"""
+
+RETURN = r"""
+result:
+  description: What the command printed as JSON.
+  returned: where a command ran
+  type: dict
+export:
+  description: What is kept for the mount, as C(fusetune export) writes it.
+  returned: for C(tuned), if something is kept
+  type: str
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.fusetune.fusetune.plugins.module_utils.command import fusetune, run
+
+
+def present(module: AnsibleModule, path: str) -> dict[str, object]:
+    """Set and save the knobs that differ."""
+    knobs = module.params["knobs"]
+    if not knobs:
+        module.fail_json(msg="state=present needs knobs")
+    words = ["set", path, *(f"{name}={value}" for name, value in sorted(knobs.items()))]
+    planned = fusetune(module, *words, "--dry-run")
+    changes = planned["changes"]
+    kept = fusetune(module, "show", path)["saved"] or {"knobs": {}}
+    wanted = {change["knob"]: change["after"] for change in changes}
+    missing = set(knobs) - set(kept["knobs"])
+    if not module.check_mode and (changes or missing):
+        planned = fusetune(module, *words)
+        fusetune(module, "save", path)
+    before = {change["knob"]: change["before"] for change in changes}
+    return answer(bool(changes or missing), before, wanted, planned)
+
+
+def tuned(module: AnsibleModule, path: str) -> dict[str, object]:
+    """Measure, unless a result is kept."""
+    params = module.params
+    saved = fusetune(module, "show", path)["saved"]
+    if saved and saved["by"] == "auto" and not params["remeasure"]:
+        return {"changed": False, "export": exported(module, path)}
+    words = ["auto", path, "--budget", params["budget"]]
+    for workload in params["workloads"]:
+        words += ["-w", workload]
+    for workload in params["unguarded"]:
+        words += ["--no-guard", workload]
+    if module.check_mode:
+        return {"changed": True, "result": fusetune(module, *words, "--dry-run")}
+    found = fusetune(module, *words)
+    done = answer(found["applied"], found["before"], found["after"], found)
+    done["export"] = exported(module, path)
+    return done
+
+
+def exported(module: AnsibleModule, path: str) -> str:
+    """Return what is kept for the mount; empty if nothing is."""
+    status, text, _said = run(module, "export", path)
+    return "" if status else text
+
+
+def imported(module: AnsibleModule, path: str) -> dict[str, object]:
+    """Take an export, then set what is kept."""
+    params = module.params
+    if not params["content"]:
+        module.fail_json(msg="state=imported needs content")
+    file = os.path.join(module.tmpdir, "export.toml")
+    for name, text in ((file, params["content"]), (file + ".sig", params["signature"])):
+        if text:
+            with open(name, "w", encoding="utf-8") as stream:
+                stream.write(text)
+    dry = ["--dry-run"] if module.check_mode else []
+    found = fusetune(module, "import", file, *dry)
+    new = {one["path"]: one["knobs"] for one in found["results"] if one["action"] == "imported"}
+    if new and module.check_mode:
+        return answer(True, {}, new, found)
+    done = applied(module, path)
+    done["changed"] = bool(new) or done["changed"]
+    done["result"] = found
+    return done
+
+
+def applied(module: AnsibleModule, path: str) -> dict[str, object]:
+    """Set what is kept."""
+    found = fusetune(module, "apply", path, *(["--dry-run"] if module.check_mode else []))
+    changes = found["changes"]
+    before, after = (
+        {change["knob"]: change[side] for change in changes} for side in ("before", "after")
+    )
+    return answer(bool(changes), before, after, found)
+
+
+def absent(module: AnsibleModule, path: str) -> dict[str, object]:
+    """Put back what was there, and keep nothing."""
+    dry = ["--dry-run"] if module.check_mode else []
+    saved = fusetune(module, "show", path)["saved"]
+    found = fusetune(module, "reset", path, *dry)
+    changes = found["changes"]
+    before, after = (
+        {change["knob"]: change[side] for change in changes} for side in ("before", "after")
+    )
+    return answer(bool(changes or saved), before, after, found)
+
+
+def answer(changed: bool, before: object, after: object, result: object) -> dict[str, object]:
+    """Return what the module returns."""
+    return {"changed": changed, "diff": {"before": before, "after": after}, "result": result}
+
+
+def main() -> None:
+    """Do what the state asks for."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "str", "required": True},
+            "state": {
+                "type": "str",
+                "choices": ["present", "tuned", "imported", "applied", "absent"],
+                "default": "applied",
+            },
+            "knobs": {"type": "dict", "default": {}},
+            "workloads": {"type": "list", "elements": "str", "default": []},
+            "unguarded": {"type": "list", "elements": "str", "default": []},
+            "budget": {"type": "str", "default": "60s"},
+            "remeasure": {"type": "bool", "default": False},
+            "content": {"type": "str"},
+            "signature": {"type": "str"},
+        },
+        supports_check_mode=True,
+    )
+    states = {
+        "present": present,
+        "tuned": tuned,
+        "imported": imported,
+        "applied": applied,
+        "absent": absent,
+    }
+    module.exit_json(**states[module.params["state"]](module, module.params["path"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The collection on three hosts with real Ansible: a canary, batches, drift, rollback, a lost host.
+
+The hosts are containers, two of Debian 12 and one of Debian 13, each with a slow mirrorfs. fio and
+`auto` are real on the canary.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.hosts import Fleet, Played
+from tests.native.requirements import requires
+from tests.system.container import Container
+
+pytestmark = requires("ansible-playbook", "ansible-lint")
+
+POINT = "/mnt/models"
+SUITES = {"canary": "bookworm", "second": "bookworm", "third": "trixie"}
+OTHERS = ("second", "third")
+#: A gain that no noise hides: readahead on a server that takes 2 ms a request.
+SLOW = ("delay=2ms,served=8", "fsname=models")
+ASKED = {
+    "fusetune_mount": POINT,
+    "fusetune_workloads": ["seq-read"],
+    "fusetune_unguarded": ["mmap-read", "rand-read"],
+    "fusetune_budget": "20s",
+    "fusetune_serial": [1, 1],
+}
+
+
+class Mounts:
+    """The mount of each host; ``bdis`` by host."""
+
+    def __init__(self, bdis: dict[str, str]) -> None:
+        self._files = {
+            host: Path("/sys/class/bdi", bdi, "read_ahead_kb") for host, bdi in bdis.items()
+        }
+
+    def readahead(self) -> dict[str, int]:
+        """Return read_ahead_kb of each host's mount."""
+        return {host: int(file.read_text()) for host, file in self._files.items()}
+
+    def set(self, host: str, value: int) -> None:
+        """Set it by hand."""
+        self._files[host].write_text(f"{value}\n")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Mounts]]:
+    with ExitStack() as contexts:
+        containers = {
+            name: contexts.enter_context(Container(suite)) for name, suite in SUITES.items()
+        }
+        give_libfuse(containers["third"])
+        bdis = {
+            name: contexts.enter_context(container.mirror(POINT, *SLOW))
+            for name, container in containers.items()
+        }
+        yield Fleet(tmp_path_factory.mktemp("fleet"), containers), Mounts(bdis)
+
+
+def give_libfuse(host: Container) -> None:
+    """mirrorfs is built for Debian 12, whose libfuse3 has another name than Debian 13's."""
+    library = Path("/usr/lib/x86_64-linux-gnu/libfuse3.so.3")
+    shutil.copy(library.resolve(), host.path(str(library)))
+
+
+def reset(fleet: Fleet) -> None:
+    """Put every host back."""
+    for container in fleet.containers.values():
+        container.run("fusetune", "reset", "--all")
+        container.run("rm", "-rf", "/var/lib/fusetune", "/etc/fusetune")
+
+
+def measured(host: Container, value: int) -> None:
+    """Leave a host as if `auto` had chosen this readahead there."""
+    host.run("fusetune", "set", POINT, f"read_ahead_kb={value}")
+    host.run("fusetune", "save", POINT)
+    host.run("sh", "-c", """sed -i 's/"by": "save"/"by": "auto"/' /var/lib/fusetune/saved/*""")
+
+
+def rolled_out(fleet: Fleet, *words: str, **more: object) -> Played:
+    return fleet.play("fusetune.fusetune.rollout", *words, **{**ASKED, **more})
+
+
+def test_a_canary_measures_and_the_others_follow(fleet: tuple[Fleet, Mounts]) -> None:
+    hosts, mounts = fleet
+    reset(hosts)
+    before = mounts.readahead()
+    looked = rolled_out(hosts, "--check", "--diff")
+    assert looked.status == 0, looked.text
+    assert mounts.readahead() == before, "check mode changes nothing"
+    assert looked.of("changed")["canary"] == 1
+
+    done = rolled_out(hosts)
+    assert done.status == 0, done.text
+    after = mounts.readahead()
+    assert after["canary"] > before["canary"]
+    assert len(set(after.values())) == 1
+    assert done.of("changed") == dict.fromkeys(SUITES, 1)
+
+    again = rolled_out(hosts)
+    assert (again.status, again.of("changed")) == (0, dict.fromkeys(SUITES, 0)), again.text
+
+    mounts.set("third", 64)
+    looked = rolled_out(hosts, "--check", "--diff")
+    assert looked.of("changed") == {"canary": 0, "second": 0, "third": 1}, looked.text
+    assert '-    "read_ahead_kb": 64' in looked.text
+    assert mounts.readahead()["third"] == 64
+    assert rolled_out(hosts).of("changed") == {"canary": 0, "second": 0, "third": 1}
+    assert mounts.readahead() == after
+
+
+def test_it_stops_and_puts_back_where_a_host_fails(fleet: tuple[Fleet, Mounts]) -> None:
+    """The second host has a section that asks for another value, so it does not verify."""
+    hosts, mounts = fleet
+    reset(hosts)
+    measured(hosts.containers["canary"], 4096)
+    broken = hosts.containers["second"].path("/etc/fusetune/mounts.d")
+    broken.mkdir(parents=True)
+    (broken / "wrong.toml").write_text("[[mount]]\nread_ahead = 5\n")
+    done = rolled_out(hosts)
+    assert done.status != 0
+    assert "did you mean read_ahead_kb" in done.text
+    assert mounts.readahead() == {"canary": 4096, "second": 128, "third": 128}
+    assert "third" not in done.counts, "the rollout went on"
+
+
+def test_a_lost_host_stops_it(fleet: tuple[Fleet, Mounts]) -> None:
+    hosts, mounts = fleet
+    reset(hosts)
+    measured(hosts.containers["canary"], 2048)
+    leader = hosts.directory / "leaders" / "second"
+    there = leader.read_text()
+    leader.unlink()
+    try:
+        done = rolled_out(hosts)
+    finally:
+        leader.write_text(there)
+    assert done.of("unreachable")["second"] == 1, done.text
+    assert "third" not in done.counts
+    assert mounts.readahead()["third"] == 128
+
+
+def test_values_by_module_and_facts(fleet: tuple[Fleet, Mounts]) -> None:
+    hosts, mounts = fleet
+    reset(hosts)
+    knobs = {"read_ahead_kb": "1M"}
+    task = {"fusetune.fusetune.fusetune_mount": {"path": POINT, "state": "present", "knobs": knobs}}
+    facts: list[dict[str, object]] = [
+        {"fusetune.fusetune.fusetune_facts": {}},
+        {"ansible.builtin.assert": {"that": "ansible_facts.fusetune.differences == 0"}},
+    ]
+    play = [{"hosts": "all", "gather_facts": False, "tasks": [task, *facts]}]
+    assert hosts.play(play, "--check").of("changed") == dict.fromkeys(SUITES, 1)
+    assert set(mounts.readahead().values()) == {128}
+    done = hosts.play(play)
+    assert (done.status, done.of("changed")) == (0, dict.fromkeys(SUITES, 1)), done.text
+    assert set(mounts.readahead().values()) == {1024}
+    assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
+    back = {"fusetune.fusetune.fusetune_mount": {"path": POINT, "state": "absent"}}
+    play = [{"hosts": "all", "gather_facts": False, "tasks": [back]}]
+    assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 1)
+    assert set(mounts.readahead().values()) == {128}
+    assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
+
+
+def test_the_role_configures(fleet: tuple[Fleet, Mounts]) -> None:
+    hosts, mounts = fleet
+    reset(hosts)
+    role = {
+        "role": "fusetune.fusetune.fusetune",
+        "fusetune_install": False,
+        "fusetune_sections": {"models": f'[[mount]]\npath = "{POINT}"\nread_ahead_kb = "2M"\n'},
+    }
+    play = [{"hosts": "all", "gather_facts": False, "roles": [role]}]
+    done = hosts.play(play)
+    assert done.status == 0, done.text
+    assert set(mounts.readahead().values()) == {2048}
+    assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
+
+
+def test_the_role_installs_from_a_repository(fleet: tuple[Fleet, Mounts], tmp_path: Path) -> None:
+    """The package is made for this test, and apt is real."""
+    hosts, _ = fleet
+    control = "Package: fleet-test\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x.example>\n"
+    made = tmp_path / "made" / "DEBIAN"
+    made.mkdir(parents=True)
+    (made / "control").write_text(f"{control}Description: made for a test\n")
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    subprocess.run(["dpkg-deb", "-b", made.parent, repository / "x.deb"], check=True)
+    scan = ["dpkg-scanpackages", "."]
+    listed = subprocess.run(scan, cwd=repository, check=True, capture_output=True)
+    (repository / "Packages").write_bytes(listed.stdout)
+    for host in hosts.containers.values():
+        shutil.copytree(repository, host.path("/repository"))
+        host.run("sh", "-c", "rm -rf /etc/apt/sources.list*; mkdir /etc/apt/sources.list.d")
+    role = {
+        "role": "fusetune.fusetune.fusetune",
+        "fusetune_packages": ["fleet-test"],
+        "fusetune_repository": "deb [trusted=yes] file:/repository ./",
+    }
+    play = [{"hosts": "all", "roles": [role]}]
+    done = hosts.play(play)
+    assert done.status == 0, done.text
+    for host in hosts.containers.values():
+        assert "install ok" in host.run("dpkg-query", "-Wf", "${Status}", "fleet-test").stdout
+    assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
+
+
+def test_ansible_lint_finds_nothing(tmp_path: Path) -> None:
+    Fleet(tmp_path, {}).lint()
