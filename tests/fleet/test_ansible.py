@@ -107,6 +107,12 @@ def test_a_canary_measures_and_the_others_follow(fleet: tuple[Fleet, Mounts]) ->
     again = rolled_out(hosts)
     assert (again.status, again.of("changed")) == (0, dict.fromkeys(SUITES, 0)), again.text
 
+    second = hosts.containers["second"]
+    second.run("fusetune", "reset", POINT)
+    assert rolled_out(hosts, "--check").of("changed") == {"canary": 0, "second": 1, "third": 0}
+    assert list(second.path("/var/lib/fusetune/saved").iterdir()) == [], "check mode imported"
+    assert rolled_out(hosts).of("changed") == {"canary": 0, "second": 1, "third": 0}
+
     mounts.set("third", 64)
     looked = rolled_out(hosts, "--check", "--diff")
     assert looked.of("changed") == {"canary": 0, "second": 0, "third": 1}, looked.text
