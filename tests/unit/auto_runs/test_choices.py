@@ -119,12 +119,14 @@ def test_nothing_better_changes_nothing_after_measuring(tree: Tree, mounted: Mou
     assert not tree.journals()
 
 
-def test_back_at_stock_nothing_is_saved_any_more(
+def test_back_at_stock_that_is_saved(
     tree: Tree, mounted: Mount, bench: type[SimulatedBench]
 ) -> None:
-    """Values set before turn out worse than stock: the saved ones go with them."""
+    """Values set before turn out worse than stock: that takes the place of the saved ones."""
     tree.live(values={"max_ratio": 40})
     save(tree.host, mounted, {"max_ratio": 40}, "auto", 1.5, (1.4, 1.6))
     bench.worth = staticmethod(lambda v: 100.0 if v["max_ratio"] > 1 else 200.0)
     assert run(tree, mounted).after == STOCK == tree.values()
-    assert saved_for(tree.host, mounted) is None
+    saved = saved_for(tree.host, mounted)
+    assert saved
+    assert saved.values == {}
