@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Paths as text: unescaped from the kernel, printable, and quoted for a shell."""
+"""Paths as text, unescaped from the kernel, printable, quoted for a shell; numbers with nouns."""
 
 import os
 import re
@@ -15,6 +15,11 @@ def unescape(field: bytes) -> str:
 def printable(path: str) -> str:
     """Return ``path`` for one line of text: no line break, no control or undecodable byte."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in path)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, whose plural ends in s: "1 mount", "2 mounts"."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def shell_word(path: str) -> str:

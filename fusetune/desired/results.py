@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fusetune.desired.config import load
+from fusetune.desired.curve import Curve
 from fusetune.desired.volume import Volume, server_version, volume_of
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.files import write_whole
@@ -54,7 +55,8 @@ class Run:
     ``blocks``: settings that were measured together, as values by knob name in the knob's unit,
     each with the figure of each workload by its name. ``start`` and ``chosen``: the setting at the
     begin and the one that was chosen; ``weights``: of the workloads, above 0. These three are empty
-    if not recorded.
+    if not recorded. ``curves``: one for each knob of which several values were measured, None if
+    not recorded.
     """
 
     conditions: Conditions
@@ -62,6 +64,7 @@ class Run:
     start: Mapping[str, int] = field(default_factory=dict)
     chosen: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    curves: Sequence[Curve] | None = None
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Self:
@@ -85,7 +88,9 @@ class Run:
             if not figures.keys() <= units.keys():
                 raise ValueError("a workload lacks its unit")
         conditions = Conditions(**{"version": None, **fields["conditions"]})
-        return cls(conditions, blocks, start, chosen, weights)
+        curves = fields.get("curves")
+        curves = curves and [Curve.parse(curve) for curve in curves]
+        return cls(conditions, blocks, start, chosen, weights, curves)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from fusetune.desired.results import Saved, all_saved
 from fusetune.desired.volume import Volume
 from fusetune.host import Host
 
+#: By version of the server, the newest result.
+_ByVersion = dict[str | None, "Shared"]
+
 
 @dataclass(frozen=True)
 class Shared:
@@ -26,7 +29,7 @@ class SharedResults:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._time: int | None = None
-        self._by_kind: dict[tuple[object, ...], list[tuple[Path, Saved, Volume]]] = {}
+        self._newest: dict[tuple[object, ...], _ByVersion] = {}
 
     def best(self, volume: Volume, version: Callable[[], str | None]) -> Shared | None:
         """Return the result that is most like ``volume``, of equals the newest; None if none is.
@@ -35,32 +38,27 @@ class SharedResults:
         several versions are as like.
         """
         self._refresh()
-        found = [
-            (volume.likeness(theirs), theirs.version, saved.time, file, saved)
-            for file, saved, theirs in self._by_kind.get(_kind(volume), ())
-        ]
-        found = [one for one in found if one[0]]
-        if not found:
-            return None
-        most = max(one[0] for one in found)
-        found = [one for one in found if one[0] == most]
-        if len({one[1] for one in found}) > 1:
-            ours = version()
-            found = [one for one in found if one[1] == ours] or found
-        *_, file, saved = max(found, key=lambda one: one[2])
-        return Shared(file, saved, len(found) - 1)
+        for likeness in volume.likenesses():
+            if found := self._newest.get(likeness):
+                ours = version() if len(found) > 1 else None
+                if ours in found:
+                    return found[ours]
+                newest = max(found.values(), key=lambda one: one.saved.time)
+                others = sum(one.others + 1 for one in found.values()) - 1
+                return Shared(newest.file, newest.saved, others)
+        return None
 
     def _refresh(self) -> None:
         directory = self._host.state_dir / "saved"
         time = directory.stat().st_mtime_ns if directory.exists() else None
         if time == self._time:
             return
-        by_kind = defaultdict(list)
-        for file, saved in all_saved(self._host):
-            if saved.volume:
-                by_kind[_kind(saved.volume)].append((file, saved, saved.volume))
-        self._time, self._by_kind = time, by_kind
-
-
-def _kind(volume: Volume) -> tuple[object, ...]:
-    return volume.fstype, volume.server, volume.kernel, volume.owner_uid, volume.options
+        newest: dict[tuple[object, ...], _ByVersion] = defaultdict(dict)
+        for file, saved in sorted(all_saved(self._host), key=lambda one: one[1].time):
+            if not saved.volume:
+                continue
+            version = saved.volume.version
+            for likeness in saved.volume.likenesses():
+                before = newest[likeness].get(version)
+                newest[likeness][version] = Shared(file, saved, before.others + 1 if before else 0)
+        self._time, self._newest = time, dict(newest)

@@ -22,8 +22,6 @@ _NO_MATTER = {
     *("allow_other", "default_permissions"),
 }
 _NO_MATTER_WITH_VALUE = {"user_id", "group_id", "fd", "rootmode", "subtype"}
-#: Of two likenesses the greater one counts.
-_SAME_CLASS, _SAME_SOURCE, _SAME_HANDLE = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -63,24 +61,19 @@ class Volume:
             raise ValueError("the owner of a result's volume must be a number")
         return volume
 
-    def likeness(self, other: "Volume") -> int:
-        """Return how alike the two are: 0 if a result of one says nothing of the other.
+    def likenesses(self) -> list[tuple[object, ...]]:
+        """Return what a like volume has one of as well, the one that says most first.
 
         Type, server, kernel series, owner and options must be the same, and the volume itself: by
         the driver's handle, or by source, or by the class that the administrator gave both.
         """
-        alike = ("fstype", "server", "kernel", "owner_uid", "options")
-        if any(getattr(self, name) != getattr(other, name) for name in alike):
-            return 0
-        ours, theirs = (
-            ((one.csi_driver, one.volume_handle), one.source, one.volume_class)
-            for one in (self, other)
+        alike = (self.fstype, self.server, self.kernel, self.owner_uid, self.options)
+        found = (
+            ("handle", self.csi_driver, self.volume_handle),
+            ("source", self.source),
+            ("class", self.volume_class),
         )
-        if self.volume_handle and ours[0] == theirs[0]:
-            return _SAME_HANDLE
-        if self.source and ours[1] == theirs[1]:
-            return _SAME_SOURCE
-        return _SAME_CLASS if self.volume_class and ours[2] == theirs[2] else 0
+        return [(*alike, *one) for one in found if one[-1]]
 
 
 def volume_of(host: Host, mount: Mount, config: Config, daemons: Daemons) -> Volume | None:

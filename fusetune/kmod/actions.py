@@ -26,7 +26,7 @@ from fusetune.mounts.control import control_mounted
 from fusetune.mounts.daemons import open_devices, process_ids
 from fusetune.mounts.mount import CONTROLS
 from fusetune.mounts.mountinfo import fstypes, points_of
-from fusetune.text import printable
+from fusetune.text import counted, printable
 
 
 def build(
@@ -190,8 +190,8 @@ def _check_unused(host: Host, kind: Kind) -> None:
     connections = list(_connections(host, kind))
     if connections:
         raise FusetuneError(
-            f"{kind.name} serves {len(connections)} mounts of other mount namespaces (containers), "
-            "or of servers that still run: end these first"
+            f"{kind.name} serves {counted(len(connections), 'mount')} of other mount namespaces "
+            "(containers), or of servers that still run: end these first"
         )
 
 

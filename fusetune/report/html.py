@@ -17,7 +17,7 @@ from fusetune.knobs import LIVE_BY_NAME
 from fusetune.report import charts, grouped
 from fusetune.report.documents.inventory import HostReport
 from fusetune.report.text import figure_text, ratio_text
-from fusetune.text import printable
+from fusetune.text import counted, printable
 
 #: Bytes that a page takes at most, if names and values of its mounts alone do not take more.
 MOST = 1 << 20
@@ -99,7 +99,12 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"date": _date, "figure": figure_text, "ratio": ratio_text}
+    environment.filters |= {
+        "counted": counted,
+        "date": _date,
+        "figure": figure_text,
+        "ratio": ratio_text,
+    }
     environment.globals |= {
         "chart": charts.chart,
         "drawing": charts,

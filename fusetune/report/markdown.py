@@ -12,7 +12,7 @@ from fusetune.report import grouped
 from fusetune.report.documents.inventory import HostReport, ReportedKnob, ReportedMount
 from fusetune.report.documents.measured import Measured, MeasuredKnob
 from fusetune.report.text import figure_text, ratio_text, value_text
-from fusetune.text import printable
+from fusetune.text import counted, printable
 
 #: Mounts that a finding names.
 _MOST_NAMED = 10
@@ -48,9 +48,12 @@ def _host(report: HostReport) -> Iterator[str]:
         f"tuned mounts together may keep {report.dirty_percent} % of the host's dirty limit"
         + ("" if bound is None else f", at most {bound} by configuration")
     )
-    parts.append(f"{len(report.mounts)} mounts, {report.differences} values not as desired")
+    parts.append(
+        f"{counted(len(report.mounts), 'mount')}, "
+        f"{counted(report.differences, 'value')} not as desired"
+    )
     if report.mounts_elsewhere:
-        parts.append(f"{report.mounts_elsewhere} FUSE mounts in other mount namespaces")
+        parts.append(f"{counted(report.mounts_elsewhere, 'FUSE mount')} in other mount namespaces")
     yield from (f"- {code(part)}" for part in parts)
     yield from (f"- problem: {code(problem)}" for problem in report.problems)
     yield ""

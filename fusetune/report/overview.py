@@ -3,7 +3,7 @@
 
 from fusetune.changes.state import KnobState
 from fusetune.report.inventory import InventoriedMount, Inventory
-from fusetune.text import printable, shell_word
+from fusetune.text import counted, printable, shell_word
 
 _HELP = "    (all commands: fusetune --help)"
 
@@ -16,7 +16,7 @@ def overview(inventory: Inventory) -> list[str]:
     stock = [one for one in ours if not any(map(_tuned, one.states))]
     alone = len(inventory.mounts) - len(ours)
     return [
-        f"{_count(len(inventory.mounts), 'FUSE mount')}: {len(ours) - len(stock)} tuned, "
+        f"{counted(len(inventory.mounts), 'FUSE mount')}: {len(ours) - len(stock)} tuned, "
         f"{len(stock)} with the kernel's defaults, {alone} left alone",
         _kept(sum(len(one.differing) for one in ours)),
         _findings(len(inventory.diagnosis.findings) + len(inventory.problems)),
@@ -28,20 +28,18 @@ def _tuned(state: KnobState) -> bool:
     return None not in (state.value, state.knob.stock) and state.value != state.knob.stock
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
 def _kept(differing: int) -> str:
     if not differing:
         return "no value differs from what is kept"
-    return f"not as kept: {_count(differing, 'value')}; 'fusetune verify' says which"
+    return f"not as kept: {counted(differing, 'value')}; 'fusetune verify' says which"
 
 
 def _findings(number: int) -> str:
     if not number:
         return "nothing was found that limits FUSE on this host"
-    return f"what limits FUSE here: {_count(number, 'finding')}; 'fusetune doctor' has the remedies"
+    return (
+        f"what limits FUSE here: {counted(number, 'finding')}; 'fusetune doctor' has the remedies"
+    )
 
 
 def _next(stock: list[InventoriedMount]) -> str:

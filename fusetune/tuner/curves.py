@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fusetune.bench.intervals import Interval, normal_interval, ratio_interval
+from fusetune.desired.curve import Curve, CurvePoint
 from fusetune.desired.results import Run
 from fusetune.tuner.grid import Grid
 from fusetune.tuner.space import SEARCHED, Dimension
@@ -25,32 +26,6 @@ _ERROR = 0.05
 _CONTESTANTS = 3
 #: The figures before and after, of one block.
 Pair = tuple[Mapping[str, float], Mapping[str, float]]
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """A value of a knob, its speed over that of the value at the start, and how often it was set.
-
-    The interval of the start itself is 1 (1 to 1).
-    """
-
-    value: int
-    ratio: Interval
-    samples: int
-
-
-@dataclass(frozen=True)
-class Curve:
-    """What the values of a knob bring while the other knobs are as chosen; smallest value first.
-
-    ``ordered``: whether neighbouring values perform alike, so that a line may join them.
-    """
-
-    knob: str
-    ordered: bool
-    start: int
-    chosen: int
-    points: tuple[CurvePoint, ...]
 
 
 @dataclass(frozen=True)

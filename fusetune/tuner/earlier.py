@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusetune.bench.workloads import Workload
 from fusetune.desired.results import Conditions, Run, Saved, saved_under
@@ -15,6 +15,7 @@ from fusetune.recipes.load import load_recipes
 from fusetune.recipes.match import recipe_of
 from fusetune.recipes.served import Served, served, version_of
 from fusetune.tuner.costs import Limits
+from fusetune.tuner.curves import curves
 from fusetune.tuner.grid import Setting
 from fusetune.tuner.search import Search
 from fusetune.tuner.space import Dimension
@@ -75,7 +76,8 @@ class TunedBefore:
             return None
         weights = {one.name: float(one.weight) for one in self._workloads}
         chosen = search.choice().setting
-        return Run(self._conditions, search.blocks, self._start, chosen, weights)
+        run = Run(self._conditions, search.blocks, self._start, chosen, weights)
+        return replace(run, curves=curves(run))
 
 
 def _conditions(host: Host, mount: Mount, workloads: Sequence[Workload]) -> Conditions | None:

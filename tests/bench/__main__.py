@@ -15,6 +15,7 @@ from tests.bench.commands import CALIBRATION, LIST, PUBLISHED, START
 from tests.bench.contest import CONTESTS
 from tests.bench.cost import COST
 from tests.bench.f2fs import F2FS
+from tests.bench.fleet import FLEET
 from tests.bench.misses import MISSES
 from tests.bench.overruled import OVERRULED
 from tests.bench.page import HEAD, PAGE, Section, machine
@@ -31,6 +32,7 @@ SECTIONS: dict[str, Section] = {
     "calibration": CALIBRATION,
     "advice": ADVICE,
     "storm": STORM,
+    "fleet": FLEET,
     "watching": WATCHING,
     "shared-file": SHARED_FILE,
     "cost": COST,

@@ -136,6 +136,13 @@ def test_what_is_not_on_record_is_not_made_up() -> None:
     assert [curve.knob for curve in curves(replace(RUN, blocks=only))] == ["max_ratio"]
 
 
+def test_what_is_saved_is_not_modelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = replace(RUN, curves=curves(RUN))
+    expected = measured_knobs(RUN)
+    monkeypatch.setattr("fusetune.tuner.curves.curves", None)
+    assert measured_knobs(saved) == expected
+
+
 def test_before_and_after_are_of_the_blocks_that_prove() -> None:
     (found,) = before_and_after(RUN)
     # Not of the first block, which explores.

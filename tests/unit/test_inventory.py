@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from fusetune.desired.curve import Curve
 from fusetune.desired.results import Run, save
 from fusetune.mounts.discover import discover
 from fusetune.report.documents.expected import Origin
@@ -186,7 +187,7 @@ def test_only_formats_that_show_measurements_model_them(
     inventory = take_inventory(host_tree.host)
     modelled: list[Run] = []
 
-    def seen(run: Run) -> list[curves.Curve]:
+    def seen(run: Run) -> list[Curve]:
         modelled.append(run)
         return []
 

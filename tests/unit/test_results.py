@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusetune.bench.intervals import Interval
+from fusetune.desired.curve import Curve, CurvePoint
 from fusetune.desired.results import (
     SCHEMA,
     Conditions,
@@ -95,6 +97,43 @@ def test_a_run_is_found_again(tree: Tree, mounted: Mount) -> None:
     assert saved.run == RUN
     assert saved_under(tree.host, mounted, CONDITIONS) == saved
     assert list(unusable(tree.host)) == []
+
+
+CURVE = Curve(
+    *("max_ratio", True, 1, 20),
+    (CurvePoint(1, Interval(1.0, 1.0, 1.0), 3), CurvePoint(20, Interval(2.0, 1.5, 2.5), 4)),
+)
+
+
+def test_the_curves_of_a_run_are_found_again(tree: Tree, mounted: Mount) -> None:
+    run = replace(RUN, curves=[CURVE])
+    save(tree.host, mounted, {"max_ratio": 20}, "auto", 2.0, (1.5, 2.5), run)
+    saved = saved_for(tree.host, mounted)
+    assert saved
+    assert saved.run == run
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"knob": "max_ratio"', '"knob": "no_such_knob"'),
+        ('"chosen": 20', '"chosen": 700'),
+        ('"ordered": true', '"ordered": 1'),
+        ('"high": 2.5', '"high": NaN'),
+        ('"low": 1.5', '"low": 0.0'),
+        ('"samples": 3', '"samples": 0'),
+        ('"value": 20,', '"value": "20",'),
+        ('"value": 20,', ""),
+    ],
+)
+def test_a_damaged_curve_is_noticed(tree: Tree, mounted: Mount, old: str, new: str) -> None:
+    save(tree.host, mounted, {"max_background": 20}, "auto", run=replace(RUN, curves=[CURVE]))
+    path = saved_path(tree.host, mounted)
+    head, found, tail = path.read_text().partition('"curves"')
+    assert old in tail
+    path.write_text(head + found + tail.replace(old, new))
+    with pytest.raises(Unusable, match="is damaged"):
+        saved_for(tree.host, mounted)
 
 
 def test_a_run_without_its_start_is_read(tree: Tree, mounted: Mount) -> None:

@@ -97,6 +97,10 @@ export:
   description: What is kept for the mount, as C(fusetune export) writes it.
   returned: for C(tuned), if something is kept
   type: str
+kept_before:
+  description: What was kept before, as C(fusetune export) writes it; empty for nothing.
+  returned: for C(imported)
+  type: str
 """
 
 import os
@@ -159,6 +163,7 @@ def imported(module: AnsibleModule, path: str) -> dict[str, object]:
             with open(name, "w", encoding="utf-8") as stream:
                 stream.write(text)
     dry = ["--dry-run"] if module.check_mode else []
+    kept = exported(module, path)
     found = fusetune(module, "import", file, *dry)
     new = {one["path"]: one["knobs"] for one in found["results"] if one["action"] == "imported"}
     if new and module.check_mode:
@@ -166,6 +171,7 @@ def imported(module: AnsibleModule, path: str) -> dict[str, object]:
     done = applied(module, path)
     done["changed"] = bool(new) or done["changed"]
     done["result"] = found
+    done["kept_before"] = kept
     return done
 
 

@@ -23,6 +23,7 @@ from fusetune.report.documents.sources import Sources, source_ages
 from fusetune.report.findings import FINDINGS, Finding
 from fusetune.report.text import Table, value_text
 from fusetune.schema import Rule
+from fusetune.text import counted
 
 
 def finding_name() -> Object:
@@ -112,8 +113,8 @@ class DoctorReport(Document):
         )
         if self.mounts_elsewhere:
             yield (
-                f"{self.mounts_elsewhere} FUSE mounts are in other mount namespaces "
-                "(containers) and are left alone"
+                f"in other mount namespaces (containers), and left alone: "
+                f"{counted(self.mounts_elsewhere, 'FUSE mount')}"
             )
         yield ""
         for finding in self.findings:

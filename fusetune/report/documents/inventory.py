@@ -50,6 +50,7 @@ from fusetune.report.documents.verify import Differences, Differs, RefusedReason
 from fusetune.report.inventory import MODULES, InventoriedMount, Inventory
 from fusetune.report.text import Table, ratio_text, value_text
 from fusetune.schema import Rule
+from fusetune.text import counted
 
 #: Entries of a mount's history in a report.
 _LATEST = 10
@@ -202,7 +203,8 @@ class HostReport(Document):
         for mount in self.mounts:
             yield from mount.parts()
         yield (
-            f"{len(self.mounts)} mounts, {self.differences} values not as kept; tuned "
+            f"{counted(len(self.mounts), 'mount')}, "
+            f"{counted(self.differences, 'value')} not as kept; tuned "
             f"mounts together may keep {self.dirty_percent} % of the host's dirty limit"
         )
         for finding in self.findings:

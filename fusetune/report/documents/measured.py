@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from fusetune.bench.intervals import Interval
+from fusetune.desired.curve import Curve
 from fusetune.desired.results import Run, Saved
 from fusetune.knobs import LIVE_BY_NAME
 from fusetune.report.documents.base import Count, Interval95, KnobName, KnobValues, Positive, Unit
@@ -16,7 +17,7 @@ from fusetune.report.text import Table, ratio_text
 from fusetune.schema import Rule
 
 if TYPE_CHECKING:
-    from fusetune.tuner.curves import BeforeAfter, Curve
+    from fusetune.tuner.curves import BeforeAfter
 
 #: Characters of the longest bar of a curve.
 _BAR = 32
@@ -165,6 +166,9 @@ def measured(run: Run) -> Measured:
 
 def measured_knobs(run: Run) -> list[MeasuredKnob]:
     """Return what a document says of the values of each knob that a run measured."""
+    if run.curves is not None:
+        return [_knob(curve) for curve in run.curves]
+    # Version 3 of saved results had no curves.
     from fusetune.tuner.curves import curves  # noqa: PLC0415 - as above
 
     return [_knob(curve) for curve in curves(run)]

@@ -11,6 +11,7 @@ from fusetune.desired.results import saved_for, saved_path
 from fusetune.mounts.mount import Mount
 from fusetune.report.documents.auto import auto_result
 from fusetune.tuner.auto import Outcome
+from fusetune.tuner.curves import curves
 from tests.unit.auto_runs.simulated_bench import SimulatedBench, by_ratio, run
 from tests.unit.conftest import Tree, process
 
@@ -43,6 +44,8 @@ def test_it_begins_where_it_ended(tree: Tree, mounted: Mount, first: Outcome) ->
     assert saved.run.start == first.start
     assert saved.run.chosen == first.choice.setting
     assert saved.run.weights == {"small-write": 1.0}
+    assert saved.run.curves
+    assert saved.run.curves == curves(saved.run)
     again = run(tree, mounted, seed=1)
     assert again.warm_start
     assert again.warm_start.setting["max_ratio"] == 10

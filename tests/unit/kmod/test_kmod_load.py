@@ -102,7 +102,7 @@ def test_unload_names_what_is_mounted(ready: Tree) -> None:
 def test_unload_counts_mounts_elsewhere(ready: Tree) -> None:
     in_kernel(ready)
     ready.write("sys/fs/fusetuned/connections/50/waiting", "0\n")
-    with pytest.raises(FusetuneError, match="serves 1 mounts of other mount namespaces"):
+    with pytest.raises(FusetuneError, match="serves 1 mount of other mount namespaces"):
         actions.unload(ready.host, FUSETUNED, run=Programs())
 
 
