@@ -192,6 +192,11 @@ def test_values_by_module_and_facts(fleet: tuple[Fleet, Mounts]) -> None:
     assert (done.status, done.of("changed")) == (0, dict.fromkeys(SUITES, 1)), done.text
     assert set(mounts.readahead().values()) == {1024}
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
+    knobs["read_ahead_kb"] = "128K"  # the kernel's default, which nothing has to keep
+    assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 1)
+    assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
+    knobs["read_ahead_kb"] = "1M"
+    assert hosts.play(play).status == 0
     back = {"fusetune.fusetune.fusetune_mount": {"path": POINT, "state": "absent"}}
     play = [{"hosts": "all", "gather_facts": False, "tasks": [back]}]
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 1)

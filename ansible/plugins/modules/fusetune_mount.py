@@ -104,27 +104,41 @@ kept_before:
 """
 
 import os
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.fusetune.fusetune.plugins.module_utils.command import fusetune, run
 
 
 def present(module: AnsibleModule, path: str) -> dict[str, object]:
-    """Set and save the knobs that differ."""
+    """Set the knobs that differ, and save what is not kept yet."""
     knobs = module.params["knobs"]
     if not knobs:
         module.fail_json(msg="state=present needs knobs")
     words = ["set", path, *(f"{name}={value}" for name, value in sorted(knobs.items()))]
     planned = fusetune(module, *words, "--dry-run")
-    changes = planned["changes"]
-    kept = fusetune(module, "show", path)["saved"] or {"knobs": {}}
-    wanted = {change["knob"]: change["after"] for change in changes}
-    missing = set(knobs) - set(kept["knobs"])
-    if not module.check_mode and (changes or missing):
-        planned = fusetune(module, *words)
-        fusetune(module, "save", path)
-    before = {change["knob"]: change["before"] for change in changes}
-    return answer(bool(changes or missing), before, wanted, planned)
+    wanted = {change["knob"]: change["after"] for change in planned["changes"]}
+    rows = {row["name"]: row for row in fusetune(module, "show", path)["knobs"]}
+    values = {name: wanted.get(name, rows[name]["value"]) for name in knobs}
+    unkept = any(kept_value(rows[name]) != value for name, value in values.items())
+    if not module.check_mode:
+        if wanted:
+            planned = fusetune(module, *words)
+        if unkept:
+            keep(module, path)
+    return answer(bool(wanted) or unkept, planned)
+
+
+def kept_value(row: dict[str, Any]) -> object:
+    """Return the value of a knob that later mounts get."""
+    return row["stock"] if row["expected"] is None else row["expected"]
+
+
+def keep(module: AnsibleModule, path: str) -> None:
+    """Save the values of now; where they are the kernel's defaults, nothing is to be saved."""
+    rows = fusetune(module, "show", path)["knobs"]
+    stock = all(row["value"] in (None, row["stock"]) for row in rows if row["stock"] is not None)
+    fusetune(module, "forget" if stock else "save", path)
 
 
 def tuned(module: AnsibleModule, path: str) -> dict[str, object]:
@@ -141,9 +155,9 @@ def tuned(module: AnsibleModule, path: str) -> dict[str, object]:
     if module.check_mode:
         return {"changed": True, "result": fusetune(module, *words, "--dry-run")}
     found = fusetune(module, *words)
-    done = answer(found["applied"], found["before"], found["after"], found)
-    done["export"] = exported(module, path)
-    return done
+    diff = {"before": found["before"], "after": found["after"]}
+    export = exported(module, path)
+    return {"changed": found["applied"], "diff": diff, "result": found, "export": export}
 
 
 def exported(module: AnsibleModule, path: str) -> str:
@@ -167,7 +181,7 @@ def imported(module: AnsibleModule, path: str) -> dict[str, object]:
     found = fusetune(module, "import", file, *dry)
     new = {one["path"]: one["knobs"] for one in found["results"] if one["action"] == "imported"}
     if new and module.check_mode:
-        return answer(True, {}, new, found)
+        return {"changed": True, "diff": {"before": {}, "after": new}, "result": found}
     done = applied(module, path)
     done["changed"] = bool(new) or done["changed"]
     done["result"] = found
@@ -178,28 +192,23 @@ def imported(module: AnsibleModule, path: str) -> dict[str, object]:
 def applied(module: AnsibleModule, path: str) -> dict[str, object]:
     """Set what is kept."""
     found = fusetune(module, "apply", path, *(["--dry-run"] if module.check_mode else []))
-    changes = found["changes"]
-    before, after = (
-        {change["knob"]: change[side] for change in changes} for side in ("before", "after")
-    )
-    return answer(bool(changes), before, after, found)
+    return answer(bool(found["changes"]), found)
 
 
 def absent(module: AnsibleModule, path: str) -> dict[str, object]:
     """Put back what was there, and keep nothing."""
-    dry = ["--dry-run"] if module.check_mode else []
     saved = fusetune(module, "show", path)["saved"]
-    found = fusetune(module, "reset", path, *dry)
-    changes = found["changes"]
-    before, after = (
-        {change["knob"]: change[side] for change in changes} for side in ("before", "after")
-    )
-    return answer(bool(changes or saved), before, after, found)
+    found = fusetune(module, "reset", path, *(["--dry-run"] if module.check_mode else []))
+    return answer(bool(found["changes"] or saved), found)
 
 
-def answer(changed: bool, before: object, after: object, result: object) -> dict[str, object]:
-    """Return what the module returns."""
-    return {"changed": changed, "diff": {"before": before, "after": after}, "result": result}
+def answer(changed: bool, found: dict[str, Any]) -> dict[str, object]:
+    """Return what the module returns of a command that lists its changes."""
+    diff = {
+        side: {change["knob"]: change[side] for change in found["changes"]}
+        for side in ("before", "after")
+    }
+    return {"changed": changed, "diff": diff, "result": found}
 
 
 def main() -> None:
