@@ -245,6 +245,10 @@ class Bpftrace:
             if time.monotonic() > end:
                 raise FusetuneError(f"bpftrace did not attach its probes within {_START:.0f} s")
 
+    def skipped(self) -> int:
+        """Return how often the kernel did not run one of its programs."""
+        return skipped_in(f"/proc/{self._process.pid}/fdinfo")
+
     def finish(self) -> None:
         """Have it remove its probes and print its maps. Raises FusetuneError if it does not."""
         self._process.send_signal(signal.SIGINT)
@@ -255,6 +259,22 @@ class Bpftrace:
                 if not self._take(stream) and stream is stdout:
                     return
         raise FusetuneError(f"bpftrace did not end within {_END:.0f} s, and was killed")
+
+
+def skipped_in(directory: str) -> int:
+    """Return how often the kernel did not run a program of a process, by its fdinfo.
+
+    It does not where another program of BPF was interrupted on that processor, and counts that
+    (kernel/bpf/syscall.c, bpf_prog_show_fdinfo(), recursion_misses; for tracepoints and kprobes
+    since Linux 6.7, kernel/trace/bpf_trace.c, trace_call_bpf()).
+    """
+    found: dict[str, int] = {}
+    for name in os.listdir(directory):
+        with suppress(OSError), open(f"{directory}/{name}", encoding="ascii") as stream:
+            fields = dict(line.split(":\t", 1) for line in stream if ":\t" in line)
+            if "recursion_misses" in fields:
+                found[fields["prog_id"]] = int(fields["recursion_misses"])
+    return sum(found.values())
 
 
 def _bdi_of(mount: Mount) -> str:
@@ -325,12 +345,13 @@ def watch_by_bpftrace(host: Host, mount: Mount, seconds: float, progress: Progre
         watched = until_ended(
             host, mount, seconds, lambda most: running.wait(most, signals), progress
         )
+        skipped = running.skipped()
         running.finish()
     return Traffic(
         seconds=watched.seconds,
         source="bpftrace",
         ended=watched.ended,
-        lost=counted.lost(),
+        lost=counted.lost() + skipped,
         operations=counted.operations(),
         pattern=counted.pattern(able),
         waiting=watched.waiting,

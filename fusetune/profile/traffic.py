@@ -110,9 +110,9 @@ class Traffic:
 
     ``source``: module, bpftrace, or fusectl and bdi, which know no operations. ``ended``: time,
     signal or unmounted. ``lost``: requests that were counted, but whose size and latency were not
-    recorded. ``waiting``: how many requests waited for their reply or to be sent, on average
-    (fusectl's ``waiting``). ``queued``: what is counted as with the server includes requests that
-    wait for a place among max_background.
+    recorded, and those that may not be counted at all. ``waiting``: how many requests waited for
+    their reply or to be sent, on average (fusectl's ``waiting``). ``queued``: what is counted as
+    with the server includes requests that wait for a place among max_background.
     ``at_background``: share of the looks at which as many requests as max_background waited.
     ``dirty``: the mount's dirty pages at the end. None: unknown.
     """

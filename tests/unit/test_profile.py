@@ -9,7 +9,7 @@ import pytest
 
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
-from fusetune.profile.bpftrace import abilities
+from fusetune.profile.bpftrace import abilities, skipped_in
 from fusetune.profile.calls import BY_FUNCTIONS, FUNCTIONS, by_system_calls
 from fusetune.profile.counted import Counted
 from fusetune.profile.module import parse_counters, totals_of, watch_by_module
@@ -263,3 +263,19 @@ def test_other_statistics_are_an_error(tree: Tree, by_module: Mount, text: str) 
 def test_an_old_module_is_an_error(tree: Tree, by_module: Mount) -> None:
     with pytest.raises(FusetuneError, match=r"^cannot read /sys/fs/fusetuned/connections/41/stat"):
         watch_by_module(tree.host, by_module, 1.0, lambda share, words: None)
+
+
+def test_programs_that_the_kernel_did_not_run_are_counted_once(tree: Tree) -> None:
+    """fdinfo as bpf_prog_show_fdinfo() writes it; one program may be open twice."""
+    program = "pos:\t0\nflags:\t02000002\nprog_type:\t5\nprog_id:\t{}\nrecursion_misses:\t{}\n"
+    for name, text in {
+        "3": program.format(7, 2),
+        "4": program.format(7, 2),
+        "5": program.format(8, 1),
+        "6": program.format(9, 0),
+        "7": "pos:\t0\nmap_type:\t1\nmap_id:\t7\n",
+        "0": "pos:\t0\n",
+    }.items():
+        tree.write(f"proc/9/fdinfo/{name}", text)
+    (tree.root / "proc/9/fdinfo/8").symlink_to("gone")
+    assert skipped_in(str(tree.root / "proc/9/fdinfo")) == 3

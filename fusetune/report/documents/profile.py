@@ -106,7 +106,9 @@ class Profile(Document):
     source: Annotated[str, "What counted the requests.", Rule(enum=["module", "bpftrace"])]
     ended: Annotated[str, "Why watching ended.", Rule(enum=list(_ENDS))]
     lost: Annotated[
-        Count, "Requests that were counted, but whose size and latency were not recorded."
+        Count,
+        "Requests that were counted, but whose size and latency were not recorded, and those that "
+        "may not be counted at all, since the kernel did not run a probe's program.",
     ]
     operations: Annotated[Sequence[ProfiledOperation], "The operations, most requests first."]
     pattern: AccessPattern

@@ -27,6 +27,8 @@ from tests.native.mirror import Mirror, mounted_at, wait_for
 #: A metric's name, the operation of the sample and its bucket's end, None where there is none.
 _Series = tuple[str, str | None, str | None]
 _BLOCK, _BLOCKS = 4096, 256
+#: Of some 2000 programs that the kernel is to run; none is skipped in most runs.
+_SKIPPED = 8
 _TRACING = Path("/sys/kernel/tracing")
 _DEBUG = Path("/sys/kernel/debug")
 #: The server counts these, but nothing ends them.
@@ -88,16 +90,22 @@ def _compare(document: dict[str, Any], mirror: Mirror) -> None:
         if one["count"] and name not in _UNANSWERED
     }
     found = {one["operation"]: one for one in document["operations"]}
-    assert {name: one["requests"] for name, one in found.items()} == served, (found, served)
+    # Where a program of BPF was interrupted, the kernel skips the next one on that processor.
+    lost = document["lost"]
+    assert lost <= (_SKIPPED if document["source"] == "bpftrace" else 0), document
+    assert found.keys() == served.keys(), (found, served)
+    missing = {name: served[name] - one["requests"] for name, one in found.items()}
+    assert min(missing.values()) >= 0, (found, served)
+    assert sum(missing.values()) <= lost, (found, served, lost)
     assert served["READ"] == served["WRITE"] == _BLOCKS
     assert served["LOOKUP"] > 20
-    assert document["lost"] == 0, document
     if document["source"] == "bpftrace":
         pattern = document["pattern"]
-        assert (pattern["reads"], pattern["writes"]) == (_BLOCKS, _BLOCKS), pattern
+        assert _BLOCKS - lost <= min(pattern["reads"], pattern["writes"]), pattern
+        assert max(pattern["reads"], pattern["writes"]) <= _BLOCKS, pattern
         assert pattern["direct_reads_share"] == 1, pattern
     for name in ("READ", "WRITE"):
-        assert found[name]["bytes"] == _BLOCKS * _BLOCK, name
+        assert (_BLOCKS - lost) * _BLOCK <= found[name]["bytes"] <= _BLOCKS * _BLOCK, name
         assert 0 < found[name]["latency_us"]["p50"] <= found[name]["latency_us"]["p99"]
     # The tracepoint of an end comes after the mark for who waits, who may send the next before it
     # (fs/fuse/dev.c, fuse_request_end()). The module does not count these.

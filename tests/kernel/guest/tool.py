@@ -199,6 +199,8 @@ def check_udev_keeps_the_device_for_root() -> None:
         own = rules / "61-own.rules"
         own.write_text(_OPENS_THE_DEVICE)
         run("udevadm", "control", "--reload")
+        # The kernel's events come another way, and may overtake that.
+        run("udevadm", "control", "--ping", "--timeout=30")
         run("udevadm", "trigger", "--action=change", "--settle", device)
         assert raw.in_child(_open_as_a_user) == 0
         own.unlink()
