@@ -93,7 +93,7 @@ def _record(
     changes: Sequence[Change],
     expected: Mapping[str, Expected],
 ) -> None:
-    origins = dict.fromkeys(str(expected[change.knob.name].origin) for change in changes)
+    origins = dict.fromkeys(expected[change.knob.name].said_by for change in changes)
     why = [f"{origin} asks for it" for origin in origins]
     keep = resolver.config.settings.keep
     record(resolver.host, mount, by, values_of(changes), keep=keep, reasons=why)

@@ -44,6 +44,13 @@ class Expected:
     refused: str | None = None
     shared: Shared | None = None
 
+    @property
+    def said_by(self) -> str:
+        """What says so, as text: a line of a file, or a result that another mount shares."""
+        if self.shared is None:
+            return str(self.origin)
+        return f"shared by {printable(self.shared.saved.path)}: {self.origin}"
+
 
 class Resolver:
     """Resolves what every mount should have under one configuration; writes nothing."""

@@ -280,5 +280,5 @@ def _name(mount: Mount) -> str:
 
 def _words(changes: list[Change], expected: Mapping[str, Expected]) -> str:
     return ", ".join(
-        f"{c.knob.name} {c.old} -> {c.new} ({expected[c.knob.name].origin})" for c in changes
+        f"{c.knob.name} {c.old} -> {c.new} ({expected[c.knob.name].said_by})" for c in changes
     )

@@ -92,10 +92,10 @@ def _kept(mount: Mount, state: KnobState, expected: Expected | None) -> Iterator
             yield f"nothing keeps it for the next mount; 'fusetune save {path}' does"
         return
     if expected.refused:
-        yield f"{expected.origin} asks for {expected.value}, which is refused: {expected.refused}"
+        yield f"{expected.said_by} asks for {expected.value}, which is refused: {expected.refused}"
     elif expected.value != state.value:
         yield (
-            f"{expected.origin} asks for {expected.value}; 'fusetune apply {path}' sets that again"
+            f"{expected.said_by} asks for {expected.value}; 'fusetune apply {path}' sets that again"
         )
     elif expected.shared:
         yield (

@@ -36,9 +36,12 @@ def built(
     All are begun at once: libfuse's own tests wait most of the time.
     """
 
+    # Not in the threads: the first two to call mktemp() may get a base directory each.
+    directories = {suite: tmp_path_factory.mktemp("libfuse") for suite in SUITES}
+
     def make(suite: Suite) -> tuple[Path, str]:
         # mktemp() lets root alone in, but some servers are run by others.
-        out = tmp_path_factory.mktemp("libfuse") / suite.name
+        out = directories[suite] / suite.name
         out.mkdir()
         return out, build(suite, out, "yes")
 

@@ -11,6 +11,7 @@ from fusetune.changes.journal import Journal
 from fusetune.changes.state import values_now
 from fusetune.desired import results
 from fusetune.desired.config import load
+from fusetune.desired.history import history_of
 from fusetune.desired.reconcile import reconcile
 from fusetune.desired.resolve import Expected, Resolver
 from fusetune.desired.results import Saved, save, saved_path, store
@@ -57,6 +58,8 @@ def test_a_new_pod_gets_what_an_earlier_one_was_tuned_to(tree: Tree, pod: Mount)
     assert str(origin).startswith(f"shared by {PODS}/1/volumes/x/mount: {tree.host.state_dir}")
     reconcile(Resolver(tree.host, load(tree.host)), pod)
     assert tree.values()["read_ahead_kb"] == 4096
+    (entry,) = history_of(tree.host, pod).entries
+    assert entry.reasons[0].startswith(f"shared by {PODS}/1/volumes/x/mount: ")
 
 
 def test_own_values_come_first_and_are_not_mixed(tree: Tree, pod: Mount) -> None:
