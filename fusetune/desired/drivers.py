@@ -10,8 +10,8 @@ from fusetune.host import Host
 from fusetune.mounts.kubelet import kubelet_volume
 from fusetune.mounts.mount import Mount
 
-#: By driver, the live knobs that it sets (GoogleCloudPlatform/gcs-fuse-csi-driver,
-#: pkg/csi_mounter/csi_mounter.go, from the volume's mountOptions).
+#: By driver, the live knobs that it sets (GoogleCloudPlatform/gcs-fuse-csi-driver: pathForParam()
+#: and monitorKernelParamsFile(), whenever gcsfuse asks for others).
 SELF_TUNING: Mapping[str, tuple[str, ...]] = {
     "gcsfuse.csi.storage.gke.io": ("read_ahead_kb", "max_background", "congestion_threshold"),
 }
