@@ -30,16 +30,19 @@ def read_overrides(path: Path) -> dict[str, Any]:
 
 def overrides(host: Host, mount: Mount) -> dict[str, int]:
     """Return the noted values of the administrator, by knob."""
-    about = read_overrides(overrides_path(host, mount))
-    values: dict[str, int] = about["values"] if about["instance"] == mount.instance else {}
-    return values
+    return _noted(host, mount, "values")
 
 
 def set_again(host: Host, mount: Mount) -> dict[str, int]:
     """Return how often each knob was found changed where `apply` was to set it, by knob."""
+    return _noted(host, mount, "times")
+
+
+def _noted(host: Host, mount: Mount, what: str) -> dict[str, int]:
+    """Return a part of the note by knob, empty if the note is about another mount of this bdi."""
     about = read_overrides(overrides_path(host, mount))
-    times: dict[str, int] = about["times"] if about["instance"] == mount.instance else {}
-    return times
+    found: dict[str, int] = about[what] if about["instance"] == mount.instance else {}
+    return found
 
 
 def note_overrides(

@@ -59,6 +59,6 @@ def command(
                 f"{shell_word(mount.path)}' sets it all the same"
             )
 
-    how = {"dry_run": dry_run, "insist": not everything}
-    changes = reconcile_all(resolver, mounts, tell=tell, **how)
+    insist = not everything
+    changes = reconcile_all(resolver, mounts, dry_run=dry_run, insist=insist, tell=tell)
     present(applied_changes(changes, dry_run), as_json)

@@ -6,7 +6,6 @@ mount. Nothing depends on it: the undo journal has what `reset` needs.
 """
 
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from typing import Any, Self
 
 from fusetune.changes.apply import Change
 from fusetune.desired.config import load
-from fusetune.desired.results import Run
+from fusetune.desired.results import Run, saved_path
 from fusetune.desired.sections import Settings
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.files import write_whole
@@ -155,11 +154,7 @@ def _user(host: Host) -> str | None:
 
 
 def _path(host: Host, mount: Mount | None) -> Path:
-    if mount is None:
-        name = "host"
-    else:
-        identity = "\0".join((mount.path, mount.fstype, mount.source))
-        name = hashlib.sha256(os.fsencode(identity)).hexdigest()[:20]
+    name = saved_path(host, mount).stem if mount else "host"
     return host.state_dir / "history" / f"{name}.jsonl"
 
 

@@ -65,8 +65,8 @@ def reconcile(
         return Reconciled([], {}, refused, expected)
     with Lock(host, mount) as lock:
         journal = Journal.to_change(host, mount)
-        known = overrides(host, mount)
-        times, theirs = set_again(host, mount), {}
+        known, counted = overrides(host, mount), set_again(host, mount)
+        times, theirs = counted, {}
         if not lock.left_behind:
             theirs = _overridden(host, mount, journal, wanted, known)
         if not respect:
@@ -79,7 +79,7 @@ def reconcile(
         drop_if_undone(host, journal, mount)
         if changes:
             _record(resolver, mount, by, changes, expected)
-        if theirs != known or times != set_again(host, mount):
+        if theirs != known or times != counted:
             note_overrides(host, mount, theirs, times)
     resolver.recount(mount)
     new = {name: v for name, v in theirs.items() if known.get(name) != v}

@@ -120,7 +120,7 @@ class Resolver:
             return None
         if any(section.layer == Layer.ADMIN and section.values for section in sections):
             return None
-        volume = volume_of(self.host, mount, self.config, self._daemons)
+        volume = volume_of(self.host, mount, sections, self._daemons)
         if not volume:
             return None
         return self._results.best(volume, partial(server_version, self.host, mount, self._daemons))

@@ -8,14 +8,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 from fusetune.desired.config import load
 from fusetune.desired.curve import Curve
-from fusetune.desired.volume import Volume, server_version, volume_of
+from fusetune.desired.volume import Volume, versioned_volume
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.files import write_whole
 from fusetune.host import Host
@@ -169,9 +169,7 @@ def store(host: Host, saved: Saved) -> None:
 
 def _volume(host: Host, mount: Mount) -> Volume | None:
     with suppress(ConfigError):  # which whoever needs the configuration reports
-        daemons = Daemons(host)
-        if volume := volume_of(host, mount, load(host), daemons):
-            return replace(volume, version=server_version(host, mount, daemons))
+        return versioned_volume(host, mount, load(host), Daemons(host))
     return None
 
 
@@ -230,9 +228,8 @@ def saved_under(host: Host, mount: Mount, conditions: Conditions) -> Saved | Non
     """
     fitting = [
         saved
-        for saved in map(_usable, _files(host))
-        if saved
-        and saved.run
+        for _, saved in all_saved(host)
+        if saved.run
         and saved.run.conditions == conditions
         and (saved.fstype, saved.source) == (mount.fstype, mount.source)
     ]
@@ -245,12 +242,9 @@ def _usable(file: Path) -> Saved | None:
     return None
 
 
-def saved_at(host: Host, path: str) -> Iterator[tuple[Path, Saved]]:
-    """Yield what is saved for any file system at ``path``, mounted now or not."""
-    for file in _files(host):
-        saved = _usable(file)
-        if saved and saved.path == path:
-            yield file, saved
+def saved_at(host: Host, path: str) -> list[tuple[Path, Saved]]:
+    """Return what is saved for any file system at ``path``, mounted now or not, by file."""
+    return [(file, saved) for file, saved in all_saved(host) if saved.path == path]
 
 
 def forget(host: Host, mount: Mount) -> None:

@@ -37,10 +37,10 @@ def signer_of(content: bytes, signature: str, signers: Path) -> str:
             found = _ask(["find-principals", *known], b"").splitlines()
         except FusetuneError as error:
             raise FusetuneError(f"the signature is of none in {signers}: {error}") from error
-        for who in found:
-            _ask(["verify", "-I", who, "-n", _NAMESPACE, *known], content)
-            return printable(who)
-    raise FusetuneError(f"the signature is of none in {signers}")
+        if not found:
+            raise FusetuneError(f"the signature is of none in {signers}")
+        _ask(["verify", "-I", found[0], "-n", _NAMESPACE, *known], content)
+        return printable(found[0])
 
 
 def _ask(words: Sequence[str], content: bytes) -> str:

@@ -18,7 +18,7 @@ from fusetune.desired.exported import Exported
 from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import Saved, all_saved, saved_path, store
 from fusetune.desired.sections import MATCHES
-from fusetune.desired.volume import kernel_series, server_version, volume_of
+from fusetune.desired.volume import kernel_series, versioned_volume
 from fusetune.errors import FusetuneError
 from fusetune.files import write_whole
 from fusetune.host import Host
@@ -128,11 +128,10 @@ class Importer:
         there = saved.volume
         if not mount or not there:
             return
-        here = volume_of(self._host, mount, self._resolver.config, self._daemons)
+        here = versioned_volume(self._host, mount, self._resolver.config, self._daemons)
         if not here:
             yield "the program that serves it here is not known"
             return
-        here = replace(here, version=server_version(self._host, mount, self._daemons))
         for name, words in _COMPARED.items():
             ours, theirs = getattr(here, name), getattr(there, name)
             if ours != theirs:

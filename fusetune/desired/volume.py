@@ -4,10 +4,10 @@
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from fusetune.desired.sections import Config, ranked
+from fusetune.desired.sections import Config, Section, ranked
 from fusetune.host import Host
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.disks import disk_names
@@ -76,13 +76,17 @@ class Volume:
         return [(*alike, *one) for one in found if one[-1]]
 
 
-def volume_of(host: Host, mount: Mount, config: Config, daemons: Daemons) -> Volume | None:
-    """Return what ``mount`` is a mount of, without the version; None if its server is not known."""
+def volume_of(
+    host: Host, mount: Mount, sections: Collection[Section], daemons: Daemons
+) -> Volume | None:
+    """Return what ``mount`` is a mount of, without the version; None if its server is not known.
+
+    ``sections``: those of the configuration that match it, in any order.
+    """
     programs = {os.path.basename(program) for program in daemons.of(mount)}
     if not programs:
         return None
     kubelet = kubelet_volume(host, mount)
-    sections = ranked(list(config.matching(host, mount, daemons)))
     server = min(programs)
     return Volume(
         mount.fstype,
@@ -94,8 +98,14 @@ def volume_of(host: Host, mount: Mount, config: Config, daemons: Daemons) -> Vol
         plain_source(host, mount.source, {server, mount.fstype.partition(".")[2]}),
         kubelet.csi_driver if kubelet else None,
         kubelet.volume_handle if kubelet else None,
-        next((one.volume_class for one in sections if one.volume_class), None),
+        next((one.volume_class for one in ranked([*sections]) if one.volume_class), None),
     )
+
+
+def versioned_volume(host: Host, mount: Mount, config: Config, daemons: Daemons) -> Volume | None:
+    """Return the same with the version of the server, as a result has it."""
+    volume = volume_of(host, mount, [*config.matching(host, mount, daemons)], daemons)
+    return volume and replace(volume, version=server_version(host, mount, daemons))
 
 
 def kernel_series(host: Host) -> str:

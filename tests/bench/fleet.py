@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fusetune.bench.intervals import Interval, ratio_interval
+from fusetune.bench.intervals import ratio_interval
 from fusetune.desired.config import load
 from fusetune.desired.exported import Exported, parsed, text_of
 from fusetune.desired.resolve import Resolver
@@ -147,6 +147,12 @@ def _result(profile: Profile, draw: random.Random) -> Saved:
     )
 
 
+def _is_worse(draw: random.Random, log: float) -> bool:
+    """Whether pairs of samples prove values worse than stock; ``log``: of the real ratio."""
+    samples = [draw.gauss(log, NOISE * math.sqrt(2)) for _ in range(PAIRS)]
+    return ratio_interval(samples, ERROR, math.inf).high < 1
+
+
 class Node:
     """One host of the fleet, from its import to the end of the week."""
 
@@ -173,20 +179,15 @@ class Node:
                 has = bool(self._resolver.expected(mount))
                 log = -self._fleet.draw.uniform(0.1, 0.7) if odd or profile.wrong else profile.gain
                 yield times, profile, has, has and log < 0
-                if has and times == 0 and self._proven(log).high < 1:
+                if has and times == 0 and _is_worse(self._fleet.draw, log):
                     self._save_stock(mount, math.exp(-log))
 
     def _save_stock(self, mount: Mount, gain: float) -> None:
         """Save, as `auto` does, that the kernel's defaults are best on a mount."""
-        volume = volume_of(self._host, mount, self._resolver.config, _Served())
+        sections = [*self._resolver.config.matching(self._host, mount, _Served())]
+        volume = volume_of(self._host, mount, sections, _Served())
         identity = (mount.path, mount.fstype, mount.source)
         store(self._host, Saved(*identity, {}, "auto", 2.0, gain, (gain, gain), volume=volume))
-
-    def _proven(self, log: float) -> Interval:
-        """Return what paired samples of the shared values and stock say."""
-        noise = NOISE * math.sqrt(2)
-        samples = [self._fleet.draw.gauss(log, noise) for _ in range(PAIRS)]
-        return ratio_interval(samples, ERROR, math.inf)
 
     @property
     def bytes_stored(self) -> int:
@@ -237,8 +238,7 @@ def _exposed(fleet: Fleet, nodes: int) -> int:
         while had < nodes and not stopped:
             for _ in range(min(batch, nodes - had)):
                 had += 1
-                samples = [fleet.draw.gauss(-0.2, NOISE * math.sqrt(2)) for _ in range(PAIRS)]
-                stopped |= ratio_interval(samples, ERROR, math.inf).high < 1
+                stopped |= _is_worse(fleet.draw, -0.2)
             batch = math.ceil(nodes * _BATCH)
         most = max(most, had)
     return most

@@ -4,7 +4,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,6 +42,18 @@ class Fleet:
         (directory / "leaders").mkdir()
         for name, container in containers.items():
             (directory / "leaders" / name).write_text(f"{container.leader}\n")
+        self._environment = {
+            **os.environ,
+            "FLEET": str(directory / "leaders"),
+            "HOME": str(directory),
+            "ANSIBLE_COLLECTIONS_PATH": str(directory),
+            "ANSIBLE_LOCAL_TEMP": str(directory / "tmp"),
+            "ANSIBLE_SSH_EXECUTABLE": str(_SSH),
+            "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
+            "ANSIBLE_PIPELINING": "true",
+            "ANSIBLE_NOCOLOR": "true",
+            "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
+        }
 
     def play(self, playbook: str | list[Any], *words: str, **variables: object) -> Played:
         """Run a playbook of the collection, or one that is given, on all of them."""
@@ -50,24 +61,12 @@ class Fleet:
             file = self.directory / "playbook.json"
             file.write_text(json.dumps(playbook))
             playbook = str(file)
-        environment = {
-            **os.environ,
-            "FLEET": str(self.directory / "leaders"),
-            "HOME": str(self.directory),
-            "ANSIBLE_COLLECTIONS_PATH": str(self.directory),
-            "ANSIBLE_LOCAL_TEMP": str(self.directory / "tmp"),
-            "ANSIBLE_SSH_EXECUTABLE": str(_SSH),
-            "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
-            "ANSIBLE_PIPELINING": "true",
-            "ANSIBLE_NOCOLOR": "true",
-            "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
-        }
         given = json.dumps(variables)
         command = ["ansible-playbook", playbook, "-i", str(self.directory / "hosts"), *words]
         done = subprocess.run(
             [*command, "-e", given],
             cwd=self.directory,
-            env=environment,
+            env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -82,21 +81,12 @@ class Fleet:
         }
         return Played(done.returncode, done.stdout, counts)
 
-    def lose(self, name: str) -> None:
-        """Kill a host, as a power failure does."""
-        os.kill(self.containers[name].leader, signal.SIGKILL)
-
     def lint(self) -> None:
         """Let ansible-lint find nothing in the collection, by its strictest profile."""
-        environment = {
-            **os.environ,
-            "HOME": str(self.directory),
-            "ANSIBLE_COLLECTIONS_PATH": str(self.directory),
-        }
         done = subprocess.run(
             ["ansible-lint", "--nocolor", "--offline", "--strict", "--profile", "production"],
             cwd=self.directory / "ansible_collections" / "fusetune" / "fusetune",
-            env=environment,
+            env=self._environment,
             capture_output=True,
             text=True,
             timeout=120,

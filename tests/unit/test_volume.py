@@ -196,6 +196,13 @@ def test_the_handle_says_more_than_the_source_and_that_more_than_a_class() -> No
     assert like(unknown, unknown) == []
 
 
+def described(tree: Tree) -> Volume | None:
+    """What the one mount there is says of its volume."""
+    mount, daemons = tree.only(), Daemons(tree.host)
+    sections = [*load(tree.host).matching(tree.host, mount, daemons)]
+    return volume_of(tree.host, mount, sections, daemons)
+
+
 def test_a_mount_is_described(tree: Tree) -> None:
     tree.write("proc/sys/kernel/osrelease", "6.12.9-amd64\n")
     options = "ro,user_id=0,group_id=0,default_permissions,allow_other,max_read=131072"
@@ -206,15 +213,14 @@ def test_a_mount_is_described(tree: Tree) -> None:
     process(tree, 7, "mirrorfs", fds={3: "40"})
     volume_data(tree, VOLUME, json.dumps(DATA))
     tree.write("etc/fusetune.toml", '[[mount]]\ncsi_driver = "gcs.*"\nvolume_class = "models"\n')
-    host, mount = tree.host, tree.only()
-    assert volume_of(host, mount, load(host), Daemons(host)) == Volume(
+    assert described(tree) == Volume(
         *("fuse.mirrorfs", "mirrorfs", None, "6.12", 0, ("max_read=131072", "ro")),
         *("backup:/srv", "gcs.example", "bucket-7", "models"),
     )
 
 
 def test_without_its_server_a_mount_is_not_known(tree: Tree, mounted: Mount) -> None:
-    assert volume_of(tree.host, mounted, load(tree.host), Daemons(tree.host)) is None
+    assert described(tree) is None
 
 
 def test_what_a_driver_sets_itself_is_left_to_it(tree: Tree) -> None:
