@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Write saved results as one file, for other hosts."""
+"""Write saved results to one file for other hosts."""
 
 from pathlib import Path
 
@@ -27,14 +27,14 @@ EXAMPLES = (
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write to this file, which is replaced whole, and not to standard output.",
+    help="Write to this file instead of standard output. The file is replaced whole.",
 )
 @click.option(
     "--key",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Sign by this SSH key, or the one that ssh-agent has for this public key; the signature "
-    "goes to FILE.sig beside the output.",
+    help="Sign with this SSH key; for a public key, with the private key in ssh-agent. The "
+    "signature is written next to the output, with .sig added to its name.",
 )
 @pass_host_of_mounts
 def command(host: Host, name: tuple[str, ...], output: Path | None, key: Path | None) -> None:

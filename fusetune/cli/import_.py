@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Take the results in a file that another host exported."""
+"""Import saved results that another host exported."""
 
 from pathlib import Path
 
@@ -24,14 +24,14 @@ EXAMPLES = (
 @click.option(
     "--admin",
     is_flag=True,
-    help="Take sections of the configuration as well, into /etc/fusetune/mounts.d/imported.toml.",
+    help="Also import sections of the configuration, to /etc/fusetune/mounts.d/imported.toml.",
 )
 @click.option(
     "--signers",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="SIGNERS",
-    help="Who may have signed it (ssh-keygen(1), ALLOWED SIGNERS).  [default: "
-    "/etc/fusetune/allowed_signers; without that file a signature is not asked for]",
+    help="Accept signatures of these people only (ssh-keygen(1), ALLOWED SIGNERS).  [default: "
+    "/etc/fusetune/allowed_signers; if that file does not exist, no signature is required]",
 )
 @dry_run_option
 @json_option
