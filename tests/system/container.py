@@ -141,7 +141,8 @@ class Container:
         # A boot_id of nspawn's own covers the kernel's, but not for units: with
         # ProtectKernelTunables= they get a new /proc. There is one only on a host.
         self._boot = self.run("cat", _BOOT_ID).stdout.strip().replace("-", "")
-        self.run("umount", _BOOT_ID)
+        # Lazily: a program that is reading it at this moment keeps it busy.
+        self.run("umount", "--lazy", _BOOT_ID)
 
     def start(self, *words: Word, **how: Any) -> Inside:
         """Start a program without waiting for its end; at the latest it ends with the container.
