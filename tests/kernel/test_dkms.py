@@ -120,7 +120,7 @@ def test_an_older_f2fs_is_left_out(suite: Suite, modules: dict[str, Path], tmp_p
     built = f", auto yes, kernels {_supported()}, "
     refused = (
         ", auto , kernels ^$, its source, Linux {}, is older than the kernel's own f2fs, "
-        f"{package_version}, and coccinelle is not installed; for the older one all the same, put "
+        f"{package_version}, and coccinelle is not installed; to use the older one anyway, put "
         "the line 'f2fs=yes' into /etc/fusetune/older.conf"
     )
     assert said == [

@@ -111,7 +111,7 @@ def check_forced_options_are_refused() -> None:
         assert "max_readahead may be 4096 to 1073741824" in lines, lines
         for option in _EVERY:
             assert raw.in_child(partial(mount_in_namespace, f",{option}")) == errno.EPERM, option
-        assert "big_writes overrules the server: only with CAP_SYS_ADMIN" in said()
+        assert "big_writes overrides the server, which needs CAP_SYS_ADMIN" in said()
         assert raw.in_child(partial(mount_in_namespace, "")) == 0
 
 
