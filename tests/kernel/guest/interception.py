@@ -124,5 +124,5 @@ def check_interception_without_the_module() -> None:
             pass
     except RuntimeError as error:
         said = str(error)
-    assert "is not started, because tuned_required was asked for" in said, said
+    assert "is not started, because of tuned_required" in said, said
     assert not os.listdir(_POINT)

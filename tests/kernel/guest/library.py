@@ -55,7 +55,7 @@ def check_library_without_the_module() -> None:
     with served("tuned") as mirror:
         assert " fuse.mirrorfs " in _mount_line(mirror)
         assert mirror.log().count("\n") == 1, mirror.log()
-        assert "mounted by the kernel's own FUSE: there is no /dev/fusetuned" in mirror.log()
+        assert "mounted with the kernel's own FUSE: there is no /dev/fusetuned" in mirror.log()
         copy_through(mirror.mountpoint)
     for option in ("no_file_caps", "atomic_open"):
         _is_refused(f"tuned,{option}", f"{option} is refused")
