@@ -129,7 +129,7 @@ static void run(const struct settings *settings, int socket, pid_t server)
 	/* If the server has ended, its pid may be another's; then nothing is received here. */
 	listener = receive_fd(socket, 0);
 	if (settings->apart && !cgroup_leave())
-		syslog(LOG_WARNING, "%s: the listener has no cgroup of its own", settings->command[0]);
+		syslog(LOG_WARNING, "%s: the listener has no own cgroup", settings->command[0]);
 	if (listener != -1 && pidfd != -1 && send(socket, "", 1, MSG_NOSIGNAL) == 1) {
 		close(socket);
 		supervise(settings, listener, pidfd);
