@@ -54,7 +54,7 @@ static const struct option table[] = {
 	{ "max_background", NUMBER, AT(max_background), 1, 65535, "1 to 65535 requests",
 	  "background requests in flight (kernel default 12)" },
 	{ "threads", NUMBER, AT(threads), 1, 4096, "1 to 4096 threads",
-	  "largest number of worker threads (default 10; 64 when slowed;\nnever fewer than 2 * served + 2)" },
+	  "worker threads at most (default 10; 64 if slowed;\nnever fewer than 2 * served + 2)" },
 	{ "clone_fd", FLAG, AT(clone_fd), 0, 0, "",
 	  "each worker thread reads its own /dev/fuse" },
 	{ "timeout", SECONDS, AT(timeout_ns), 0, 1000000000 * NSEC_PER_SEC,
