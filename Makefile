@@ -14,7 +14,7 @@ TEST_PACKAGES = python3-pytest python3-pytest-xdist python3-html5lib python3-hyp
 	ntfs-3g openssh-client openssh-server patch procps prometheus prometheus-node-exporter rclone \
 	shellcheck squashfs-tools squashfuse sshfs strace systemd unionfs-fuse xfsprogs libasan8 \
 	libubsan1 zsh
-# Chromium: it opens the HTML report.
+# Chromium opens the HTML report.
 SYSTEM_PACKAGES = mmdebstrap systemd-container util-linux chromium chromium-driver python3-pil \
 	python3-selenium
 KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl sparse tar util-linux xz-utils
@@ -33,7 +33,7 @@ RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-html5lib python3-hypot
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
-# What make bench mounts besides the servers of the tests; its S3 server is built by Go.
+# More servers that make bench mounts; their S3 server is built with Go.
 ADVISED_PACKAGES = s3fs
 ifeq ($(shell command -v go),)
 ADVISED_PACKAGES += golang-go
@@ -50,7 +50,7 @@ MODULES = $(PREFIX)/share/fusetune
 
 all: $(MIRRORFS) $(INTERCEPT)
 
-# Packages have Debian's names. Root installs them; for others the missing ones are printed.
+# Debian's package names. Run by root, installs them; otherwise prints the missing ones.
 define install
 	@missing=$$(for p in $(1); do \
 		dpkg-query -Wf '$${db:Status-Abbrev}' $$p 2>/dev/null | grep -q '^ii' || echo $$p; done); \
@@ -79,7 +79,7 @@ $(MIRRORFS): deps $(wildcard mirrorfs/*.[ch]) mirrorfs/Makefile
 $(INTERCEPT): deps $(wildcard intercept/*.[ch]) intercept/Makefile
 	$(MAKE) -C intercept
 
-# Fills the tables of the manual, README and docs from those in the code.
+# Fill in the tables of the manual, README and docs from those in the code.
 docs: test-deps
 	$(PYTHON) -B -m docs.generate
 
@@ -88,7 +88,7 @@ site: deps
 	$(call install,$(SITE_PACKAGES))
 	$(PYTHON) -B -m docs.site build/site
 
-# The pictures of docs/: a curve that auto measures, and the report of it in Chromium.
+# The pictures of docs/: a curve measured by auto, and its report in Chromium.
 pictures: $(MIRRORFS) test-deps
 	$(call install,$(SYSTEM_PACKAGES))
 	unshare --mount --propagation private $(PYTHON) -m tests.pictures
@@ -105,7 +105,7 @@ lint: test-deps $(VENV)/.done
 	git ls-files -z '*.sh' .ci/run debian/*.in debian/*.prerm debian/*.postrm debian/tests/auto \
 		debian/tests/module | xargs -0 shellcheck
 
-# Types are checked by one process: tests have the other processors meanwhile.
+# mypy uses one process; meanwhile the tests use the other processors.
 check: $(VENV)/.done $(MIRRORFS) $(INTERCEPT)
 	$(MAKE) --no-print-directory --output-sync -j 2 lint quick
 
@@ -118,11 +118,11 @@ test: lint $(MIRRORFS) $(INTERCEPT)
 	$(PYTHON) -m pytest -n 2 --dist loadgroup -m "not long and not alone" tests/native
 	$(PYTHON) -m pytest -m "alone and not long" tests/native
 
-# Tests that take too long to run for each change, or repeat one; docs/testing.md lists them.
+# Tests that are too long to run for each change, or repeat another; docs/testing.md lists them.
 test-long: all-deps $(MIRRORFS) $(INTERCEPT)
 	$(PYTHON) -m pytest -s -m long tests/native tests/kernel tests/packaging
 
-# mirrorfs on the libfuse of newer Debian suites, in trees of test-libfuse.
+# mirrorfs with the libfuse of newer Debian suites, in the trees of test-libfuse.
 test-versions:
 	$(call install,$(LIBFUSE_PACKAGES))
 	trees=$$($(PYTHON) -c 'from tests.libfuse.suites import SUITES; \
@@ -133,20 +133,20 @@ test-system: test-deps $(VENV)/.done $(MIRRORFS) $(INTERCEPT)
 	$(call install,$(SYSTEM_PACKAGES))
 	$(PYTHON) -m pytest tests/system
 
-# The modules: made from the kernel sources of four Debian suites, built there, and run on their
+# The modules: imported from the kernel sources of four Debian suites, built there, and run on their
 # kernels in virtual machines.
 test-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
 	$(PYTHON) -m pytest tests/kernel
 
-# The same checks on kernels that are built to find faults, and allocations that fail in turn; takes
-# hours. docs/testing.md has what was found.
+# The same checks on debug kernels and with failing allocations; takes hours. docs/testing.md says
+# what they found.
 test-debug-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
 	$(PYTHON) -m pytest tests/kernel/debug_checks.py
 
-# A server that lies: to the module, then to the same kernel's own FUSE, under KASAN. It sends
-# FUZZ_REPLIES replies with each seed.
+# A hostile server, first with the module, then with the same kernel's own FUSE, under KASAN. It
+# sends FUZZ_REPLIES replies for each seed.
 FUZZ_SERIES = 6.12
 FUZZ_SEEDS = 1 2 3 4 5 6 7 8 9 10
 FUZZ_REPLIES = 100000
@@ -156,8 +156,8 @@ fuzz-kernel: test-deps
 		$(PYTHON) -m tests.kernel.debug $(FUZZ_SERIES) $$type $(FUZZ_SEEDS) $(FUZZ_REPLIES) || \
 			failed=1; done; exit $$failed
 
-# The tuned libfuse3: made from the sources of three Debian suites, built there, and used by their
-# servers.
+# The tuned libfuse3: imported from the sources of three Debian suites, built there, and used by
+# their servers.
 test-libfuse: test-deps
 	$(call install,$(LIBFUSE_PACKAGES))
 	nice $(PYTHON) -m pytest tests/libfuse
@@ -177,7 +177,7 @@ ansible:
 	$(call install,ansible-core)
 	ansible-galaxy collection build --force --output-path build ansible
 
-# The packages of all these targets, so that the targets can run at once.
+# The packages of all these targets, so that the targets can run in parallel.
 all-deps: test-deps
 	$(call install,$(sort $(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(LIBFUSE_PACKAGES) \
 		$(PACKAGING_PACKAGES) $(FLEET_PACKAGES)))
@@ -188,8 +188,8 @@ fuzz:
 	$(call install,$(FUZZ_PACKAGES))
 	$(MAKE) -C tests/libfuse/fuzz SECONDS=$(FUZZ_SECONDS)
 
-# Breaks the code one small thing at a time: which breaks do the unit tests not notice? MUTANTS:
-# modules, such as 'changes/*'; or -n 30 for that many of each module's.
+# Make one small mistake in the code at a time, and list those that no unit test finds. MUTANTS:
+# modules, such as 'changes/*'; or -n 30 for 30 mutants of each module.
 MUTANTS =
 mutants: test-deps
 	nice $(PYTHON) tests/mutants.py $(MUTANTS)
@@ -201,12 +201,12 @@ bench: $(MIRRORFS) test-deps
 	$(MAKE) $(S3_SERVER)
 	$(PYTHON) -m tests.bench $(if $(ONLY),--only $(ONLY))
 
-# The last version for Debian 12's Go.
+# The last version that Debian 12's Go can build.
 $(S3_SERVER):
 	GOBIN=$(CURDIR)/build go install \
 		github.com/johannesboyne/gofakes3/cmd/gofakes3@v0.0.0-20240217095638-c55a48f17be6
 
-# How often auto ends without a gain that is there; takes a quarter of an hour.
+# How often auto misses an existing gain; takes a quarter of an hour.
 bench-tuner: $(MIRRORFS) test-deps
 	$(PYTHON) -m tests.bench --only misses
 
@@ -215,8 +215,8 @@ bench-search: test-deps
 	$(PYTHON) -m tests.bench.bench_search
 
 # Private modules; no versioned site-packages path is needed.
-# -I: no environment or working directory changes what root runs. -B: Python writes no bytecode
-# beside them, which no package would remove; packages make their own.
+# -I: environment and working directory do not change what root runs. -B: Python writes no bytecode
+# beside the modules, which no package would remove; packages compile their own.
 define LAUNCHER
 #!$(PYTHON) -IB
 # SPDX-License-Identifier: GPL-2.0-or-later
@@ -232,7 +232,7 @@ export LAUNCHER
 
 put = install -D -m 644 -t $(DESTDIR)$(1)
 
-# A page of the manual is found by the name of each command that it is about.
+# A manual page can be found by the name of each command that it describes.
 define aliases
 	for page in man/fusetune-*.8; do \
 		for name in $$(sed -n 's/^\.Nm \(fusetune-[a-z]*\).*/\1/p' $$page); do \
@@ -270,7 +270,7 @@ install:
 	$(call put,$(PREFIX)/share/doc/fusetune/examples) udev/61-fusetune-max-ratio.rules \
 		systemd/modules-load.d/fusetuned.conf
 
-# click makes the completions; these are the files where each shell looks for them.
+# click generates the completions; these are the files where each shell looks for them.
 BASH_COMPLETION = $(PREFIX)/share/bash-completion/completions/fusetune
 ZSH_COMPLETION = $(PREFIX)/share/zsh/vendor-completions/_fusetune
 FISH_COMPLETION = $(PREFIX)/share/fish/vendor_completions.d/fusetune.fish
@@ -286,8 +286,8 @@ install-completion:
 	$(call complete,zsh,$(ZSH_COMPLETION))
 	$(call complete,fish,$(FISH_COMPLETION))
 
-# The source of a module for DKMS, which reads /usr/src alone. MODULE: a directory of dkms/. SOURCES:
-# Linux source packages (.deb, .tar.xz) or trees, one a series.
+# The source of a module for DKMS, which only reads /usr/src. MODULE: a directory in dkms/. SOURCES:
+# Linux source packages (.deb, .tar.xz) or trees, one for each series.
 MODULE = fusetuned
 SOURCES = $(wildcard /usr/src/linux-source-*.tar.*)
 dkms_name = $(shell sed -n 's/^package = "\(.*\)"/\1/p' dkms/$(MODULE)/rules.toml)
@@ -299,8 +299,8 @@ install-dkms:
 	$(PYTHON) dkms/import_kernel.py $(MODULE) $(DESTDIR)/usr/src/$(dkms_name)-$(VERSION) \
 		$(SOURCES)
 
-# Source packages, in build/dist. DIST_SOURCES: Linux and fuse3 sources for packaging/dist.py;
-# downloaded if not given. SUITE: the Debian suite that the package's version is for.
+# Source packages, in build/dist. DIST_SOURCES: Linux and fuse3 sources for packaging/dist.py, by
+# default downloaded. SUITE: the Debian suite for the package's version.
 SUITE = $(shell . /etc/os-release && echo $$VERSION_CODENAME)
 DIST_SOURCES =
 
@@ -319,8 +319,8 @@ deb: dist
 	cd build/deb/tree && dpkg-buildpackage -us -uc -b
 	mv build/deb/*.deb build/packages/$(SUITE)
 
-# RPM packages for this host's system, in build/packages/rpm. Debian has their build dependencies
-# under other names. RPM_OPTIONS: more options for rpmbuild, such as --without tests.
+# RPM packages for this host's system, in build/packages/rpm. On Debian their build dependencies
+# have other names. RPM_OPTIONS: more options for rpmbuild, such as --without tests.
 RPM_OPTIONS =
 
 rpm: dist
@@ -333,7 +333,7 @@ rpm: dist
 		--define '_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' \
 		build/dist/fusetune.spec
 
-# Repositories for apt and dnf, in build/repo, of all that is in build/packages, signed with KEY.
+# Repositories for apt and dnf, in build/repo, of all packages in build/packages, signed with KEY.
 KEY =
 
 repo:

@@ -3,10 +3,11 @@
 #
 # build.sh KERNEL HEADERS JOBS [VARIABLE=VALUE...]
 #
-# Builds the module in this script's directory, for DKMS. If the source there is
-# older than the kernel, and the distribution's linux-source is newer, that is
-# imported. If the import fails, or its result does not compile, the source in
-# the directory is used. make.log has a line that begins with "fusetune: ".
+# Builds the module in this script's directory for DKMS. If its source is older
+# than the kernel and a newer linux-source package is installed, that package is
+# imported first. If the import fails or does not compile, the module is built from
+# the source in the directory. A line of make.log that begins with "fusetune: "
+# says which source was used.
 set -eu
 umask 022
 kernel=$1 headers=$2 jobs=$3
@@ -16,7 +17,7 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/source.sh"
 name=$(sed -n 's/^BUILT_MODULE_NAME\[0\]="\(.*\)"/\1/p' "$here/dkms.conf")
 replaces=$(sed -n 's/^replaces="\(.*\)"/\1/p' "$here/dkms.conf")
-# No file of an import, spatch's included, is where others than root may write.
+# Keep all temporary files, also those of spatch, out of directories that others can write to.
 TMPDIR=$here/scratch
 export TMPDIR
 mkdir "$TMPDIR"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hooks put into sources of others, and the check that each is where it belongs.
+"""Put hooks into other projects' sources, and check that each landed where it belongs.
 
-For import_kernel.py here and libfuse/import_libfuse.py. Each rules.toml explains its own rules.
+Used by import_kernel.py and libfuse/import_libfuse.py. Each rules.toml explains its own rules.
 """
 
 import os
@@ -124,7 +124,7 @@ def _patch(path: Path, script: Path) -> None:
     if macros.exists():
         command += ["--macro-file", macros]
     command += ["--sp-file", script, path]
-    # It looks for a configuration file in HOME, and fails in builds that have none.
+    # spatch looks for a configuration file in HOME, and fails in builds that do not set it.
     home = {"HOME": "/nonexistent", **os.environ}
     ran = subprocess.run(command, check=False, capture_output=True, text=True, env=home)
     if ran.returncode:

@@ -5,11 +5,11 @@
 
 MODULE is a directory beside this file, or "." if this file is in an OUTPUT. Each SOURCE is a Linux
 source tree, or a tar file or Debian package that holds one; there may be one for each series.
-OUTPUT, which is made anew, is a directory that DKMS can build. It has our files, and for each
-series a directory with the kernel's files, changed as MODULE's rules.toml says. SERIES.source
-beside it records the kernel's version and, if a Debian package held the source, that package's name
-and version. If a change does not land exactly where rules.toml says, the status is 1 and there is
-no OUTPUT. Needs spatch (coccinelle), tar, and dpkg-deb for a package.
+OUTPUT, which is replaced, is a directory that DKMS can build. It has our files and, for each
+series, a directory with the kernel's files, changed as MODULE's rules.toml says. SERIES.source
+beside it records the kernel's version and, if the source came from a Debian package, that package's
+name and version. If a change does not land exactly where rules.toml says, the exit status is 1 and
+OUTPUT is left alone. Needs spatch (coccinelle), tar, and dpkg-deb for a package.
 """
 
 import math
@@ -28,9 +28,9 @@ from hooks import Refused, Rules
 
 _HERE = Path(__file__).resolve().parent
 _OURS = ("Kbuild", "tuned", "rules", "rules.toml")
-#: In every OUTPUT. The programs, too: DKMS imports again on hosts with a newer kernel source.
+#: Copied to every OUTPUT, with the programs: DKMS imports again if a host has a newer source.
 _SHARED = ("dkms.conf", "build.sh", "source.sh", "series", "import_kernel.py", "hooks.py")
-#: In a tree that `collect` made: its origin, as `origin` returns it.
+#: The file in a tree made by `collect` that records its origin, as `origin` returns it.
 RECORD = "fusetune-source"
 
 
@@ -44,13 +44,13 @@ def version() -> str:
 
 
 def wanted(rules: Rules) -> tuple[str, ...]:
-    """Return what a module needs of a kernel's source, as patterns for tar."""
+    """Return the files of a kernel's source that a module needs, as patterns for tar."""
     paths = ("Makefile", f"{rules['directory']}/*", *rules["headers"].values())
     return tuple(f"*/{path}" for path in paths)
 
 
 def _unpack(source: Path, into: Path, wanted: Iterable[str]) -> Path:
-    """Return the tree that ``source`` is or holds. It may be unpacked to ``into``."""
+    """Return the source tree at ``source``; an archive or package is unpacked to ``into``."""
     if source.is_dir():
         return source
     into.mkdir()
@@ -68,7 +68,7 @@ def _unpack(source: Path, into: Path, wanted: Iterable[str]) -> Path:
 
 
 def collect(source: Path, into: Path, every: list[Rules]) -> None:
-    """Copy to the directory ``into`` what modules with these rules need of a kernel's source.
+    """Copy the kernel sources that modules with these rules need to the directory ``into``.
 
     Raises Refused, CalledProcessError or OSError.
     """
@@ -85,25 +85,25 @@ def collect(source: Path, into: Path, every: list[Rules]) -> None:
 
 
 def version_of(tree: Path) -> str:
-    """Return the version of a kernel's tree, as 6.12.117. Raises Refused where it is none."""
+    """Return the version of a kernel tree, such as 6.12.117. Raises Refused if it is not one."""
     text = (tree / "Makefile").read_text()
     names = ("VERSION", "PATCHLEVEL", "SUBLEVEL")
     parts = [re.search(rf"^{name} = (\d+)$", text, re.M) for name in names]
     if not all(parts):
-        raise Refused(f"{tree}/Makefile: not that of a kernel")
+        raise Refused(f"{tree}/Makefile: not a kernel's Makefile")
     return ".".join(part[1] for part in parts if part)
 
 
 def series_of(tree: Path) -> str:
-    """Return the series of a tree, as 6.12."""
+    """Return the series of a tree, such as 6.12."""
     return version_of(tree).rpartition(".")[0]
 
 
 def origin(source: Path, tree: Path) -> str:
-    """Return where ``tree``, which ``source`` is or holds, comes from.
+    """Return the origin of ``tree``, which was taken from ``source``.
 
-    The kernel's version and, where a package held it, the package's name and version: "6.12.117
-    linux-source-6.12 6.12.117-1". Raises Refused where the tree's record is of another version.
+    The kernel's version and, if it came from a package, the package's name and version: "6.12.117
+    linux-source-6.12 6.12.117-1". Raises Refused if the tree's record names another version.
     """
     version, record = version_of(tree), tree / RECORD
     if not record.exists():
@@ -149,12 +149,12 @@ def _import(ours: Path, tree: Path, directory: Path, series: str) -> None:
 
 
 def rules_of(ours: Path) -> Rules:
-    """Return what the rules.toml of one of our modules says."""
+    """Return the contents of a module's rules.toml."""
     return tomllib.loads((ours / "rules.toml").read_text())
 
 
 def _fill(conf: Path, rules: Rules, supported: Iterable[str]) -> None:
-    """Fill in a module's dkms.conf; that of an OUTPUT is filled in already."""
+    """Fill in a module's dkms.conf, unless it is an OUTPUT's, which is filled in already."""
     text = conf.read_text()
     if "#VERSION#" not in text:
         return
@@ -169,9 +169,9 @@ def _fill(conf: Path, rules: Rules, supported: Iterable[str]) -> None:
 
 
 def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
-    """Make the directory ``output`` of our module ``ours``; return the series that are in it.
+    """Make the directory ``output`` for the module ``ours``; return the series in it.
 
-    Raises Refused, CalledProcessError or OSError; ``output`` is unchanged then.
+    Raises Refused, CalledProcessError or OSError, and then leaves ``output`` unchanged.
     """
     rules, supported = rules_of(ours), hooks.series_in(_HERE / "series")
     done: list[str] = []
@@ -183,7 +183,7 @@ def make(ours: Path, output: Path, sources: list[Path]) -> list[str]:
             tree = _unpack(source, Path(scratch) / str(number), wanted(rules))
             series = series_of(tree)
             if series not in supported or series in done:
-                raise Refused(f"{source}: Linux {series} is not supported, or there twice")
+                raise Refused(f"{source}: Linux {series} is not supported, or given twice")
             _import(ours, tree, new / series, series)
             (new / f"{series}.source").write_text(f"{origin(source, tree)}\n")
             done.append(series)

@@ -1,32 +1,32 @@
 # shellcheck shell=sh
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# The Linux versions of a module's source and of a kernel, for dkms.conf, build.sh
-# and the packages' hooks. A version has the form "6.12.117 6.12.117-1"; the second
-# is the package's, and missing if it is not known.
+# Determines the Linux version of a module's source and of a kernel, for dkms.conf,
+# build.sh and the packages' hooks. A version looks like "6.12.117 6.12.117-1": the
+# Linux version and, if known, the package's.
 
-# The administrator's file that lets an older copy replace the kernel's own.
+# In this file the administrator allows an older copy to replace the kernel's own module.
 older_conf=${older_conf-/etc/fusetune/older.conf}
-# The directory of the archives of the packages linux-source-SERIES.
+# Where the packages linux-source-SERIES install their archives.
 sources=${sources-/usr/src}
 
-# packaged_source DIRECTORY SERIES: the version in a directory that import_kernel.py made.
+# packaged_source DIRECTORY SERIES: print the version of the source in an import's directory.
 packaged_source() {
 	cut -d ' ' -f 1,3 "$1/$2.source" 2>/dev/null
 }
 
-# upstream VERSION: the kernel's version in a package's, as 6.12.117 in 6.12.117-1. A release and its
-# candidates, 7.3 and 7.3~rc7, have none of point releases; their Makefile says 7.3.0.
+# upstream VERSION: print the Linux version of a package version: 6.12.117 for 6.12.117-1. A release
+# and its candidates, 7.3 and 7.3~rc7, become 7.3.0, as in their Makefile.
 upstream() {
 	echo "${1%%-*}" | sed 's/^\([0-9]*\.[0-9]*\)\(~rc.*\)\{0,1\}$/\1.0/'
 }
 
-# kernel_source KERNEL HEADERS: the version of a kernel, from its headers; from its packages if
-# those are newer, because an image may be updated without its headers.
+# kernel_source KERNEL HEADERS: print a kernel's version. It comes from the headers, or from the
+# kernel's packages if they are newer, because an image may be updated without its headers.
 kernel_source() {
 	said=$(awk '/define LINUX_VERSION_(MAJOR|PATCHLEVEL|SUBLEVEL) / { printf "%s%s", dot, $3; dot = "." }' \
 		"$2/include/generated/uapi/linux/version.h" 2>/dev/null)
-	# shellcheck disable=SC2016  # dpkg-query fills that in
+	# shellcheck disable=SC2016  # dpkg-query expands it
 	package=$(dpkg-query -Wf '${Version}\n' "linux-image-$1" "linux-headers-$1" 2>/dev/null |
 		sort -V | tail -n 1)
 	version=$(upstream "$package")
@@ -37,7 +37,7 @@ kernel_source() {
 	echo "$said"
 }
 
-# older ONE OTHER: whether a version is below another.
+# older ONE OTHER: succeed if version ONE is lower than OTHER.
 older() {
 	if [ "${1%% *}" != "${2%% *}" ]; then
 		[ "$(printf '%s\n' "${1%% *}" "${2%% *}" | sort -V | head -n 1)" = "${1%% *}" ]
@@ -49,17 +49,17 @@ older() {
 	esac
 }
 
-# linux_source SERIES: the version of the package linux-source-SERIES, if it is installed.
+# linux_source SERIES: print the version of the package linux-source-SERIES, if it is installed.
 linux_source() {
 	[ -e "$sources/linux-source-$1.tar.xz" ] || return 0
-	# shellcheck disable=SC2016  # dpkg-query fills that in
+	# shellcheck disable=SC2016  # dpkg-query expands it
 	said=$(dpkg-query -Wf '${Version}' "linux-source-$1" 2>/dev/null) || return 0
 	echo "$(upstream "$said") $said"
 }
 
-# choose DIRECTORY KERNEL HEADERS: sets $packaged to the version in the directory, $theirs to the
-# kernel's, $fresh to that of the linux-source to import instead, and $why to what prevents the
-# import. Nothing is imported if the directory's source is as new as the kernel: it fits.
+# choose DIRECTORY KERNEL HEADERS: set $packaged to the version of the source in the directory, and
+# $theirs to the kernel's. If the former is older, set $fresh to the version of the linux-source to
+# import instead, or $why to the reason why there is none.
 choose() {
 	series=$(echo "$2" | sed 's/^\([0-9]*\.[0-9]*\).*/\1/')
 	packaged=$(packaged_source "$1" "$series")
@@ -81,11 +81,11 @@ choose() {
 	fi
 }
 
-# refuse NAME SOURCE: prints why a source may not replace the kernel's own, or nothing. It must not be
-# older than $theirs, unless the administrator's file has the line NAME=yes.
+# refuse NAME SOURCE: print why version SOURCE may not replace the kernel's own module NAME; print
+# nothing if it is not older than $theirs, or if $older_conf has the line NAME=yes.
 refuse() {
 	{ [ -n "$2" ] && [ -n "$theirs" ] && older "$2" "$theirs"; } || return 0
 	! grep -qsx "$1=yes" "$older_conf" || return 0
 	echo "its source, Linux ${2#* }, is older than the kernel's own $1, ${theirs#* }${why:+, and $why};" \
-		"for the older one all the same, put the line '$1=yes' into $older_conf"
+		"to use the older one anyway, put the line '$1=yes' into $older_conf"
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* One trapped call: which it is, and the reply to it. */
+/* Dispatch one trapped call, and reply to it. */
 #include "intercept.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
-/* Set in the numbers of x32, which are otherwise those of x86-64. */
+/* Set in the call numbers of x32, which otherwise equal those of x86-64. */
 #define X32_CALL 0x40000000
 
 static bool reply(int listener, uint64_t id, int error, uint32_t flags)
@@ -40,11 +40,11 @@ enum verdict answer_stock(const struct caller *caller, const char *why)
 	const struct settings *settings = caller->settings;
 
 	if (!settings->required) {
-		tell(caller->errors, "cannot mount %s with %s: %s; the kernel's own FUSE mounts instead",
+		tell(caller->errors, "cannot mount %s with %s: %s; the kernel's own FUSE is used",
 		     settings->type, settings->device, why);
 		return CONTINUED;
 	}
-	tell(caller->errors, "cannot mount %s with %s: %s; refused, for tuned_required was given",
+	tell(caller->errors, "cannot mount %s with %s: %s; refused, because of tuned_required",
 	     settings->type, settings->device, why);
 	return answer_failed(caller, -ENODEV, "");
 }
@@ -57,7 +57,7 @@ bool is_fuse(const char *type, bool *block)
 	return *block || (length == 4 && !strncmp(type, "fuse", length));
 }
 
-/* fsopen(2) and fsconfig(2) have the same numbers for all programs; mount(2) has not. */
+/* fsopen(2) and fsconfig(2) have the same numbers on all architectures; mount(2) has not. */
 static enum verdict of_call(struct caller *caller)
 {
 	switch (caller->call->data.nr & ~X32_CALL) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The thread that called, by its number and as /proc/TID shows it. A file of
- * /proc/TID stays this thread's, and fails once it has ended. caller_waits() tells
- * that the number has been this thread's all the time: the kernel ends the call of
- * a thread that ends.
+ * The calling thread, by its TID and through /proc/TID. A file in an open /proc/TID
+ * always belongs to this thread, and fails once the thread has ended. If
+ * caller_waits() returns true, the TID has been this thread's all the time, because
+ * the kernel ends the call of a thread that ends.
  */
 #include "intercept.h"
 
@@ -17,7 +17,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Every page size is a multiple of it. */
+/* Every page size is a multiple of this. */
 #define LEAST_PAGE 4096
 
 bool caller_waits(const struct caller *caller)
@@ -44,7 +44,7 @@ bool caller_find(struct caller *caller)
 		return false;
 	caller_value(caller, "status", "Tgid", process, sizeof(process));
 	pidfd = pidfd_open(atoi(process), 0);
-	/* The number is its own only if it still waits. */
+	/* The TID is its own only if it still waits. */
 	if (!caller_waits(caller))
 		return false;
 	caller->errors = pidfd_getfd(pidfd, STDERR_FILENO, 0);
@@ -52,8 +52,8 @@ bool caller_find(struct caller *caller)
 }
 
 /*
- * Memory is read page by page: of a text that ends before it, the next page need not
- * exist. As in a system call, memory that the caller may not read itself is not read.
+ * Memory is read page by page, because the page after the end of the text need not
+ * exist. As in a system call, only memory that the caller can read is read.
  */
 bool caller_text(const struct caller *caller, uint64_t address, char *text, size_t size)
 {

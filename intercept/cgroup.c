@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A control group for the supervisor and the listener, below the one that they were
- * started in. systemd takes the one process that a service of Type=forking leaves
- * behind as its main process, and gives up if there are two. It looks for it in the
- * service's own control group only (systemd's src/core/service.c,
- * service_search_main_pid()). With Delegate=, a service may have groups below.
+ * A cgroup for the supervisor and the listener, below the one that they were started
+ * in. For Type=forking, systemd takes the only process left in the service's own
+ * cgroup as the main process, and gives up if there are two. It does not look into
+ * cgroups below (src/core/service.c, service_search_main_pid()). With Delegate=, a
+ * service may have such cgroups.
  */
 #include "intercept.h"
 
@@ -17,7 +17,7 @@
 
 #define ROOT "/sys/fs/cgroup"
 
-/* The line of the second version's hierarchy is "0::/PATH" (cgroups(7)). */
+/* The line of the cgroup v2 hierarchy is "0::/PATH" (cgroups(7)). */
 static bool own_group(char *path, size_t size)
 {
 	FILE *file = fopen("/proc/self/cgroup", "re");
@@ -42,7 +42,7 @@ bool cgroup_leave(void)
 	if (!own_group(path, sizeof(path)))
 		return false;
 	snprintf(below, sizeof(below), "%s/fusetune-intercept", path);
-	/* There already, of an earlier start; otherwise the file is not. */
+	/* May exist from an earlier start. If it cannot be made, open() fails. */
 	mkdir(below, 0755);
 	strcat(below, "/cgroup.procs");
 	file = open(below, O_WRONLY | O_CLOEXEC);

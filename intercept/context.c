@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * fsopen(2) and fsconfig(2), by which newer libraries mount. fsopen(2) of FUSE's
- * types gets a context of our type that has our options already. The caller goes on
- * with it by itself: its options, fsmount(2) and move_mount(2) are not trapped. Only
- * where it names its descriptor, the device takes that one's place first.
+ * fsopen(2) and fsconfig(2), with which newer libraries mount. fsopen(2) of FUSE's
+ * types returns a context of our type that already has our options. From there the
+ * caller continues by itself: its other options, fsmount(2) and move_mount(2) are
+ * not trapped. Only when it passes its descriptor, the device replaces it first.
  *
- * Which context a descriptor stands for cannot be asked. But fsopen(2) and the
- * descriptor's option are treated alike for a caller: both go on to the kernel if
- * the device cannot be opened with its rights, and none otherwise.
+ * There is no way to ask which context a descriptor stands for. But fsopen(2) and
+ * the option with the descriptor get the same treatment: the kernel continues both
+ * if the device cannot be opened with the caller's rights, and otherwise neither.
  */
 #include "intercept.h"
 
@@ -21,7 +21,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-/* Opens the device with the caller's rights; -1 with errno without it. */
+/* Opens the device with the caller's rights. Returns -1 with errno on error. */
 static int take_device(const struct caller *caller, struct device *device)
 {
 	int found = device_find(caller), err;
@@ -86,7 +86,7 @@ static bool is_context(const struct caller *caller, unsigned int fd)
 	       !memcmp(text, link, sizeof(link) - 1);
 }
 
-/* The descriptor that fsconfig(2) names as the device; -1 if it names none. */
+/* The descriptor that fsconfig(2) passes as the device; -1: none. */
 static int named_descriptor(const struct caller *caller)
 {
 	const __u64 *arguments = caller->call->data.args;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The device. It is found in the listener's own /dev, because a caller's root need
- * not have it, and opened with the caller's rights, because a mount in a user
- * namespace only takes a device that was opened there (fs/fuse/inode.c,
- * fuse_get_tree()). The descriptor's flags are those of the one that it replaces.
+ * The device. It is looked up in the listener's own /dev, because it may be missing
+ * in the caller's root. It is opened with the caller's rights, because a mount in a
+ * user namespace only accepts a device that was opened there (fs/fuse/inode.c,
+ * fuse_get_tree()). It gets the flags of the descriptor that it replaces.
  */
 #include "intercept.h"
 

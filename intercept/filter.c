@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The filter: calls of mount(2) that make a new mount, fsopen(2), and calls of
- * fsconfig(2) that may name a FUSE device. Remounts, bind mounts, moves and changes
- * of propagation are not trapped. A 32-bit program's calls are trapped as well.
+ * The filter traps mount(2) for new mounts, fsopen(2), and calls of fsconfig(2) that
+ * may pass a FUSE device. It does not trap remounts, bind mounts, moves and changes
+ * of propagation. The calls of 32-bit programs are trapped as well.
  *
- * libseccomp makes the filter. It is loaded here, because libseccomp before 2.6
- * cannot ask for SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (Linux 5.19): without it, a
- * signal would interrupt a call that is being answered and have it made again.
+ * libseccomp generates the filter. It is loaded here, because libseccomp before 2.6
+ * cannot set SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (Linux 5.19). Without that flag,
+ * a signal would interrupt a call that is being answered, and restart it.
  */
 #include "intercept.h"
 
@@ -19,12 +19,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* As path_mount() in fs/namespace.c: any of these makes it something else than a new mount. */
+/* With any of these flags it is not a new mount (fs/namespace.c, path_mount()). */
 #define NOT_NEW (MS_REMOUNT | MS_BIND | MS_MOVE | MS_SHARED | MS_PRIVATE | MS_SLAVE | MS_UNBINDABLE)
-/* With this in the upper half, as mount(8) passes it, the upper half means nothing. */
+/* With MS_MGC_VAL in the upper half, as from old mount(8), the upper half has no meaning. */
 #define NOT_NEW_OLD (MS_MGC_MSK | MS_REMOUNT | MS_BIND | MS_MOVE)
 
-/* What programs of other word sizes use on this kernel. */
+/* Programs of other word sizes use these on the same kernel. */
 static const uint32_t architectures[] = {
 	SCMP_ARCH_NATIVE,
 #if defined(__x86_64__)
@@ -63,7 +63,7 @@ static int add_rules(scmp_filter_ctx filter)
 	return err;
 }
 
-/* Loads a program of the classic BPF that the file has. */
+/* Loads the classic BPF program in a file. */
 static int load(int file)
 {
 	off_t size = lseek(file, 0, SEEK_END);

@@ -1,42 +1,42 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * fusetune-intercept - runs a FUSE server that knows nothing of it with another
- * FUSE device, file system type and mount options.
+ * fusetune-intercept - run an unmodified FUSE server with another FUSE device,
+ * file system type and mount options.
  *
- * What is done. A seccomp filter that all processes of the server inherit traps
- * the calls that make a mount. For FUSE's types the listener opens the device that
- * it was given, makes the mount in the place and with the rights of the caller,
- * and puts the device in place of the one that the caller had opened. All other
- * mounts, and all calls with arguments that cannot be used, go on to the kernel as
- * they are. LXD intercepts mounts of containers in the same way.
+ * How it works. A seccomp filter that all processes of the server inherit traps
+ * the system calls that make a mount. For FUSE's types the listener opens the
+ * device that it was given, makes the mount at the caller's location and with the
+ * caller's rights, and replaces the device that the caller has opened. The kernel
+ * continues all other mounts, and all calls with unusable arguments, unchanged. LXD
+ * intercepts mounts of containers in the same way.
  *
  * The processes. The process that was started becomes the server by execve(2), so
- * its parent sees it as if it had been started alone. A supervisor and the listener
- * belong to no session or terminal and end when no process has the filter any
- * longer. Each trapped call has a process of its own: several calls are answered
- * at once, and only a process may enter the caller's namespaces.
+ * its parent sees no difference. A supervisor and the listener belong to no session
+ * or terminal, and end when no process has the filter any longer. Each trapped call
+ * is handled by its own process, so that several calls can be answered at once, and
+ * because only a process can enter the caller's namespaces.
  *
  *	main.c		arguments; becomes the server
  *	filter.c	which calls are trapped
  *	listener.c	starts, waits for calls, and ends with the server
- *	requests.c	a process a call; takes back what one that was killed has mounted
+ *	requests.c	a process for each call; undoes the mount of one that was killed
  *	answer.c	replies to calls
- *	caller.c	arguments and descriptors of the process that called
- *	rights.c	its root, working directory, namespaces and rights
- *	device.c	the device that is put in place of its own
+ *	caller.c	the caller's arguments and descriptors
+ *	rights.c	the caller's root, working directory, namespaces and rights
+ *	device.c	the device that replaces the caller's
  *	mount.c		mount(2)
- *	options.c	its options
+ *	options.c	mount options
  *	context.c	fsopen(2) and fsconfig(2)
- *	message.c	lines for people
- *	pass.c		descriptors by socket
- *	cgroup.c	a control group of their own
+ *	message.c	messages for the user
+ *	pass.c		passes descriptors through a socket
+ *	cgroup.c	a cgroup for supervisor and listener
  *
- * Why it is safe. The filter is no barrier: who calls may always mount the kernel's
- * FUSE as if it was not there. So what matters is that the caller gets nothing that
- * it has no right to. The device is opened and the mount is made with the caller's
- * user, groups and capabilities. What its memory holds is copied once, and only the
- * copy is used. A descriptor of /proc/TID never becomes another thread's, and the
- * kernel says whether the call still waits after that was opened.
+ * Why it is safe. The filter is not a security boundary: a caller may always mount
+ * the kernel's FUSE as if there was no filter. What matters is that a caller gains
+ * no rights. The device is opened and the mount is made with the caller's user,
+ * groups and capabilities. The caller's memory is copied once, and only the copy is
+ * used. A descriptor of /proc/TID never comes to refer to another thread, and after
+ * opening it the kernel is asked whether the call still waits.
  */
 #ifndef INTERCEPT_H
 #define INTERCEPT_H
@@ -55,9 +55,9 @@ struct settings {
 	const char *device;
 	const char *options;	/* more mount options, separated by commas; "" for none */
 	bool required;		/* fail rather than mount as usual */
-	bool apart;		/* a control group of the listener's own */
-	int proc;		/* in place of /proc; -1 without one */
-	int program;		/* what the command runs; -1 for what its first word names */
+	bool apart;		/* a separate cgroup for the listener */
+	int proc;		/* used instead of /proc; -1: none */
+	int program;		/* what the command runs; -1: what its first word names */
 	char **command;
 };
 
@@ -70,75 +70,75 @@ int filter_install(void);
 
 /*
  * Starts the listener for this process, which is about to become the server.
- * Returns NULL when it listens, or why it does not.
+ * Returns NULL when it is listening, or the reason why it is not.
  */
 const char *listener_start(const struct settings *settings);
 
 /* requests.c */
 
-/* Has a process of its own answer the call. */
+/* Starts a process that answers the call. */
 void requests_begin(const struct settings *settings, int listener,
 		    const struct seccomp_notif *call);
 bool requests_full(void);
-/* Sees which of these processes have ended. */
+/* Cleans up after those of these processes that have ended. */
 void requests_reap(const struct settings *settings, int listener);
 
 /* caller.c */
 
-/* A thread that waits for the end of its system call. */
+/* A thread that waits in a trapped system call. */
 struct caller {
 	const struct settings *settings;
 	int listener;
 	const struct seccomp_notif *call;
 	int channel;	/* to the listener's process */
-	int proc;	/* /proc, of this process's own PID namespace */
+	int proc;	/* /proc of this process's PID namespace */
 	int thread;	/* /proc/TID */
-	int errors;	/* its standard error; -1 without one */
+	int errors;	/* its standard error; -1: none */
 };
 
-/* Opens /proc, or what stands in its place; -1 with errno without it. */
+/* Opens /proc or what replaces it. Returns -1 with errno on error. */
 int proc_open(const struct settings *settings);
 /* Returns false if the caller is gone or cannot be seen. */
 bool caller_find(struct caller *caller);
-/* Whether it still waits, so that what was read by its number is its own. */
+/* Whether it still waits; if so, what was read under its TID was its own. */
 bool caller_waits(const struct caller *caller);
 /*
- * Copies at most size - 1 bytes, up to a null byte or memory that cannot be read,
- * and adds a null byte. Returns whether the caller's text ends within size.
+ * Copies at most size - 1 bytes, up to a null byte or to unreadable memory, and adds
+ * a null byte. Returns whether the caller's text ends within size.
  */
 bool caller_text(const struct caller *caller, uint64_t address, char *text, size_t size);
 /*
- * Opens a path (O_PATH), from the place that rights_take() took. Links to the
- * process itself lead to the caller. Returns -1 with errno without it.
+ * Opens a path (O_PATH), resolved as the caller would after rights_take(). Links
+ * such as /proc/self lead to the caller. Returns -1 with errno on error.
  */
 int caller_path(const struct caller *caller, const char *path);
-/* Finds a value of a file such as "status" in /proc/TID; text stays "" without it. */
+/* Finds a value in a file such as /proc/TID/status; text is "" if there is none. */
 void caller_value(const struct caller *caller, const char *file, const char *name,
 		  char *text, size_t size);
 
 /* rights.c */
 
-/* Takes the caller's root, working directory, namespaces and rights; 0 or -errno. */
+/* Adopts the caller's root, working directory, namespaces and rights; 0 or -errno. */
 int rights_take(const struct caller *caller);
 
 /* answer.c */
 
-/* What becomes of a call. */
+/* What happens to a call. */
 enum verdict {
-	CONTINUED,	/* the kernel goes on with it as if it was not trapped */
+	CONTINUED,	/* the kernel continues it as if it was not trapped */
 	ANSWERED,	/* it has been replied to, or its caller is gone */
 };
 
-/* Answers one call; runs in a process of its own. */
+/* Answers one call; runs in its own process. */
 void answer(const struct settings *settings, int listener, int channel,
 	    const struct seccomp_notif *call);
-/* Ends the call with 0 or -errno. Returns false if nobody waits for it any longer. */
+/* Ends the call with 0 or -errno. Returns false if nobody waits for it any more. */
 bool answer_send(int listener, uint64_t id, int error);
 /* Whether the call has no reply yet and its caller is alive. */
 bool answer_awaited(int listener, uint64_t id);
-/* Ends the call with this error; says why if the text is not "". */
+/* Ends the call with this error, and reports why unless that is "". */
 enum verdict answer_failed(const struct caller *caller, int error, const char *why);
-/* The module cannot serve this call: the kernel's FUSE does, or nothing if it was asked for. */
+/* The module cannot serve this call: lets the kernel's FUSE do it, or fails if `required`. */
 enum verdict answer_stock(const struct caller *caller, const char *why);
 /* Whether a file system type is FUSE's; sets block for FUSE on a block device. */
 bool is_fuse(const char *type, bool *block);
@@ -155,22 +155,22 @@ struct device {
 /* Whether the caller has the kernel's FUSE device open as this descriptor. */
 bool device_is_stock(const struct caller *caller, int fd);
 /*
- * To be called before and after rights_take(): finds the device here, opens it with
- * the caller's rights. Both return a descriptor, or -1 with errno.
+ * device_find() finds the device here, before rights_take(); device_open() opens it
+ * with the caller's rights, afterwards. Both return a descriptor, or -1 with errno.
  */
 int device_find(const struct caller *caller);
 int device_open(const struct caller *caller, int found, struct device *device);
-/* Puts the device in place of the caller's descriptor. Returns 0 or -errno. */
+/* Replaces the caller's descriptor with the device. Returns 0 or -errno. */
 int device_replace(const struct caller *caller, const struct device *device);
 
 /* options.c */
 
-/* Bytes of a value that fsconfig(2) takes (fs/fsopen.c, strndup_user(_value, 256)). */
+/* The longest value that fsconfig(2) takes (fs/fsopen.c, strndup_user(_value, 256)). */
 #define OPTIONS_LONGEST 255
 
 /* Gives a file system context all options but the descriptor. Returns 0 or -errno. */
 int options_set(int context, const char *options);
-/* The descriptor that counts, which is the last one; -1 without one. */
+/* The descriptor in the options: the last one counts; -1: none. */
 int options_descriptor(const char *options);
 /* Whether fsconfig(2) takes each option. */
 bool options_fit(const char *options);
@@ -178,9 +178,9 @@ bool options_fit(const char *options);
 /* mount.c */
 
 enum verdict mount_answer(struct caller *caller);
-/* Ends a call whose mount this context refused with -errno, and says what the kernel says. */
+/* Ends a call whose mount was refused with -errno, and passes on the kernel's message. */
 enum verdict mount_refused(const struct caller *caller, int context, int error);
-/* Removes a mount of this process's namespace, by an open descriptor of it. */
+/* Unmounts, given a descriptor of a mount in this process's namespace. */
 void mount_undo(int proc, int mount);
 
 /* context.c */
@@ -192,12 +192,12 @@ enum verdict context_configure(struct caller *caller);
 
 /* One line on standard error. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* One line to another process's standard error or, without one, to the system's log. */
+/* One line on another process's standard error or, if that is not possible, in syslog. */
 void tell(int errors, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* cgroup.c */
 
-/* Moves this process, and those that it starts later, into a group below its own. */
+/* Moves this process, and those that it starts later, into a child cgroup. */
 bool cgroup_leave(void);
 
 /* pass.c */

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The listener and its supervisor. Both are no children of the server, which may
- * wait for any child, and share nothing with it: they have no descriptor, terminal
- * or working directory of the server's. Signals to its group do not reach them, and
- * SIGTERM to all processes of its service does not end them, for the server may
- * still mount. They end when no process has the filter any longer.
+ * The listener and its supervisor. Neither is a child of the server, which may wait
+ * for any child, and they share no descriptor, terminal or working directory with
+ * it. Signals to the server's process group do not reach them, and SIGTERM to all
+ * processes of its service does not end them, because the server may still mount.
+ * They end when no process has the filter any longer.
  *
- * All that the supervisor does is to say so if the listener is killed: the kernel
- * then fails every trapped call with ENOSYS, which no server explains.
+ * The supervisor only reports if the listener is killed. The kernel then fails every
+ * trapped call with ENOSYS, which no server explains to its user.
  */
 #include "intercept.h"
 
@@ -26,10 +26,10 @@
 #include <syslog.h>
 #include <unistd.h>
 
-/* Where descriptors are moved out of the way of those that stay open, 3 and 4. */
+/* Descriptors are moved here first, because those that stay open become 3 and 4. */
 #define MOVED 5
 
-/* Newer kernels may have larger structures than these headers. */
+/* The structures of newer kernels may be larger than in these headers. */
 static struct seccomp_notif *new_call(void)
 {
 	struct seccomp_notif_sizes sizes;
@@ -61,7 +61,7 @@ static void listen_for_calls(const struct settings *settings, int listener)
 
 		if (ppoll(&ready, 1, NULL, &waiting) == 1 && ready.revents & POLLIN) {
 			call = new_call();
-			/* It fails if the caller was killed just now. */
+			/* Fails if the caller has just been killed. */
 			if (call && !ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, call))
 				requests_begin(settings, listener, call);
 			free(call);
@@ -88,13 +88,13 @@ static void supervise(const struct settings *settings, int listener, int server)
 		return;
 	errors = pidfd_getfd(server, STDERR_FILENO, 0);
 	tell(errors, "signal %d ended the listener of %s: from now on its mounts fail with \"%s\"; "
-	     "what is mounted stays. Start it again", WTERMSIG(status), settings->command[0],
+	     "existing mounts stay. Start it again", WTERMSIG(status), settings->command[0],
 	     strerror(ENOSYS));
 }
 
 /*
- * Leaves what the server and its parent see. Only the socket, as the returned number, and what
- * stands in place of /proc stay open.
+ * Detaches this process from the server and its parent. Only the socket, whose new descriptor is
+ * returned, and the replacement of /proc stay open.
  */
 static int leave(struct settings *settings, int socket)
 {
@@ -107,7 +107,7 @@ static int leave(struct settings *settings, int socket)
 	signal(SIGCHLD, SIG_DFL);
 	for (int fd = 0; fd < 3; fd++)
 		dup2(null, fd);
-	/* Both are moved before either's last number is taken: it may be the other's first. */
+	/* Move both first: the final number of one may be the other's present number. */
 	socket = fcntl(socket, F_DUPFD_CLOEXEC, MOVED);
 	if (settings->proc != -1)
 		settings->proc = fcntl(settings->proc, F_DUPFD_CLOEXEC, MOVED);
@@ -126,10 +126,10 @@ static void run(const struct settings *settings, int socket, pid_t server)
 {
 	int pidfd = pidfd_open(server, 0), listener;
 
-	/* Not the server's any longer, should it have ended meanwhile; then nothing is sent either. */
+	/* If the server has ended, its pid may be another's; then nothing is received here. */
 	listener = receive_fd(socket, 0);
 	if (settings->apart && !cgroup_leave())
-		syslog(LOG_WARNING, "%s: no control group of the listener's own", settings->command[0]);
+		syslog(LOG_WARNING, "%s: the listener has no own cgroup", settings->command[0]);
 	if (listener != -1 && pidfd != -1 && send(socket, "", 1, MSG_NOSIGNAL) == 1) {
 		close(socket);
 		supervise(settings, listener, pidfd);
@@ -149,7 +149,7 @@ static const char *hand_over(int socket)
 		       errno == EINVAL ? "Linux is older than 5.19" : strerror(errno);
 	listens = pass_fd(socket, listener);
 	close(listener);
-	/* Without a listener its mounts fail; so it must not start. */
+	/* Without a listener the server's mounts fail, so it must not start. */
 	if (!listens || recv(socket, &byte, 1, 0) != 1) {
 		complain("the listener did not start");
 		exit(EXIT_FAILED);

@@ -15,16 +15,16 @@ static const char usage[] =
 	"usage: fusetune-intercept [--type TYPE] [--device DEVICE] [--options OPTIONS]\n"
 	"                          [--required] [--apart] [--proc FD] [--program FD]\n"
 	"                          -- COMMAND...\n"
-	"Run a FUSE server whose mounts get another device, type and mount options.\n"
+	"Run a FUSE server with another FUSE device, file system type and mount options.\n"
 	"  --type TYPE        the file system type; default fusetuned\n"
 	"  --device DEVICE    its device; default /dev/TYPE\n"
-	"  --options OPTIONS  mount options that every mount gets in addition\n"
-	"  --required         fail where the kernel has no such type; otherwise the\n"
-	"                     kernel's own FUSE mounts, and a line says so\n"
-	"  --apart            listen from a control group below the server's, which\n"
-	"                     systemd needs to find the main process of Type=forking\n"
-	"  --proc FD          a directory in place of /proc, where that is another PID\n"
-	"                     namespace's\n"
+	"  --options OPTIONS  more mount options, for every mount\n"
+	"  --required         fail if the kernel has no such type; otherwise print a\n"
+	"                     line and use the kernel's own FUSE\n"
+	"  --apart            listen from a cgroup below the server's; systemd needs\n"
+	"                     that to find the main process of Type=forking\n"
+	"  --proc FD          a directory to use instead of /proc, if that belongs to\n"
+	"                     another PID namespace\n"
 	"  --program FD       the program that COMMAND runs, whatever its first word is\n";
 
 static _Noreturn void misused(void)
@@ -33,7 +33,7 @@ static _Noreturn void misused(void)
 	exit(EXIT_USAGE);
 }
 
-/* Returns a descriptor that the server is not to have. */
+/* Returns a descriptor that the server will not inherit. */
 static int private_descriptor(const char *text)
 {
 	int fd = atoi(text);
@@ -96,7 +96,7 @@ static void parse(int count, char **words, struct settings *settings)
 	settings->command = words + optind;
 }
 
-/* Returns NULL when the server's mounts will be ours, or why they cannot be. */
+/* Returns NULL if the server's mounts will be intercepted, or the reason why not. */
 static const char *prepare(const struct settings *settings)
 {
 	int context = fsopen(settings->type, FSOPEN_CLOEXEC);
@@ -135,7 +135,7 @@ int main(int count, char **words)
 	}
 	why = prepare(&settings);
 	if (why) {
-		complain(settings.required ? "%s; %s is not started, because tuned_required was asked for" :
+		complain(settings.required ? "%s; %s is not started, because of tuned_required" :
 			 "%s; %s mounts with the kernel's own FUSE", why, settings.command[0]);
 		if (settings.required)
 			return EXIT_FAILED;

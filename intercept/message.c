@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Lines for people. The listener keeps no descriptor of the server's: whoever reads
- * the server's output to its end would otherwise wait for the listener too. So a
- * line borrows the standard error of the process that it is about. It takes the
- * open file itself (pidfd_getfd(2)) and opens nothing anew, so a caller cannot have
- * it write to a file that the caller may not write.
+ * Messages for the user. The listener keeps none of the server's descriptors,
+ * because whoever reads the server's output to its end would also wait for the
+ * listener. Instead, a message goes to the standard error of the process that it is
+ * about. pidfd_getfd(2) duplicates that open file and opens nothing, so a caller
+ * cannot make us write to a file that it may not write itself.
  */
 #include "intercept.h"
 
@@ -21,7 +21,7 @@
 #define NAME "fusetune-intercept: "
 #define LONGEST 1024
 
-/* The texts of options and of the kernel may have what a terminal takes for commands. */
+/* Replaces control characters, which options and kernel messages may contain. */
 static int line(char *text, const char *format, va_list arguments)
 {
 	int length = snprintf(text, LONGEST - 1, NAME);
@@ -48,7 +48,7 @@ void complain(const char *format, ...)
 	fputs(text, stderr);
 }
 
-/* Neither a full pipe nor /dev/null, where nobody would see the line. */
+/* Not if it is a full pipe, or /dev/null, where nobody would see the line. */
 static bool takes_a_line(int fd)
 {
 	struct pollfd room = { fd, POLLOUT, 0 };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * mount(2) of a FUSE file system. The mount is made by fsopen(2), fsconfig(2) and
- * fsmount(2), which mean the same as mount(2)'s arguments (fs/namespace.c,
- * path_mount() and do_new_mount()): they say in words what the kernel refuses, and
- * give a descriptor of the mount before it appears anywhere. So exactly this mount
- * can be taken back if the caller dies before it has got its device. fsconfig(2)
- * takes values of at most 255 bytes, though. A mount with a longer one, such as the
- * list of branches of mergerfs, is made by mount(2) itself, and is not taken back.
+ * mount(2) of a FUSE file system. The mount is made with fsopen(2), fsconfig(2) and
+ * fsmount(2), which are equivalent (fs/namespace.c, path_mount() and
+ * do_new_mount()). They explain in words why the kernel refuses, and return a
+ * descriptor of the mount before it is attached, so that exactly this mount can be
+ * undone if the caller dies before it has its device. However, fsconfig(2) takes
+ * values of at most 255 bytes. A mount with a longer one, such as the list of
+ * branches of mergerfs, is made with mount(2) and is not undone.
  *
- * Arguments that are no mount of FUSE, or that the kernel would refuse before it
- * looks at the device, go on to the kernel, which has the right error for each.
+ * If a call does not mount FUSE, or if the kernel would refuse its arguments before
+ * it looks at the device, the kernel continues it and returns the right error.
  */
 #include "intercept.h"
 
@@ -23,7 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A new mount, as the caller asks for it. */
+/* A new mount, as the caller requested it. */
 struct request {
 	char type[PATH_MAX];
 	char source[PATH_MAX];
@@ -54,7 +54,7 @@ static const struct { unsigned long flag; unsigned int attribute; } mount_flags[
 
 #define LENGTH(array) (sizeof(array) / sizeof(*(array)))
 
-/* Returns false if the kernel is to go on with the call. */
+/* Returns false if the kernel must continue the call. */
 static bool read_arguments(const struct caller *caller, struct request *request)
 {
 	const __u64 *arguments = caller->call->data.args;
@@ -71,7 +71,7 @@ static bool read_arguments(const struct caller *caller, struct request *request)
 		return false;
 	if (!caller_text(caller, arguments[1], request->target, PATH_MAX))
 		return false;
-	/* A page of them counts, or less if the rest cannot be read (copy_mount_options()). */
+	/* At most a page, or what can be read of it, as in copy_mount_options(). */
 	request->options = malloc(page);
 	if (!request->options ||
 	    (!caller_text(caller, arguments[4], request->options, page) && !*request->options))
@@ -122,7 +122,7 @@ static int configure(int context, const struct caller *caller, const struct requ
 	return err ? err : options_set(context, caller->settings->options);
 }
 
-/* A message of the kernel's begins with its kind, such as "e " (fs/fsopen.c, fscontext_read()). */
+/* Kernel messages begin with their kind, such as "e " (fs/fsopen.c, fscontext_read()). */
 enum verdict mount_refused(const struct caller *caller, int context, int error)
 {
 	char text[512], why[768];
@@ -132,12 +132,12 @@ enum verdict mount_refused(const struct caller *caller, int context, int error)
 		return answer_failed(caller, error, "");
 	text[length] = 0;
 	text[strcspn(text, "\n")] = 0;
-	snprintf(why, sizeof(why), "cannot mount with the options \"%s\" in addition: %s",
+	snprintf(why, sizeof(why), "cannot mount with the additional options \"%s\": %s",
 		 caller->settings->options, text + 2);
 	return answer_failed(caller, error, why);
 }
 
-/* Gives the context all that mount(2) has, and makes the super block. Returns 0 or -errno. */
+/* Configures the context as for mount(2), and creates the super block. Returns 0 or -errno. */
 static int create(const struct caller *caller, const struct request *request, int context)
 {
 	int err = configure(context, caller, request);
@@ -157,7 +157,7 @@ static int mount_long(const struct caller *caller, const struct request *request
 	if (snprintf(type, sizeof(type), "%s%s%s", caller->settings->type,
 		     request->block ? "blk" : "", subtype ? subtype : "") >= (int)sizeof(type))
 		return -EINVAL;
-	/* The last descriptor counts, and nothing after it names one. */
+	/* The last fd= counts, and our options have none. */
 	if (asprintf(&options, "%s,fd=%d%s%s", request->options, request->device.fd,
 		     *ours ? "," : "", ours) == -1)
 		return -ENOMEM;
@@ -178,11 +178,11 @@ void mount_undo(int proc, int mount)
 		umount2(path, MNT_DETACH);
 }
 
-/* move_mount(2) says EINVAL where mount(2) says that a directory and a file do not go together. */
+/* For a directory on a file or a file on a directory, move_mount(2) returns EINVAL. */
 static int attach_error(int mount, int target, int error)
 {
 	struct statx a, b;
-	/* As the kernel has it: a server that is not served yet cannot be asked. */
+	/* Cached attributes suffice; the server does not answer requests yet. */
 	int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
 
 	if (error == EINVAL && !statx(mount, "", flags, STATX_TYPE, &a) &&
@@ -191,20 +191,20 @@ static int attach_error(int mount, int target, int error)
 	return -error;
 }
 
-/* Attaches the mount and gives the caller its device; neither stays without the other. */
+/* Attaches the mount and gives the caller its device; undoes the mount if that fails. */
 static enum verdict attach(const struct caller *caller, const struct request *request, int mount,
 			   int target)
 {
 	int err;
 
-	/* For the listener, if this process is killed. */
+	/* The listener undoes the mount if this process is killed. */
 	pass_fd(caller->channel, mount);
 	if (move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
 		return answer_failed(caller, attach_error(mount, target, errno), "");
 	err = device_replace(caller, &request->device);
 	if (!err && answer_send(caller->listener, caller->call->id, 0))
 		return ANSWERED;
-	/* Before the caller knows of it, so that it cannot meet this mount again. */
+	/* Before the reply, so that the caller never finds this mount when it retries. */
 	mount_undo(caller->proc, mount);
 	return answer_failed(caller, err, "");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Mount options as mount(2) takes them: one text, separated by commas. */
+/* Mount options as mount(2) takes them: one string, separated by commas. */
 #include "intercept.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mount.h>
 
-/* SELinux takes a comma within quotes for a part of these (security/selinux/hooks.c). */
+/* SELinux allows commas within quotes in these (security/selinux/hooks.c). */
 static bool is_label(const char *option)
 {
 	static const char *const labels[] = { "context=", "fscontext=", "defcontext=", "rootcontext=" };
@@ -19,7 +19,7 @@ static bool is_label(const char *option)
 	return false;
 }
 
-/* Cuts the next option off; NULL after the last one. */
+/* Splits off the next option; NULL after the last one. */
 static char *next_option(char **rest)
 {
 	char *option = *rest, *from, *to;

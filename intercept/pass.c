@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Descriptors that one process hands to another, through a socket (unix(7)). */
+/* Pass a descriptor to another process through a socket (unix(7)). */
 #include "intercept.h"
 
 #include <string.h>

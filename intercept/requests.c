@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A process for each call. It replies by itself, also if the listener was killed
- * meanwhile. If it is killed itself before it has replied, the caller would wait for
- * ever: so the listener replies with an error, and takes back what that process had
- * mounted by the descriptor that it had sent.
+ * A process for each call. It replies by itself, even if the listener has been
+ * killed. If the process is killed before it has replied, the caller would wait
+ * forever. So the listener then replies with an error, and undoes the mount, of
+ * which that process had sent it a descriptor.
  */
 #include "intercept.h"
 
@@ -74,8 +74,8 @@ static void undo(int proc, int mount, int space)
 }
 
 /*
- * If nobody waits, the caller has had its reply, or has gone too. The mount goes
- * before the reply, so that the caller cannot meet it when it mounts again.
+ * If nobody waits, the caller got its reply or is gone too. The mount is undone
+ * before the reply, so that the caller does not find it when it retries.
  */
 static void abandoned(const struct settings *settings, int listener, int request)
 {

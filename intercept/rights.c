@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The caller's place and rights. Paths are resolved from its root and working
- * directory in its mount namespace, and every check of the kernel sees its user,
- * groups and capabilities, in its user namespace. So nothing can be mounted or
- * opened here that the caller could not mount or open itself.
+ * Adopt the caller's root and rights. Paths are resolved from the caller's root and
+ * working directory in its mount namespace, and every check in the kernel sees its
+ * user, groups and capabilities, in its user namespace. So nothing can be mounted
+ * or opened here that the caller could not mount or open itself.
  *
- * Numbers of users and groups are read and taken before the user namespace is
- * entered, where they mean the same to both. It gives all capabilities, so the
- * caller's are taken last.
+ * User and group IDs are read and set before entering the user namespace, so that
+ * both use the same IDs. Entering it grants all capabilities, so the caller's
+ * capabilities are set last.
  */
 #include "intercept.h"
 
@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #define WORDS _LINUX_CAPABILITY_U32S_3
-/* A number and a space each, for the most groups that a process may have. */
+/* An ID and a space for each of the most groups that a process may have. */
 #define GROUPS_TEXT (NGROUPS_MAX * 11)
 
 static int set_capabilities(uint64_t mask)
@@ -70,7 +70,7 @@ static int take_groups(const struct caller *caller)
 	return err;
 }
 
-/* The line has the real, effective, saved and file system's number. */
+/* The line has the real, effective, saved and file system ID. */
 static bool numbers(const struct caller *caller, const char *name, unsigned int *effective,
 		    unsigned int *file_system)
 {
@@ -90,12 +90,12 @@ static int take_ids(const struct caller *caller)
 	if (take_groups(caller) || setresgid(group, group, group))
 		return -1;
 	setfsgid(fs_group);
-	/* Another user has no effective capabilities until they are set anew. */
+	/* Changing the user clears the effective capabilities; set them again. */
 	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setresuid(user, user, user) ||
 	    set_capabilities(all))
 		return -1;
 	setfsuid(fs_user);
-	/* They return the number before; an invalid one returns the present one. */
+	/* These return the previous ID; an invalid ID changes nothing. */
 	if (setfsgid(-1) != (int)fs_group || setfsuid(-1) != (int)fs_user)
 		return -1;
 	return set_capabilities(all);

@@ -3,14 +3,14 @@
 #
 # build.sh SOURCE DESTDIR
 #
-# Builds the tuned libfuse3 in SOURCE, which import_libfuse.py made, by the
-# distribution's own rules and so with its flags. Runs libfuse's own tests if
-# there is a /dev/fuse (own_tests.sh). Installs the library to
-# DESTDIR/usr/lib/TRIPLET/fusetune. If its exported symbols and their versions
-# differ from those of the distribution's library, nothing is installed.
+# Builds the tuned libfuse3 in SOURCE, which import_libfuse.py made, with the
+# distribution's own rules and thus its flags. Runs libfuse's own tests if /dev/fuse
+# exists (own_tests.sh). Installs the library to DESTDIR/usr/lib/TRIPLET/fusetune,
+# unless its exported symbols and their versions differ from those of the
+# distribution's library.
 #
-# With LIBDIR, for rpmbuild, meson builds it with CFLAGS and LDFLAGS, and it is
-# installed to DESTDIR/LIBDIR/fusetune, not stripped, for the debug packages.
+# If LIBDIR is set, as by rpmbuild, builds with meson, CFLAGS and LDFLAGS instead,
+# and installs to DESTDIR/LIBDIR/fusetune without stripping, for the debug packages.
 #
 # Needs the build dependencies of fuse3, fuse3 itself, and abigail-tools.
 # TESTS=no skips the tests.
@@ -23,7 +23,7 @@ cd "$source"
 if [[ -n ${LIBDIR-} ]]; then
 	dir=$destdir$LIBDIR/fusetune
 	build=$source/obj-meson
-	# libfuse's udev rule is not installed from here.
+	# libfuse's udev rule is not installed from this build.
 	options=(--buildtype=plain --prefix=/usr -Duseroot=false -Dudevrulesdir=/)
 	[[ ${TESTS-} != no ]] || options+=(-Dexamples=false -Dtests=false -Dutils=false)
 	meson setup "${options[@]}" "$build"
@@ -38,7 +38,7 @@ soname=$(readelf -d "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
 stock=$(ldconfig -p | sed -n "s/.*$soname .* => //p" | head -n 1)
 [[ -n $stock ]] || { echo "build.sh: no $soname of the distribution to compare with" >&2; exit 1; }
 
-# The stripped library is compared, because the distribution's has no debug information.
+# Compare the stripped library, because the distribution's has no debug information.
 stripped=$build/$soname.stripped
 strip --strip-unneeded -o "$stripped" "$library"
 exported() {
@@ -48,13 +48,13 @@ diff <(exported "$stock") <(exported "$stripped")
 abidiff "$stock" "$stripped"
 
 if [[ ${TESTS-} != no && -e /dev/fuse ]]; then
-	# In a directory of its own, so that the tests' programs find no other library by this path.
+	# In its own directory, so that the tests find no other library through this path.
 	install -D -m 644 "$stock" "$build/stock/$soname"
 	"$tests" "$source" "$build" "$build/stock"
 fi
 
 if [[ -n ${LIBDIR-} ]]; then
-	# rpm strips only executable files, and looks for dependencies only in them.
+	# rpm strips and scans for dependencies only files that are executable.
 	install -D -m 755 "$library" "$dir/$soname"
 else
 	install -D -m 644 "$stripped" "$dir/$soname"

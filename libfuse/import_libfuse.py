@@ -5,10 +5,10 @@
     import_libfuse.py OUTPUT SOURCE
 
 SOURCE is the distribution's source tree of fuse3 with its patches applied, as left by `apt-get
-source fuse3`; it is not changed. OUTPUT, which is made anew, is that tree with our files and hooks,
+source fuse3`; it is not changed. OUTPUT, which is replaced, is that tree with our files and hooks,
 as rules.toml says, and a file fusetune-source that records its origin. build.sh builds it. If a
-change does not land exactly where rules.toml says, the status is 1 and there is no OUTPUT. Needs
-spatch (coccinelle).
+change does not land exactly where rules.toml says, the exit status is 1 and OUTPUT is left alone.
+Needs spatch (coccinelle).
 """
 
 import re
@@ -19,11 +19,11 @@ import tomllib
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
-# The protocol between the module and its servers.
+# The protocol between the module and FUSE servers.
 _PROTOCOL = _HERE.parent / "dkms" / "fusetuned" / "tuned" / "protocol.h"
-#: In OUTPUT: its origin. build.sh installs it beside the library.
+#: The file in OUTPUT that records its origin. build.sh installs it beside the library.
 RECORD = "fusetune-source"
-# What both imports share is in dkms/, because DKMS packages have it, too.
+# The code that both imports share is in dkms/, because the DKMS packages contain it.
 sys.path.insert(0, str(_HERE.parent / "dkms"))
 
 import hooks  # noqa: E402
@@ -31,21 +31,21 @@ from hooks import Refused  # noqa: E402
 
 
 def version_of(tree: Path) -> str:
-    """Return the version of a libfuse3 tree, as 3.17.2. Raises Refused where it is none."""
+    """Return the version of a libfuse3 tree, such as 3.17.2. Raises Refused if it is not one."""
     text = (tree / "meson.build").read_text()
     project = re.search(r"project\('libfuse3',[^)]*?version: '(\d+\.\d+\.\d+)", text)
     if not project:
-        raise Refused(f"{tree}/meson.build: not that of libfuse3")
+        raise Refused(f"{tree}/meson.build: not libfuse3's")
     return project[1]
 
 
 def series_of(tree: Path) -> str:
-    """Return the series of a libfuse3 tree, as 3.17."""
+    """Return the series of a libfuse3 tree, such as 3.17."""
     return version_of(tree).rpartition(".")[0]
 
 
 def origin(tree: Path) -> str:
-    """Return where a tree comes from: "3.17.2 fuse3 3.17.2-3", or "3.17.2" without a package."""
+    """Return the origin of a tree: "3.17.2 fuse3 3.17.2-3", or "3.17.2" without a package."""
     changelog = tree / "debian" / "changelog"
     text = changelog.read_text() if changelog.exists() else ""
     package = re.match(r"(\S+) \((\S+)\)", text)
@@ -55,7 +55,7 @@ def origin(tree: Path) -> str:
 def make(output: Path, source: Path) -> str:
     """Make the directory ``output`` and return its series.
 
-    Raises Refused or OSError; ``output`` is unchanged then.
+    Raises Refused or OSError, and then leaves ``output`` unchanged.
     """
     rules = tomllib.loads((_HERE / "rules.toml").read_text())
     series = series_of(source)

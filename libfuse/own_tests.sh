@@ -3,23 +3,23 @@
 #
 # own_tests.sh SOURCE BUILD STOCK
 #
-# Runs libfuse's own tests of SOURCE with the library in BUILD. The tests that
-# fail are repeated with STOCK, the distribution's library, and with the one in
-# BUILD in turn. The exit status is 1 if a test failed each time with the one in
-# BUILD and never with STOCK.
+# Runs the tests in libfuse's SOURCE with the library in BUILD. Repeats those that
+# fail, in turn with STOCK, the distribution's library, and with the one in BUILD.
+# The exit status is 1 if a test always failed with the library in BUILD and never
+# with STOCK.
 #
-# Some of these tests depend on timing. One of 3.14's expires an entry a second
-# before it looks at it; from Linux 6.2 on, its server ends if it is a moment
-# late (libfuse's issue 769). So one run of each library would decide by chance.
+# Repeats, because some of these tests depend on timing. One in 3.14 expires an entry
+# one second before it looks at it; from Linux 6.2 on, its server exits if it is
+# slightly late (libfuse issue 769).
 set -euo pipefail
 
 source=$1 build=$2 stock=$3
 PAIRS=4
 
-# Runs all or the named tests and prints the names of those that failed.
+# Run the named tests, or all, and print the names of those that fail.
 failing() {
 	if [[ -e $source/test/run-tests.py ]]; then
-		# Keeps the runner from looking for a user session, which a build may not have.
+		# Keep the runner from looking for a user session, which a build may not have.
 		(cd "$source" && FUSE_TESTS_UNDER_SCOPE=1 test/run-tests.py --build-dir "$build" \
 			--run-dir "$(mktemp -d)" "${@/#/--test=}") | tee >(cat >&2) |
 			awk '/^failed:/ { on = 1; next } on && /^  [a-z]/ { print $1 }'
@@ -37,9 +37,9 @@ for ((pair = 0; pair < PAIRS && ${#ours[@]} > 0; pair++)); do
 	[[ ${#ours[@]} == 0 ]] || mapfile -t ours < <(failing "${ours[@]}")
 done
 if [[ ${#ours[@]} != 0 ]]; then
-	echo "own_tests.sh: libfuse's own tests fail: ${ours[*]};" \
-		"not with the distribution's library" >&2
+	echo "own_tests.sh: libfuse's own tests fail, but not with the distribution's library:" \
+		"${ours[*]}" >&2
 	exit 1
 fi
 [[ ${#first[@]} == 0 ]] ||
-	echo "own_tests.sh: these fail with the distribution's library, too, or now and then: ${first[*]}" >&2
+	echo "own_tests.sh: these fail sometimes, or also with the distribution's library: ${first[*]}" >&2

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Blocks for one large write at a time (Yu 2015, for any file system).
+ * Allocate blocks for one large write at a time (Yu 2015, for any file system).
  *
- * Concurrent writers take their blocks from the same free space in turn, so the
- * blocks of one write may lie between those of others.
+ * Concurrent writers allocate blocks from the same free space, so the blocks of one
+ * write may be interleaved with those of others.
  */
 #include "mirrorfs.h"
 
@@ -15,7 +15,7 @@
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
-/* Whether a write there needs blocks that the file does not have yet. */
+/* Whether a write to this range needs new blocks. */
 static bool wants_blocks(int fd, off_t offset, off_t size)
 {
 	struct stat st;
@@ -32,7 +32,7 @@ void allocate_whole(int fd, off_t offset, off_t size)
 	if (!wants_blocks(fd, offset, size))
 		return;
 	pthread_mutex_lock(&one_at_a_time);
-	/* An error is ignored: the write that follows will meet and report it. */
+	/* Ignore errors: the write that follows reports them. */
 	while (fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, size) < 0 && errno == EINTR)
 		;
 	pthread_mutex_unlock(&one_at_a_time);

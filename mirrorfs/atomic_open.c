@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * TUNED_OPEN, which the module fusetuned sends and libfuse does not know. All
- * requests and replies pass through here: the reply to INIT gets one more bit,
- * TUNED_HELLO is replied to, and TUNED_OPEN is passed on as CREATE, which has the
- * same layout. One thread reads, serves and replies to a request.
+ * Support TUNED_OPEN, which the module fusetuned sends but libfuse does not know.
+ * All requests and replies pass through here. This code adds a bit to the reply to
+ * INIT, replies to TUNED_HELLO, and passes TUNED_OPEN on as CREATE, which has the
+ * same layout. The same thread reads, serves and replies to a request.
  */
 #include "mirrorfs.h"
 
@@ -124,7 +124,7 @@ static ssize_t give(int fd, struct iovec *iov, int count, void *userdata)
 	return writev(fd, iov, count);
 }
 
-/* Replies to READ are still spliced. Requests cannot be, because they are inspected here. */
+/* Replies to READ are still spliced; requests are not, because they are inspected here. */
 static ssize_t give_by_splice(int from, off_t *from_at, int to, off_t *to_at, size_t size,
 			      unsigned int flags, void *userdata)
 {

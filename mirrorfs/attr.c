@@ -119,7 +119,7 @@ static void reply_xattr(struct call *call, ssize_t length, const char *value, si
 	}
 }
 
-/* Replies and returns false if the source is not to be asked. */
+/* Replies and returns false if the source must not be asked. */
 static bool xattr_begin(struct call *call, fuse_ino_t ino, char path[FD_PATH_SIZE])
 {
 	if (call->mirror->opts.no_xattr) {

@@ -126,22 +126,22 @@ static int check_combinations(const struct options *opts)
 {
 	if (opts->passthrough && (opts->writeback || opts->direct_io))
 		return usage_error("-o passthrough",
-				   "the kernel has it without writeback and direct_io only",
+				   "excludes writeback and direct_io in the kernel",
 				   "leave one out");
 	if (opts->writeback && opts->direct_io)
 		return usage_error("-o writeback,direct_io", "direct I/O leaves nothing to write back",
 				   "leave one out");
 	if (opts->tuned && opts->not_tuned)
-		return usage_error(opts->not_tuned, "is for libfuse's own mount",
+		return usage_error(opts->not_tuned, "applies to libfuse's own mount only",
 				   "leave it out, or give it in tuned_options=");
 	if (opts->tuned && opts->clone_fd)
 		return usage_error("-o tuned,clone_fd", "libfuse clones /dev/fuse only",
 				   "leave one out");
 	if (opts->tuned_options && !opts->tuned)
-		return usage_error("-o tuned_options", "only the module fusetuned knows them",
+		return usage_error("-o tuned_options", "only the module fusetuned has them",
 				   "give tuned too");
 	if (opts->served && !opts->delay_ns && !opts->read_delay_ns && !opts->write_delay_ns)
-		return usage_error("-o served", "no request takes time that others could wait for",
+		return usage_error("-o served", "it has no effect without a delay",
 				   "give delay=, read_delay= or write_delay= too");
 	if (opts->served > 1 && opts->singlethread)
 		return usage_error("-s", "one thread cannot serve several requests at once",

@@ -47,7 +47,7 @@ struct file_tallies {
 
 /* Returns 0, or -1 when there is no memory. */
 int file_tallies_add(struct file_tallies *list, const char *path, struct tally *tally);
-/* Sorts by path and adds up tallies of one path: a file may come and go many times. */
+/* Sorts by path and merges tallies of one path: a file may come and go many times. */
 void file_tallies_merge(struct file_tallies *list);
 void file_tallies_clear(struct file_tallies *list);
 /* Copies the tallies of forgotten files; returns how many files are missing there. */

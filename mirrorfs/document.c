@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The counters as one JSON document, written to a temporary file and renamed.
+ * Write the counters as one JSON document, to a temporary file that is renamed.
  *
- * Documents are written and counters reset by one thread at a time: the one that
- * takes signals while it runs, the main thread before and after.
+ * One thread at a time writes documents and resets counters: the signal thread while
+ * it runs, the main thread before and after.
  */
 #include "counters.h"
 
@@ -116,7 +116,7 @@ static size_t utf8_length(const unsigned char *s)
 		length = 4;
 	else
 		return 0;
-	/* Overlong forms, surrogates and what lies past U+10FFFF. */
+	/* Overlong forms, surrogates, and code points above U+10FFFF. */
 	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
 	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
 		return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What was written to each file: lists of tallies by path, and the list of the
+ * Tallies of the writes to each file: lists by path, and the list of the
  * files that the kernel has forgotten.
  */
 #include "counters.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Forgotten files whose tallies are kept. Beyond it they are only counted. */
+/* Keep the tallies of so many forgotten files; only count the others. */
 #define RETIRED_MAX 65536
 
 /* This lock nests inside the inode table's. */

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 /*
- * O_DIRECT is not passed on: the source would need aligned memory, and requests
- * are not aligned. With the writeback cache the kernel reads from write-only
- * files, too, to fill pages, and chooses the position of appended data itself.
+ * O_DIRECT is not passed on, because the source would need aligned memory, and
+ * requests are not aligned. With the writeback cache the kernel also reads from
+ * write-only files, to fill pages, and chooses the position of appended data.
  */
 int source_flags(const struct options *opts, int flags)
 {
@@ -112,10 +112,10 @@ void mirror_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 }
 
 /*
- * Opens the file or creates it, and sets *made if this call created it: only then
- * may its owner be changed. Between the two calls the name may come or go, so
- * they are repeated. Each failure needs another process to act in between, so
- * OPEN_TRIES in a row mean that it will not stop.
+ * Opens the file or creates it. Sets *made if this call created it, because only
+ * then may its owner be changed. The name may appear or disappear between the two
+ * calls, so they are repeated. Each failure needs another process to act in between;
+ * after OPEN_TRIES in a row, assume that it will not stop.
  */
 static int open_or_make(int dirfd, const char *name, int flags, mode_t mode, bool exclusive,
 			bool *made)
@@ -158,8 +158,8 @@ void mirror_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t m
 		goto out_unlink;
 	}
 	/*
-	 * The new file is left if its lookup fails: most likely another process has
-	 * removed or replaced the name, and unlinkat() would remove a file of its.
+	 * Do not unlink the new file if its lookup fails: most likely another process
+	 * has removed or replaced the name, and unlinkat() might remove its file.
 	 */
 	err = lookup_name(&call, parent, name, &e);
 	if (err)

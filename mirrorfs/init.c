@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The reply to INIT: what the server wants of the kernel's capabilities.
+ * The reply to INIT: which of the kernel's capabilities the server wants.
  */
 #include "ops.h"
 
@@ -58,8 +58,8 @@ static bool want_passthrough(struct fuse_conn_info *conn)
 }
 
 /*
- * The bytes of a request that a pipe can hold: the largest request if this user
- * may have such a pipe, or else fs.pipe-max-size.
+ * How many bytes of data fit into a pipe with their request: the largest request if
+ * this user may have such a pipe, otherwise what fs.pipe-max-size allows.
  */
 static size_t probe_pipe_room(size_t request)
 {
@@ -77,7 +77,7 @@ static size_t probe_pipe_room(size_t request)
 	}
 	close(fds[0]);
 	close(fds[1]);
-	/* A page each for the header and for data that does not start on a page boundary. */
+	/* One page for the header, one for data that does not start on a page boundary. */
 	return room < (int)(2 * page) ? 0 : (size_t)room - 2 * page;
 }
 
@@ -88,7 +88,7 @@ void mirror_init(void *userdata, struct fuse_conn_info *conn)
 
 	want_splice(conn, opts->splice);
 	want(conn, FUSE_CAP_PARALLEL_DIROPS);
-	/* A write by root keeps set-ID bits, so the kernel must clear them. */
+	/* Writes by root keep set-ID bits, so the kernel must clear them. */
 	unwant(conn, FUSE_CAP_HANDLE_KILLPRIV);
 	if (opts->max_write)
 		conn->max_write = (unsigned int)opts->max_write;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * The inodes that the kernel knows. Each holds an O_PATH descriptor. So a file
- * exists as long as the kernel remembers it, its inode number is not reused
- * meanwhile, and (dev, ino) identifies it whatever its names are.
+ * exists and its inode number is not reused as long as the kernel remembers it, and
+ * (dev, ino) identifies it whatever its names are.
  */
 #include "mirrorfs.h"
 
@@ -182,7 +182,7 @@ void inode_forget(struct inode *inode, uint64_t nlookup)
 	gone = !inode->nlookup;
 	if (gone) {
 		table_remove(inode);
-		/* Under the lock, so that a document has the file either here or there. */
+		/* Under the lock, so that a document has the file in only one of the two lists. */
 		if (atomic_load_explicit(&inode->writes.count, memory_order_relaxed)) {
 			char path[PATH_MAX];
 

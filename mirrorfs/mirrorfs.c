@@ -46,7 +46,7 @@ static void handled_signals(sigset_t *set)
 
 /*
  * libfuse's loop checks its exit flag only when a signal interrupts it. A signal
- * between the check and the wait is lost, so it is sent until the loop has ended.
+ * between the check and the wait is lost, so send it until the loop has ended.
  */
 static void end_loop(struct signal_thread *st)
 {
@@ -60,7 +60,7 @@ static void end_loop(struct signal_thread *st)
 	}
 }
 
-/* Signals are taken here one at a time, so that handling them is ordinary code. */
+/* Signals are accepted here, one at a time, so that their handling is ordinary code. */
 static void *take_signals(void *arg)
 {
 	struct signal_thread *st = arg;
@@ -93,7 +93,7 @@ static int start_signal_thread(struct signal_thread *st)
 {
 	const struct sigaction action = { .sa_handler = on_wake };
 
-	/* Without SA_RESTART, because it is to interrupt system calls. */
+	/* Without SA_RESTART, because it must interrupt system calls. */
 	sigaction(WAKE_SIGNAL, &action, NULL);
 	st->main_thread = pthread_self();
 	errno = pthread_create(&st->thread, NULL, take_signals, st);
@@ -147,8 +147,8 @@ static void on_refused(struct mirror *mirror, const char *why)
 }
 
 /*
- * The parent waits until INIT has been negotiated. Its exit status then tells
- * whether the mount works, and the mount is ready. Returns -1 in the child.
+ * The parent waits until INIT has been negotiated, so its exit status tells whether
+ * the mount works. Returns -1 in the child.
  */
 static int go_to_background(struct mirror *mirror)
 {
@@ -196,7 +196,7 @@ static unsigned int worker_threads(const struct options *opts)
 
 	if (!threads)
 		threads = slowed ? DEFAULT_THREADS_SLOWED : DEFAULT_THREADS;
-	/* Each request in service needs a thread, and so does the one that follows it. */
+	/* Each request in service needs a thread, and so does the next one in the queue. */
 	if (opts->served && threads < 2 * opts->served + 2)
 		threads = 2 * opts->served + 2;
 	return (unsigned int)threads;

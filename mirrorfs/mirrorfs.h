@@ -44,14 +44,14 @@ struct mirror;
 /* options.c */
 
 enum {
-	SPLICE_READ = 1 << 0,	/* requests come out of /dev/fuse by splice */
-	SPLICE_WRITE = 1 << 1,	/* replies to READ go into /dev/fuse by splice */
+	SPLICE_READ = 1 << 0,	/* requests are spliced from /dev/fuse */
+	SPLICE_WRITE = 1 << 1,	/* replies to READ are spliced to /dev/fuse */
 	SPLICE_MOVE = 1 << 2,	/* ... with SPLICE_F_MOVE */
 };
 
 enum atomic_open {
 	ATOMIC_OPEN_OFF,
-	ATOMIC_OPEN_ECHO,	/* INIT's bit is sent back, no more */
+	ATOMIC_OPEN_ECHO,	/* returns INIT's bit, but does not serve it */
 	ATOMIC_OPEN_ON,
 };
 
@@ -91,7 +91,7 @@ struct options {
 	uint64_t served;
 	uint64_t bandwidth;	/* bytes per second */
 	uint64_t serialize_alloc;	/* bytes of a write; 0: never */
-	uint64_t fail_every;	/* every so many WRITEs; 0: none */
+	uint64_t fail_every;	/* every Nth WRITE; 0: none */
 	uint64_t short_every;
 };
 
@@ -107,23 +107,23 @@ void options_help(const char *program);
 /* tuned.c */
 
 /*
- * Mounts by the module fusetuned. Returns the open device, or -1 after one
+ * Mounts with the module fusetuned. Returns the open device, or -1 after one
  * line on stderr.
  */
 int tuned_mount(const struct options *opts);
-/* Unmounts what tuned_mount() mounted, if it still is. */
+/* Unmounts what tuned_mount() mounted, if that is still there. */
 void tuned_unmount(const struct options *opts, int fd);
 
 /* allocate.c */
 
-/* Allocates the missing blocks of a range of a file, before other large writes get any. */
+/* Allocates the missing blocks of a range of a file while other large writes wait. */
 void allocate_whole(int fd, off_t offset, off_t size);
 
 /* atomic_open.c */
 
-/* Has libfuse serve the open device, with TUNED_OPEN; returns 0 or -errno. */
+/* Makes libfuse serve the open device, with TUNED_OPEN; returns 0 or -errno. */
 int atomic_open_session(struct mirror *mirror, int fd);
-/* Whether the request that libfuse takes for CREATE is TUNED_OPEN, and its result. */
+/* Whether the request that libfuse sees as CREATE is TUNED_OPEN; and its result. */
 bool atomic_open_asked(void);
 void atomic_open_looked_up(void);
 void atomic_open_made(void);
@@ -172,7 +172,7 @@ void tally_end(struct tally *tally);
 void tally_reset(struct tally *tally);
 
 void counters_begin(enum opcode op, uint64_t bytes);
-/* To be called before the reply is sent. */
+/* Must be called before the reply is sent. */
 void counters_end(enum opcode op, bool failed);
 /* Notes what INIT negotiated. */
 void counters_negotiated(const struct fuse_conn_info *conn);

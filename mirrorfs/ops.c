@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What all requests share, and requests on names. Each request is counted, waits
- * as long as the throttle says, acts on the source and is replied to.
+ * Code that all requests share, and requests on names. Each request is counted,
+ * waits as long as the throttle says, acts on the source, and is replied to.
  *
- * mirrorfs acts as the one user that runs it and mounts with
- * default_permissions, so the kernel checks who may do what. When that user is
- * root, new files are given to the caller afterwards.
+ * mirrorfs acts as the user that runs it, and mounts with default_permissions, so
+ * that the kernel checks the caller's permissions. If that user is root, the caller
+ * becomes the owner of new files.
  */
 #include "ops.h"
 
@@ -164,7 +164,7 @@ static void mirror_forget_multi(fuse_req_t req, size_t count, struct fuse_forget
 }
 
 /*
- * A directory with the set-group-ID bit passes its own group on. The mode is set
+ * New files inherit the group of a directory with the set-group-ID bit. The mode is set
  * again, because chown(2) clears set-ID bits.
  */
 int give_to_caller(struct call *call, int dirfd, const char *name, mode_t mode)

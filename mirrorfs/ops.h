@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the files with request handlers share.
+ * Shared by the files with request handlers.
  */
 #ifndef MIRRORFS_OPS_H
 #define MIRRORFS_OPS_H
@@ -17,7 +17,7 @@ struct call {
 	enum opcode op;
 };
 
-/* Counts the request and lets it wait as long as the throttle says. */
+/* Counts the request and waits as long as the throttle says. */
 struct call call_begin(fuse_req_t req, enum opcode op, uint64_t bytes);
 
 /* Each ends the call. reply_err() takes an errno value or 0. */
@@ -37,7 +37,7 @@ int stat_fd(int fd, struct stat *st);
 /* Fills e and takes a lookup of it; returns an errno value or 0. */
 int lookup_name(struct call *call, fuse_ino_t parent, const char *name,
 		struct fuse_entry_param *e);
-/* Whether ENOENT is replied as a cacheable negative entry, which then is in e. */
+/* Whether ENOENT is replied as a cacheable negative entry; if so, fills e with it. */
 bool lasts_missing(struct call *call, int err, struct fuse_entry_param *e);
 /* Makes the caller the owner of a new file. Returns -1 with errno set on failure. */
 int give_to_caller(struct call *call, int dirfd, const char *name, mode_t mode);
@@ -68,12 +68,12 @@ void mirror_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 /* files.c */
 
 /*
- * Opening and creating by name are repeated when another process creates or
- * removes the name in between; this often at most.
+ * How often opening and creating by name is tried at most; it is repeated if another
+ * process creates or removes the name in between.
  */
 #define OPEN_TRIES 16
 
-/* The flags of open(2) on the source, for those of a request. */
+/* Converts the open flags of a request to those for open(2) on the source. */
 int source_flags(const struct options *opts, int flags);
 /* Fills the reply to an open; returns an errno value or 0. backing_put() undoes it. */
 int fill_open(struct call *call, struct inode *inode, int fd, struct fuse_file_info *fi);

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
 # Builds mirrorfs against the libfuse of other Debian suites and runs it there,
-# with what only newer versions have: passthrough and parallel direct writes.
+# with the features that only newer versions have: passthrough and parallel direct
+# writes.
 #
 #   mirrorfs/test-versions.sh TREE...
 #
-# Each TREE is a Debian system with gcc, make, pkg-config, fuse3 and libfuse3-dev,
-# and stays as it is. Needs root and Linux 6.9.
-# Mounts and servers live in namespaces of this script's own, so they end
-# with it, however it ends.
+# Each TREE is a Debian tree with gcc, make, pkg-config, fuse3 and libfuse3-dev,
+# and is not changed. Needs root and Linux 6.9.
+# Mounts and servers live in namespaces of their own, so they end with this script,
+# however it ends.
 set -euo pipefail
 
 if [[ ${1-} != --inside ]]; then
@@ -23,7 +24,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Runs inside the tree. The functions end by `set -e` at the first false test.
+# Runs inside the tree. With `set -e` the functions end at the first test that is false.
 smoke() {
 	cat <<'SMOKE'
 set -eu
@@ -35,7 +36,7 @@ start() {
 	server=$!
 	for _ in $(seq 200); do
 		if grep -q ' /mirror .* fuse.mirrorfs ' /proc/self/mountinfo; then
-			# Answered once INIT is agreed.
+			# Replies as soon as INIT has been negotiated.
 			stat -f /mirror >/dev/null
 			return
 		fi
@@ -51,7 +52,7 @@ stop() {
 	! grep -q ' /mirror ' /proc/self/mountinfo
 }
 
-# field OPCODE NAME: a number of the last document
+# field OPCODE NAME: print a number from the last document
 field() {
 	sed -n "s/^    \"$1\": {.*\"$2\": \([0-9]*\).*/\1/p" "$counters"
 }
@@ -108,7 +109,7 @@ run_in() {
 	local dir=$1
 	mount -t tmpfs tmpfs "$scratch"
 	mkdir "$scratch/upper" "$scratch/work" "$scratch/root"
-	# The kept tree stays as it was made.
+	# An overlay keeps the tree unchanged.
 	mount -t overlay -o "lowerdir=$dir,upperdir=$scratch/upper,workdir=$scratch/work" \
 		overlay "$scratch/root"
 	local root=$scratch/root

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A disk or a network in miniature: a fixed number of requests served at once,
- * each for a fixed time, and a link with a fixed rate behind them.
+ * Simulate a disk or a network: a fixed number of requests is served at a time, each
+ * for a fixed time, and then their data passes a link with a fixed rate.
  */
 #include "mirrorfs.h"
 
@@ -13,8 +13,8 @@
 #define STOP_POLL_NS (100 * 1000 * 1000ULL)
 
 /*
- * A transfer that starts late because its thread was woken late may make up for
- * this much. Without it, a stream of small requests would not reach the rate.
+ * A transfer that starts late because its thread was woken late may catch up by this
+ * much. Without that, a stream of small requests would not reach the rate.
  */
 #define LINK_CREDIT_NS (2 * 1000 * 1000ULL)
 
@@ -104,10 +104,9 @@ static uint64_t slot_take(void)
 }
 
 /*
- * Passes the slot to the first in the queue, as of the time at which the service
- * was due to end, not of the time at which this thread ran. Otherwise delays of
- * the scheduler would add up, and N slots of 2 ms serve fewer than N requests in
- * 2 ms.
+ * Passes the slot to the first request in the queue. Its service begins when this
+ * one was due to end, not when this thread ran. Otherwise scheduling delays would
+ * add up, and N slots of 2 ms would serve fewer than N requests in 2 ms.
  */
 static void slot_pass_on(uint64_t ended)
 {

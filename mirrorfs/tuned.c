@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A mount by the module fusetuned. libfuse and fusermount3 know /dev/fuse only, so
- * the mount is made here, and libfuse gets the open device.
+ * Mount with the module fusetuned. libfuse and fusermount3 only use /dev/fuse, so
+ * mount here and pass the open device to libfuse.
  */
 #include "mirrorfs.h"
 
@@ -57,7 +57,7 @@ void tuned_unmount(const struct options *opts, int fd)
 {
 	struct pollfd device = { .fd = fd };
 
-	/* Somebody else has unmounted it, so what is mounted there now is not ours. */
+	/* It has been unmounted already; what is mounted there now is not ours. */
 	if (poll(&device, 1, 0) == 1 && (device.revents & POLLERR))
 		return;
 	umount2(opts->mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW);

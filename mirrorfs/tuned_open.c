@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* Closes a file whose open nobody waits for: the caller was killed, or the mount is gone. */
+/* Closes a file that nobody waits for: the caller was killed, or the mount is gone. */
 static void undo_open(struct call *call, struct inode *inode, int fd)
 {
 	if (fd == -1)
@@ -20,8 +20,8 @@ static void undo_open(struct call *call, struct inode *inode, int fd)
 }
 
 /*
- * Creates the file if O_CREAT asks for it and it does not exist, and looks the
- * name up. Repeated for the same reason as open_or_make().
+ * Looks the name up; creates the file if it does not exist and O_CREAT is set.
+ * Repeats this for the same reason as open_or_make().
  */
 static int make_or_find(struct call *call, fuse_ino_t parent, const char *name, mode_t mode,
 			int flags, struct fuse_entry_param *e, int *fd)

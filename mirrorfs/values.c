@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * Values of options: numbers, sizes, times and lists of words. Each function
- * returns 0, or -1 for a text that is no such value.
+ * returns 0, or -1 if the text is not such a value.
  */
 #include "options.h"
 

@@ -4,13 +4,13 @@
 
     dist.py [--suite SUITE]... OUTPUT SOURCE...
 
-SOURCE is what the modules and the tuned libfuse are made from: Linux source trees, tar files or
-Debian packages that hold one, one a series; and fuse3 source trees with their patches applied (what
-`apt-get source fuse3` leaves), one a series. OUTPUT, made if it is not there, gets the source
-tarballs, which are the same from the same files; fusetune.spec for rpmbuild; and, where dpkg-source
-is there, a Debian source package for each SUITE (unstable if none is given). Version and changes
-are those of CHANGELOG, on top of which must be fusetune's own. Status 1 and a line where something
-is wrong.
+The modules and the tuned libfuse are built from SOURCE: Linux source trees, or tar files or Debian
+packages that hold one, one for each series; and fuse3 source trees with their patches applied (as
+left by `apt-get source fuse3`), one for each series. OUTPUT is created if needed, and gets the
+source tarballs, which are reproducible; fusetune.spec for rpmbuild; and, if dpkg-source is
+installed, a Debian source package for each SUITE (unstable if none is given). Version and changes
+come from CHANGELOG, whose first entry must be of fusetune's version. On an error, prints one line
+and exits with status 1.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _MODULES = ("fusetuned", "f2fs")
 
 @dataclass(frozen=True)
 class Release:
-    """One entry of CHANGELOG: a version, its day, and the changes, a line each."""
+    """One entry of CHANGELOG: a version, its day, and its changes, one line each."""
 
     version: str
     day: datetime.datetime
@@ -50,7 +50,7 @@ class Release:
 
 
 def releases(text: str) -> list[Release]:
-    """Return the entries of CHANGELOG, newest first. Raises hooks.Refused where it is not one."""
+    """Return the entries of CHANGELOG, newest first. Raises hooks.Refused if it is malformed."""
     found = []
     for entry in filter(None, re.split(r"^(?=fusetune )", text, flags=re.M)):
         head, _, body = entry.partition("\n")
@@ -104,7 +104,7 @@ def spec(entries: list[Release], sources: list[str]) -> str:
 
 
 def _own_files() -> Iterator[tuple[str, Path]]:
-    """Yield the files of the project: those that git knows, or all where it is no checkout."""
+    """Yield the project's files: those that git tracks, or all if this is not a checkout."""
     if (_ROOT / ".git").exists():
         command = ["git", "-C", str(_ROOT), "ls-files", "-z"]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -117,7 +117,7 @@ def _own_files() -> Iterator[tuple[str, Path]]:
 
 
 def _files_below(tree: Path) -> Iterator[tuple[str, Path]]:
-    """Yield a source's files, but for quilt's copies and pages that were made from it."""
+    """Yield a source's files, except quilt's copies and pages that were built from it."""
     for path in sorted(tree.rglob("*")):
         name = str(path.relative_to(tree))
         if (path.is_symlink() or path.is_file()) and not name.startswith((".pc/", "doc/html/")):
@@ -125,7 +125,7 @@ def _files_below(tree: Path) -> Iterator[tuple[str, Path]]:
 
 
 def pack(archive: Path, top: str, files: Iterable[tuple[str, Path]], when: int) -> None:
-    """Write a tar file of ``files`` below directory ``top``, of time ``when`` (s since 1970)."""
+    """Write a tar file of ``files`` below ``top``, with time stamp ``when`` (s since 1970)."""
     with tarfile.open(archive, "w:xz", format=tarfile.GNU_FORMAT) as tar:
         for name, path in files:
             info = tarfile.TarInfo(f"{top}/{name}")
@@ -141,7 +141,7 @@ def pack(archive: Path, top: str, files: Iterable[tuple[str, Path]], when: int) 
 
 
 def _component(source: Path, scratch: Path) -> tuple[str, Path]:
-    """Return the name that a source has as a component, and its tree."""
+    """Return a source's component name and its tree."""
     if not source.exists():
         raise hooks.Refused(f"{source}: no such source; packaging/fetch.sh downloads all")
     if (source / "lib" / "fuse_lowlevel.c").exists():
@@ -172,7 +172,7 @@ def make(output: Path, suites: list[str], sources: list[Path]) -> None:
             name, tree = _component(source, Path(scratch))
             archive = f"{base}-{name}.tar.xz"
             if archive in archives:
-                raise hooks.Refused(f"{source}: {name} is there twice")
+                raise hooks.Refused(f"{source}: {name} is given twice")
             archives.append(archive)
             pack(output / archive, name, _files_below(tree), when)
     (output / "fusetune.spec").write_text(spec(entries, archives))

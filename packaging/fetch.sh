@@ -5,14 +5,14 @@
 #
 # Downloads the sources for dist.py from the Debian archive and its security
 # updates: the kernel source of each series in dkms/series, as
-# DIRECTORY/linux-source-SERIES_*.deb, and fuse3 of each suite in libfuse/series,
-# with its patches applied, as DIRECTORY/fuse3-VERSION. Prints their names. The
-# archive is the one that this host's apt uses, or ARCHIVE.
+# DIRECTORY/linux-source-SERIES_*.deb, and the patched fuse3 of each suite in
+# libfuse/series, as DIRECTORY/fuse3-VERSION. Prints their names. Uses ARCHIVE, by
+# default the archive that this host's apt uses.
 set -euo pipefail
 
 root=$(realpath "$(dirname "$0")/..")
 dir=$(realpath -m "$1")
-# shellcheck disable=SC2016  # apt fills that in
+# shellcheck disable=SC2016  # apt expands it
 archive=${ARCHIVE-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' \
 	'Origin: Debian' 'Label: Debian' | sort -u | head -n 1)}
 [[ -n $archive ]] || { echo "fetch.sh: no Debian archive in apt's sources; name one: ARCHIVE=" >&2; exit 1; }

@@ -3,11 +3,11 @@
 #
 # repo.sh PACKAGES OUTPUT [KEY]
 #
-# Makes repositories for apt and dnf, OUTPUT/apt and OUTPUT/dnf, anew from built
-# packages. PACKAGES has a directory of .deb files for each suite, named after it
-# (`make deb` makes them), and a directory rpm of .rpm files; either may be
-# missing. Everything is signed with the GnuPG key KEY, by default the first one,
-# whose public part is OUTPUT/fusetune.asc.
+# Makes new repositories for apt and dnf, OUTPUT/apt and OUTPUT/dnf, from built
+# packages. PACKAGES has a directory of .deb files for each suite, with its name
+# (`make deb` makes them), and a directory rpm of .rpm files; either may be missing.
+# Signs everything with the GnuPG key KEY, by default the first one, and puts the
+# public key into OUTPUT/fusetune.asc.
 set -euo pipefail
 export LC_ALL=C
 
@@ -43,14 +43,14 @@ DISTRIBUTION
 	for suite in "${suites[@]}"; do
 		reprepro --silent --basedir "$new/apt" includedeb "$suite" "$packages/$suite"/*.deb
 	done
-	# These are for reprepro only.
+	# Only reprepro needs these.
 	rm -r "$new/apt/conf" "$new/apt/db"
 fi
 
 if compgen -G "$packages/rpm/*.rpm" >/dev/null; then
 	mkdir -p "$new/dnf"
 	cp "$packages"/rpm/*.rpm "$new/dnf"
-	# Debian's rpm would run gpg2.
+	# By default, Debian's rpm runs gpg2.
 	rpmsign --define "__gpg $(command -v gpg)" --define "_gpg_name $key" --addsign "$new"/dnf/*.rpm \
 		>/dev/null
 	createrepo_c --quiet "$new/dnf"

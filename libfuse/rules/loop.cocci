@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Threads, and the device that each clones.
+// The number of threads, and the device that each of them clones.
 @@
 expression config;
 symbol mt, se;

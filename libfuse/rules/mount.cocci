@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// root's own mount(2): the module's device, type and options, for a session that asks for it.
+// mount(2) by root: the module's device, type and options, for sessions with the option `tuned`.
 @@
 expression E;
 symbol devname;

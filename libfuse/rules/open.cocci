@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// TUNED_HELLO and TUNED_OPEN, which libfuse does not know, and the server's replies to the
-// operations that TUNED_OPEN is turned into.
+// Serves TUNED_HELLO and TUNED_OPEN, and intercepts the server's replies to the operations that
+// TUNED_OPEN is turned into.
 @@
 symbol in, se, req, inarg, fuse_ll_ops, do_lookup, do_open, do_create;
 expression E;

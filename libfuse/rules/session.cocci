@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A session's options: taken from the arguments, completed and checked before the mount, and used
-// in INIT and in each open.
+// A session's options: parsed from the arguments, completed and checked before the mount, and
+// applied in INIT and in each open.
 @@
 expression args;
 symbol se, fuse_ll_opts;
@@ -8,7 +8,7 @@ symbol se, fuse_ll_opts;
 - fuse_opt_parse(args, se, fuse_ll_opts, NULL) == -1
 + tuned_parse_args(se, args) == -1 || fuse_opt_parse(args, se, fuse_ll_opts, NULL) == -1
 
-// The versions of this function fail in two ways; only its own way cleans up as it should.
+// Some versions of this function fail through a label, which cleans up; others return -1.
 @ by_label @
 expression mountpoint, fd, E;
 symbol se;
@@ -44,7 +44,7 @@ symbol se;
 - fuse_kern_mount(mountpoint, se->mo)
 + tuned_kern_mount(se, mountpoint)
 
-// After the server's own init(), before its choices are used.
+// Runs after the server's own init(), before its choices are used.
 @@
 expression most;
 symbol se, req, arg;

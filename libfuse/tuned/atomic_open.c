@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * TUNED_OPEN (dkms/fusetuned/tuned/protocol.h) by the server's own operations: lookup, then open or
- * create, as the kernel sends them otherwise. The server need not know.
+ * Serve TUNED_OPEN (dkms/fusetuned/tuned/protocol.h) with the server's own operations: lookup, then
+ * open or create, as the kernel would otherwise send them. The server does not notice.
  *
  * One request goes through libfuse's do_lookup(), then do_open() or do_create(). The reply to the
  * first is kept in the request's tuned_opening.
  *
- * The second operation is called by the thread that called the first, after that has returned. A
- * server may reply while it holds a lock that the second takes, or from a thread that the second
- * waits for. If the lookup is replied to later or by another thread, the entry alone is sent, and
- * the kernel sends OPEN. If a file is to be created then, the reply is ENOSYS, which ends
- * TUNED_OPEN for the mount: nothing else makes the kernel send CREATE.
+ * The second operation is called by the thread that called the first, after that has returned,
+ * because a server may reply while it holds a lock that the second needs, or from a thread that the
+ * second waits for. If the reply to the lookup comes later or from another thread, the entry alone
+ * is sent, and the kernel sends OPEN. If the file must be created then, the reply is ENOSYS, which
+ * ends the use of TUNED_OPEN for the mount: nothing else makes the kernel send CREATE.
  *
- * With O_EXCL or O_TRUNC nothing that exists is opened, and never anything but a regular file. Then,
- * and after an open that failed, the kernel goes on with the entry as after LOOKUP. So every lookup
- * that counts is replied to with its entry, and none needs a FORGET.
+ * With O_EXCL or O_TRUNC no existing file is opened, and only regular files are ever opened. In
+ * these cases, and if the open fails, the kernel continues with the entry as after LOOKUP. So every
+ * lookup that the server counts is replied to with its entry, and none needs a FORGET.
  *
- * Requests that come by io_uring do not pass through here, so the two options exclude each other.
+ * Requests received by io_uring bypass this code, so the two options exclude each other.
  */
 #include "fuse_config.h"
 #include "fuse_i.h"
@@ -41,9 +41,9 @@ struct tuned_opening {
 	} out;
 };
 
-/* The lookup that this thread is in, and whether its reply leaves more to do. */
+/* The lookup that this thread is in, and whether an open or create must follow. */
 static __thread struct lookup {
-	/* Numbers of requests are unique in one connection only. */
+	/* Request numbers are unique only within a connection. */
 	const struct fuse_session *session;
 	uint64_t unique;
 	int goes_on;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Mounts by the module fusetuned.
+ * Mount with the module fusetuned.
  *
- * root's own mount(2) in fuse_mount_sys() gets the module's device, file system
- * type and options. fusermount3 allows only options that it knows, so what it
- * mounts is stock.
+ * When root calls mount(2) in fuse_mount_sys(), it gets the module's device, file
+ * system type and options. fusermount3 allows only options that it knows, so its
+ * mounts are stock.
  */
 #define _GNU_SOURCE
 
@@ -19,14 +19,14 @@
 #include <sys/stat.h>
 
 /*
- * The session that this thread is mounting by the module. fuse_mount_sys() has no
- * argument that leads to it.
+ * The session that this thread is mounting with the module; no argument of
+ * fuse_mount_sys() leads to it.
  */
 static __thread struct fuse_session *mounting;
 
 /*
- * Whether the device is the module's. libfuse falls back to fusermount3, which
- * mounts by the kernel's own FUSE.
+ * Whether the device is the module's. It is not if libfuse fell back to
+ * fusermount3, which mounts with the kernel's own FUSE.
  */
 static int is_modules(int fd)
 {
@@ -48,7 +48,7 @@ int tuned_kern_mount(struct fuse_session *se, const char *mountpoint)
 	se->tuned.by_module = fd != -1 && is_modules(fd);
 	if (fd != -1 && !se->tuned.by_module)
 		fuse_log(FUSE_LOG_ERR,
-			 "fuse: mounted by fusermount3, and so by the kernel's own FUSE\n");
+			 "fuse: mounted by fusermount3, and so with the kernel's own FUSE\n");
 	return fd;
 }
 

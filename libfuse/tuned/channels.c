@@ -3,10 +3,10 @@
  * Options from the administrator's files and the environment, for servers whose own parser rejects
  * options that it does not know.
  *
- * The order is: command line, then `options` of the most specific section in mounts.d, then
- * FUSETUNE_OPTIONS; option by option. A privileged program (AT_SECURE) reads neither files nor
- * environment, because whoever starts it must not configure it. A file or directory that others
- * than root may change is ignored.
+ * Each option is taken from the first of these that has it: the command line, `options` of the most
+ * specific section in mounts.d, FUSETUNE_OPTIONS. A privileged program (AT_SECURE) reads neither
+ * files nor environment, because the user who starts it must not configure it. Files and
+ * directories that others than root may change are ignored.
  */
 #define _GNU_SOURCE
 
@@ -28,7 +28,7 @@
 #define SUFFIX ".toml"
 #define ENVIRONMENT "FUSETUNE_OPTIONS"
 
-/* Far above any file that is written by hand. */
+/* Much longer than any file written by hand. */
 #define LONGEST 65536
 
 int tuned_take_list(struct tuned_options *options, const char *list, const char *where)
@@ -104,7 +104,7 @@ static int by_name(const struct dirent **one, const struct dirent **other)
 	return strcmp((*one)->d_name, (*other)->d_name);
 }
 
-/* If one file is not understood, nothing is taken from any. */
+/* If one file cannot be parsed, all of them are ignored. */
 static void find_section(int dir, const struct tuned_about *about, struct tuned_section *best)
 {
 	struct dirent **names;

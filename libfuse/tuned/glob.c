@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Patterns of sections, as fusetune matches them: a path's part, or a whole text.
+ * Match the patterns of sections as fusetune does: part by part of a path, or as
+ * one text.
  *
- * Only the last * (or **) is tried again, which suffices, so no pattern makes a
- * match take exponential time.
+ * Backtracking only to the last * (or **) suffices, so no pattern takes
+ * exponential time.
  */
 #include "options.h"
 
@@ -12,7 +13,7 @@
 /* Size of a part of a path, with its NUL. */
 #define PART	4096
 
-/* Takes one character of UTF-8; a byte that is not UTF-8 is a character of its own. */
+/* Takes one UTF-8 character; a byte that is not UTF-8 is a character by itself. */
 static uint32_t take_char(const char **text)
 {
 	const unsigned char *c = (const unsigned char *)*text;
@@ -32,7 +33,7 @@ static uint32_t take_char(const char **text)
 	return value;
 }
 
-/* Returns the end of the bracket expression whose inside begins here; NULL if it has none. */
+/* Returns the end of the bracket expression whose inside begins here; NULL if it does not end. */
 static const char *bracket_close(const char *inside)
 {
 	if (*inside == '!')

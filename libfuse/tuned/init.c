@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * What the options change in INIT, in opens and in the loop of threads.
+ * Apply the options in INIT, in opens and in the multi-threaded loop.
  *
- * Some checks need INIT: what the kernel offers, and what the server's own init()
- * chose. A refusal here makes INIT fail.
+ * Some checks need to know what the kernel offers in INIT and what the server's own
+ * init() chose. An option that is refused here makes INIT fail.
  */
 #define _GNU_SOURCE
 
@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
-/* Some versions' headers lack these flags of the protocol. */
+/* The headers of some versions lack these protocol flags. */
 #ifndef FOPEN_PARALLEL_DIRECT_WRITES
 #define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
 #endif
@@ -116,9 +116,9 @@ void tuned_init_out(const struct fuse_session *se, struct fuse_init_out *out)
 }
 
 /*
- * With a writeback cache the kernel reads pages that are written in part, and chooses the position
- * of appended data itself. Servers need not know that: opens for writing only become opens for
- * reading and writing, and O_APPEND is removed.
+ * With a writeback cache the kernel reads a page before writing part of it, and chooses the
+ * position of appended data. So that servers need not support this, O_WRONLY becomes O_RDWR and
+ * O_APPEND is removed.
  */
 void tuned_open_in(const struct fuse_session *se, int *flags)
 {
@@ -133,7 +133,7 @@ void tuned_open_out(const struct fuse_session *se, struct fuse_open_out *out)
 {
 	const struct tuned_options *options = &se->tuned.options;
 
-	/* The kernel reads and writes such a file itself; direct_io would end that. */
+	/* The kernel reads and writes such a file itself; direct_io would disable that. */
 	if (out->open_flags & FOPEN_PASSTHROUGH)
 		return;
 	if (TUNED_GIVEN(options, TUNED_DIRECT_IO))

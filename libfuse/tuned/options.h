@@ -61,7 +61,7 @@ struct tuned_about {
 	const char *fstype;
 };
 
-/* path, source, server, fstype; the most specific first */
+/* path, source, server, fstype; most significant first */
 #define TUNED_MATCHES	4
 
 /* How specific a section is, compared number by number. */
@@ -80,17 +80,17 @@ struct tuned_section {
 
 /*
  * Searches the text of one file for the most specific section that matches and has options; of
- * equally specific ones the last. best may hold one already. Returns 0, or the number, from 1, of
- * the line that is not understood.
+ * equally specific ones, takes the last. best may hold one already. Returns 0, or the number, from
+ * 1, of the line that cannot be parsed.
  */
 unsigned int tuned_find(const char *text, size_t length, const struct tuned_about *about,
 			struct tuned_section *best);
 
 /* glob.c */
 
-/* As Python's fnmatchcase(), in any locale. */
+/* Like Python's fnmatchcase(), in any locale. */
 int tuned_matches_glob(const char *pattern, const char *text);
-/* The same part by part: a * stays within a part; a part ** is any number of directories. */
+/* The same for each part of a path; a part that is ** matches any number of directories. */
 int tuned_matches_path(const char *pattern, const char *path);
 
 #endif

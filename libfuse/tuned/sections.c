@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * The sections of /etc/fusetune/mounts.d: as much of TOML as these files need (tables [[mount]],
- * strings in one line, numbers, booleans). Matching and order are those of the program fusetune.
+ * Read the sections of /etc/fusetune/mounts.d: the subset of TOML that these files need ([[mount]],
+ * strings on one line, numbers, booleans). Sections match and rank as in the program fusetune.
  */
 #include "options.h"
 
@@ -12,7 +12,7 @@
 #define VALUE	4096
 
 static const char *const matches[TUNED_MATCHES] = { "path", "source", "server", "fstype" };
-/* By these only the program fusetune knows mounts: such a section is about none here. */
+/* Only the program fusetune can match these, so a section that has one never matches here. */
 static const char *const matches_elsewhere[] = { "volume_handle", "volume", "label", "namespace",
 						 "csi_driver", "mount_option" };
 
@@ -63,7 +63,7 @@ static int read_key(struct text *line, char *key)
 	return 0;
 }
 
-/* Knows two escapes: of a backslash and of a double quote. */
+/* Supports two escapes: a backslash and a double quote. */
 static int read_string(struct text *line, char *value)
 {
 	char quote = *line->at++;
@@ -85,7 +85,7 @@ static int read_string(struct text *line, char *value)
 	return line->at++ < line->end ? 0 : -1;
 }
 
-/* A number or a boolean, of a key that is not used here. */
+/* Skips a number or a boolean; no key that is used here has one. */
 static int read_bare(struct text *line)
 {
 	const char *start = line->at;
@@ -95,7 +95,7 @@ static int read_bare(struct text *line)
 	return line->at > start ? 0 : -1;
 }
 
-/* A list of strings in one line, of a key that is not used here. */
+/* Skips a list of strings on one line; no key that is used here has one. */
 static int read_list(struct text *line)
 {
 	char value[VALUE];
@@ -113,7 +113,7 @@ static int read_list(struct text *line)
 	return line->at < line->end && *line->at++ == ']' ? 0 : -1;
 }
 
-/* Returns the end of the bracket expression that begins here; the bracket itself if it has none. */
+/* Returns the end of the bracket expression that begins here, or the bracket if it has no end. */
 static const char *bracket_end(const char *pattern)
 {
 	const char *end = strchr(pattern + 1, ']');
@@ -121,7 +121,7 @@ static const char *bracket_end(const char *pattern)
 	return end ? end : pattern;
 }
 
-/* Ranks a pattern: 1 with wildcards, 2 without; then the number of its other characters. */
+/* Ranks a pattern: 1 with wildcards or 2 without, then the number of its literal characters. */
 static void specificity(const char *pattern, unsigned int *rank)
 {
 	unsigned int literal = 0, wild = 0;
@@ -188,7 +188,7 @@ static int take_key(struct reading *reading, const char *key, const char *value,
 			break;
 	if (which == TUNED_MATCHES && strcmp(key, "options"))
 		return 0;
-	/* A key twice, or not a string. */
+	/* The key is given twice, or is not a string. */
 	if (!value || (reading->seen & (1U << which)))
 		return -1;
 	reading->seen |= 1U << which;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Options of a session: taken from the arguments, completed from the other
- * channels and checked before the mount.
+ * Options of a session: parsed from the arguments, completed from the other
+ * sources and checked before the mount.
  *
- * The mount point is one of the things that sections match by, and it is known
- * only to fuse_session_mount(); so that is where the options are completed. It is
- * also before the first buffer is allocated, whose size some options change.
+ * Sections match the mount point, among other things, which only
+ * fuse_session_mount() knows; so the options are completed there. At that point no
+ * buffer has been allocated, and some options change the size of the buffers.
  */
 #define _GNU_SOURCE
 
@@ -41,7 +41,7 @@ int tuned_refuse(struct fuse_session *se, enum tuned_option option, const char *
 	return 0;
 }
 
-/* Returns the number in a file of /proc or /sys, 1 for Y; `otherwise` if there is none. */
+/* Returns the number in a file of /proc or /sys, with Y as 1; `otherwise` if there is none. */
 static unsigned int read_number(const char *path, unsigned int otherwise)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -101,7 +101,7 @@ int tuned_parse_args(struct fuse_session *se, struct fuse_args *args)
 	for (option = 0; option < TUNED_OPTIONS; option++) {
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 18)
 		if (option == TUNED_IO_URING)
-			continue; /* it is libfuse's own */
+			continue; /* libfuse has this option itself */
 #endif
 		snprintf(names[option], sizeof(names[option]), "%s%s", tuned_name(option),
 			 tuned_has_value(option) ? "=" : "");
@@ -120,7 +120,7 @@ static int read_channels(struct fuse_session *se, const char *mountpoint)
 	snprintf(fstype, sizeof(fstype), "fuse%s%s", *tuned->subtype ? "." : "", tuned->subtype);
 	about.source = *tuned->source ? tuned->source :
 		       *tuned->subtype ? tuned->subtype : TUNED_STOCK_DEVICE;
-	/* /dev/fd/N is an open device; where it is mounted is not known. */
+	/* /dev/fd/N is an open device, whose mount point is not known. */
 	if (fuse_mnt_parse_fuse_fd(mountpoint) == -1)
 		about.path = realpath(mountpoint, path);
 	length = readlink("/proc/self/exe", server, sizeof(server) - 1);
@@ -131,7 +131,7 @@ static int read_channels(struct fuse_session *se, const char *mountpoint)
 	return tuned_read_channels(&tuned->options, &about);
 }
 
-/* Whether to mount by the module. Prints one line if it is asked for and cannot be used. */
+/* Whether to mount with the module. Prints one line if it was requested but cannot be used. */
 static int module_is_there(const struct fuse_session *se, const char *mountpoint)
 {
 	const char *why;
@@ -141,12 +141,12 @@ static int module_is_there(const struct fuse_session *se, const char *mountpoint
 	if (fuse_mnt_parse_fuse_fd(mountpoint) != -1)
 		why = "the device is open already";
 	else if (geteuid())
-		why = "only root mounts by " TUNED_MODULE_NAME;
+		why = "only root can mount with " TUNED_MODULE_NAME;
 	else if (access(TUNED_MODULE_DEVICE, R_OK | W_OK) == -1)
 		why = "there is no " TUNED_MODULE_DEVICE;
 	else
 		return 1;
-	fuse_log(FUSE_LOG_ERR, "fuse: mounted by the kernel's own FUSE: %s\n", why);
+	fuse_log(FUSE_LOG_ERR, "fuse: mounted with the kernel's own FUSE: %s\n", why);
 	return 0;
 }
 
@@ -156,7 +156,7 @@ static int check_pages(struct fuse_session *se)
 	struct tuned_options *options = &tuned->options;
 	uint32_t page = getpagesize(), most, bytes;
 
-	/* The module checks limits of its own, and reports them. */
+	/* The module checks and reports its own limits. */
 	most = tuned->by_module ? UINT16_MAX : read_number("/proc/sys/fs/fuse/max_pages_limit", 256);
 	if (TUNED_GIVEN(options, TUNED_MAX_PAGES) && options->value[TUNED_MAX_PAGES] > most &&
 	    tuned_refuse(se, TUNED_MAX_PAGES, "the limit is %u pages (fs.fuse.max_pages_limit)",
@@ -176,8 +176,8 @@ static int check_pages(struct fuse_session *se)
 }
 
 /*
- * libfuse falls back to read(2) without a word if a pipe is too small for a whole
- * request, so that is tried here. Only root may exceed fs.pipe-max-size.
+ * libfuse silently falls back to read(2) if a pipe cannot hold a whole request, so
+ * check that here. Only root may exceed fs.pipe-max-size.
  */
 static int check_splice(struct fuse_session *se, size_t bytes)
 {
@@ -231,7 +231,7 @@ static int check_rest(struct fuse_session *se)
 #endif
 	for (i = 0; i < 2; i++)
 		if (TUNED_GIVEN(options, modules[i]) && !se->tuned.by_module &&
-		    tuned_refuse(se, modules[i], "it needs a mount by " TUNED_MODULE_NAME) == -1)
+		    tuned_refuse(se, modules[i], "it needs a mount with " TUNED_MODULE_NAME) == -1)
 			return -1;
 	most = read_number("/sys/module/fuse/parameters/max_user_bgreq", UINT_MAX);
 	if (TUNED_GIVEN(options, TUNED_MAX_BACKGROUND) && geteuid() &&

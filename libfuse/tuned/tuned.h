@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The interface between libfuse's files, as rules.toml and rules/ change them, and ours.
+ * The interface between libfuse's files, as modified by rules.toml and rules/, and ours.
  */
 #ifndef TUNED_H
 #define TUNED_H
@@ -19,16 +19,16 @@ struct fuse_open_out;
 struct fuse_session;
 struct iovec;
 
-/* One in each session. */
+/* In each session. */
 struct tuned {
 	struct tuned_options options;
 	/* From the command line; empty if not given. */
 	char source[4096], subtype[256];
-	/* tuned_prepare() has read and checked all channels. */
+	/* tuned_prepare() has run: all options were read and checked. */
 	int prepared;
 	/* Bytes of a WRITE; 0: as stock. */
 	uint32_t max_write;
-	/* Mounted by the module fusetuned. */
+	/* Mounted with the module fusetuned. */
 	int by_module;
 	/* TUNED_OPEN has been negotiated. */
 	int opens;
@@ -36,35 +36,34 @@ struct tuned {
 
 /* channels.c */
 
-/* Takes a list of options, separated by commas. Errors are reported with `where`. */
+/* Takes a list of options, separated by commas. Error messages begin with `where`. */
 int tuned_take_list(struct tuned_options *options, const char *list, const char *where);
 
 /* Adds the options of the administrator's files and of the environment. */
 int tuned_read_channels(struct tuned_options *options, const struct tuned_about *about);
 
 /*
- * session.c. Functions that return an int return -1 if the mount is refused; they have printed
- * the reason then.
+ * session.c. Functions that return an int print the reason and return -1 if the mount is refused.
  */
 
 /*
- * Prints that an option cannot be had. Returns -1, or 0 with tuned_if_possible, which also takes
- * the option away.
+ * Prints that an option is not possible. Returns -1; with tuned_if_possible, drops the option and
+ * returns 0.
  */
 int __attribute__((format(printf, 3, 4)))
 tuned_refuse(struct fuse_session *se, enum tuned_option option, const char *why, ...);
 
-/* Takes our options out of the arguments. */
+/* Moves our options from the arguments to the session. */
 int tuned_parse_args(struct fuse_session *se, struct fuse_args *args);
-/* Before the mount: completes and checks the options, and sets the size of the buffers. */
+/* Called before the mount: completes and checks the options, and sets the buffer size. */
 int tuned_prepare(struct fuse_session *se, const char *mountpoint);
 
 /* init.c */
 
-/* After the server's init(): an option that is given overrides the server's choice. */
+/* Called after the server's init(): options override the server's choices. */
 int tuned_init(fuse_req_t req, const struct fuse_init_in *in);
 void tuned_init_out(const struct fuse_session *se, struct fuse_init_out *out);
-/* The flags that the server gets with an open, and those of its reply. */
+/* Change the flags of an open that the server gets, and those of its reply. */
 void tuned_open_in(const struct fuse_session *se, int *flags);
 void tuned_open_out(const struct fuse_session *se, struct fuse_open_out *out);
 void tuned_loop(const struct fuse_session *se, int *clone_fd, int *max_threads);
@@ -77,25 +76,25 @@ struct tuned_opening;
 /* One of libfuse's do_lookup() and so on; inarg is what follows the header. */
 typedef void tuned_operation(fuse_req_t req, fuse_ino_t nodeid, const void *inarg);
 
-/* INIT: whether the module offers TUNED_OPEN and the option is given; and the reply. */
+/* Called on INIT: use TUNED_OPEN if the module offers it and the option is given. */
 void tuned_init_open(struct tuned *tuned, const struct fuse_init_in *in);
 void tuned_init_open_out(const struct tuned *tuned, struct fuse_init_out *out);
 /* Whether tuned_serve() serves a request. */
 int tuned_takes(const struct fuse_session *se, uint32_t opcode);
 void tuned_serve(fuse_req_t req, const struct fuse_in_header *in, tuned_operation *lookup,
 		 tuned_operation *open, tuned_operation *create);
-/* Takes the server's reply to one of those operations; returns as fuse_reply_err() does. */
+/* Takes the server's reply to one of these operations; returns what fuse_reply_err() does. */
 int tuned_replied(fuse_req_t req, int error, const struct iovec *iov, int count);
 
 /* by_module.c */
 
-/* fuse_kern_mount(), by the module if tuned.by_module is set. */
+/* fuse_kern_mount(), with the module if tuned.by_module is set. */
 int tuned_kern_mount(struct fuse_session *se, const char *mountpoint);
-/* What fuse_mount_sys() uses in place of its own, or in addition. */
+/* Replace or extend what fuse_mount_sys() passes to mount(2). */
 const char *tuned_mount_device(const char *stock);
 const char *tuned_mount_type(const char *stock);
 int tuned_mount_options(char **options, const char *more);
-/* The path that the session's device was opened by. */
+/* The path with which the session's device was opened. */
 const char *tuned_session_device(const struct fuse_session *se);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Preloaded into a low-level server, it sends replies later, from other threads. ASYNC_REPLY in the
- * environment has a letter for each kind of reply: x error, e entry, o open, c create. The server's
- * own call returns success before that. With "n", the entry of a file is held back and sent by the
- * thread that replies with the next one.
+* Preloaded into a low-level server, sends replies later and from other threads. The environment
+ * variable ASYNC_REPLY has a letter for each kind of reply: x error, e entry, o open, c create. The
+ * server's own call returns success before that. With "n", the entry of a file is held back and
+ * sent by the thread that replies with the next one.
  */
 #define _GNU_SOURCE
 #define FUSE_USE_VERSION 317

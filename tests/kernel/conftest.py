@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Fixtures for the tests of our modules; what is slow is made once."""
+"""Fixtures for the tests of our modules; slow ones are made once."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -31,10 +31,10 @@ def built(
     modules: dict[str, Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[Suite], tuple[Path, str]]]:
-    """Return what a suite made of the modules, and what it said.
+    """Return the modules that a suite built, and the output of the build.
 
-    All are begun at once, two at a time, and the machines after them if a test asks for those:
-    meanwhile other tests go on. A machine often waits, and seldom needs more than one processor.
+    All builds are queued at once and run two at a time, then the machines if a test needs them.
+    Other tests run meanwhile. A machine often waits, and seldom needs more than one processor.
     """
 
     def make(suite: Suite) -> tuple[Path, str]:
@@ -49,13 +49,13 @@ def built(
         ]
         request.config.stash[MACHINES] = _machines(pool, made, dict.fromkeys(asked))
         yield lambda suite: made[suite].result()
-        pool.shutdown(cancel_futures=True)  # what no test has waited for
+        pool.shutdown(cancel_futures=True)  # those that no test has waited for
 
 
 def _machines(
     pool: Executor, made: Mapping[Suite, Future[tuple[Path, str]]], names: Iterable[str]
 ) -> Machines:
-    """Begin to run the machines of these names."""
+    """Start the machines with these names."""
 
     def run(one: runs.Run) -> machine.Results:
         image, built = machine.image_of(one.suite), made[one.suite].result()[0]
@@ -68,5 +68,5 @@ def _machines(
 def results(
     built: Callable[[Suite], tuple[Path, str]], request: pytest.FixtureRequest
 ) -> Callable[[str], machine.Results]:
-    """Return what one of `runs.RUNS` said."""
+    """Return the results of one of `runs.RUNS`."""
     return lambda name: request.config.stash[MACHINES][name].result()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Kernels that look for faults, made from a suite's own source with configurations of ours.
+"""Debug kernels, built from a suite's own source with our configurations.
 
 ``python3 -m tests.kernel.debug SERIES TYPE SEED... REPLIES`` runs `hostile` with each seed, on a
-kernel that is a process of this host (UML) and has KASAN and lockdep. TYPE is fusetuned, or fuse
-for the kernel's own. It prints what was said, and ends with status 1 if the kernel complained.
+kernel with KASAN and lockdep that is a process on this host (UML). TYPE is fusetuned, or fuse for
+the kernel's own. Prints the output, and exits with status 1 if the kernel complained.
 """
 
 import hashlib
@@ -24,29 +24,29 @@ _PACKAGES = (
     *("bc", "bison", "flex", "gcc", "gawk", "kmod", "libc6-dev", "libelf-dev", "libssl-dev"),
     *("make", "openssl", "perl", "python3", "xz-utils"),
 )
-#: What a kernel is for: its architecture, as the kernel's Makefile names it, and files of configs/.
+#: By kind of kernel: its architecture, as the kernel's Makefile names it, and files of configs/.
 _KINDS = {
     "memory": ("x86_64", ("machine", "kasan", "faults")),
     "races": ("x86_64", ("machine", "kcsan")),
     "hostile": ("um", ("uml", "kasan")),
 }
-#: Options that not every series, or not every architecture, has.
+#: Options that some series or architectures lack.
 _SOMEWHERE = {
     f"CONFIG_{name}=y" for name in ("DEBUG_ATOMIC_SLEEP", "FUSE_IO_URING", "FUSE_PASSTHROUGH")
 }
 _CONFIGURE = "make -s -C /linux O=/out ARCH={arch} KCONFIG_ALLCONFIG=/out/wanted allnoconfig"
-#: Of the objects only the programs that build modules are needed afterwards.
+#: After the build, only the programs that build modules are needed, not the objects.
 _MAKE = """
 make -s -j"$(nproc)" -C /linux O=/out ARCH={arch}
 make -s -C /linux O=/out ARCH={arch} INSTALL_MOD_PATH=/out/installed modules_install
 find /out -path /out/scripts -prune -o -path /out/tools -prune -o -name '*.[oa]' -exec rm {{}} +
 """
-#: KCSAN watches one access of many: those of the VFS and of FUSE, beside all of our module. The
-#: kernel's makefiles know of files for which it must not.
+#: KCSAN samples accesses; it watches only the VFS, FUSE and our module. The kernel's makefiles
+#: exclude the files that it must not instrument.
 _WATCHED = """
 export KCSAN_SANITIZE='$(if $(filter fs fs/fuse,$(obj)),y,n)'
 """
-#: Each function stands in reports under its own name.
+#: So that reports name each function.
 _UNMIXED = "-fno-inline-functions -fno-inline-functions-called-once -fno-inline-small-functions"
 _MODULE = """
 kernel=$(ls /build/installed/lib/modules)
@@ -59,24 +59,24 @@ make -s -C /linux O=/build ARCH={arch} M=/tmp/module INSTALL_MOD_PATH=/out \\
     INSTALL_MOD_DIR=updates/dkms modules_install
 depmod -b /out "$kernel"
 """
-#: The host's files are its own, of which it writes none; all consoles are one.
+#: It sees the host's files read-only; all consoles are one.
 _UML = (
     *("mem=512M", "root=/dev/root", "rootfstype=hostfs", "rw", "init=/modules/hostile"),
     *("con=null", "con0=null,fd:1", "con1=fd:0,fd:1", "kasan_multi_shot"),
 )
-#: What a kernel of QEMU's is told: to go on after its first complaint, to look at one access of so
-#: many for so many microseconds, and to keep what it says.
+#: Parameters of a kernel in QEMU: continue after the first report, how often and for how many
+#: microseconds KCSAN watches an access, and the size of the log.
 _PARAMETERS = {
     "memory": "kasan_multi_shot",
     "races": "kcsan.skip_watch=2000 kcsan.udelay_task=5000 log_buf_len=16M",
 }
-#: Seconds for a build or a machine; on a host that has more to do it takes some hours.
+#: Seconds for a build or a machine; on a busy host it takes some hours.
 _TIMEOUT = 4 * 3600.0
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A fault to plant: what to put into a file of the module's own in place of what is right."""
+    """A mistake to plant: a wrong text that replaces a right one in a file of the module."""
 
     file: str
     right: str
@@ -102,7 +102,7 @@ class Kernel:
         return _KINDS[self.kind][0]
 
     def tree(self) -> Path:
-        """Return the directory with what kernels of this suite are built with."""
+        """Return the directory with the build tools for kernels of this suite."""
         return self.suite.made("debug", *_PACKAGES)
 
     def config(self) -> str:
@@ -126,9 +126,9 @@ class Kernel:
         return directory
 
     def build(self) -> Path:
-        """Return the directory of the built kernel, made first (ten minutes) if it is not there.
+        """Return the directory of the kernel; build it first (ten minutes) if needed.
 
-        Raises RuntimeError with what make said, or the options that the kernel did not take.
+        Raises RuntimeError with make's output, or with the options that the kernel did not accept.
         """
         source = self.source()
         compiler = _version(self.tree(), "gcc")
@@ -151,7 +151,7 @@ class Kernel:
     def module(self, out: Path, *mistakes: Mistake) -> None:
         """Build fusetuned for this kernel; ``out``/lib/modules has it and the kernel's own.
 
-        ``out``/symbols names what is in our own files. Raises RuntimeError with what was said.
+        ``out``/symbols lists the symbols of our own files. Raises RuntimeError with the output.
         """
         with tempfile.TemporaryDirectory(prefix="fusetune-import-") as scratch:
             module = Path(scratch, "fusetuned")
@@ -182,7 +182,7 @@ def _version(directory: Path, package: str) -> str:
 
 
 def _check_options(directory: Path) -> None:
-    """Each option that is wanted must be there: a checker that is left out finds nothing."""
+    """Each wanted option must be set, because a missing checker finds nothing."""
     wanted = re.findall(r"^CONFIG_.*=.*$", (directory / "wanted").read_text(), re.MULTILINE)
     there = set((directory / ".config").read_text().splitlines())
     if missing := [line for line in wanted if line not in there | _SOMEWHERE]:
@@ -190,7 +190,7 @@ def _check_options(directory: Path) -> None:
 
 
 def run_checks(kernel: Kernel, modules: Path, *checks: str) -> machine.Results:
-    """Boot a machine on a ``memory`` or ``races`` kernel, and return what the checks said.
+    """Boot a machine on a ``memory`` or ``races`` kernel, and return the results of the checks.
 
     ``modules`` is what `Kernel.module` made.
     """
@@ -200,7 +200,7 @@ def run_checks(kernel: Kernel, modules: Path, *checks: str) -> machine.Results:
 
 
 def functions(series: str, modules: Path) -> set[str]:
-    """Return the functions that races count of: those of our files, and those that we change.
+    """Return the functions whose races count: those in our files, and those that we change.
 
     ``modules`` is what `Kernel.module` made.
     """
@@ -220,7 +220,7 @@ def is_ours(race: str, functions: set[str]) -> bool:
 
 
 def hostile(kernel: Kernel, modules: Path, name: str, seed: int, replies: int) -> str:
-    """Run `hostile` as the first process of a ``hostile`` kernel, and return what was said.
+    """Run `hostile` as the first process of a ``hostile`` kernel, and return the output.
 
     ``modules`` is what `Kernel.module` made, with the program hostile beside it; ``name`` is
     fusetuned or fuse.
@@ -241,14 +241,14 @@ def hostile(kernel: Kernel, modules: Path, name: str, seed: int, replies: int) -
             stderr=subprocess.STDOUT,
         ) as running:
             try:
-                # What the server sent may be in it.
+                # It may contain what the server sent.
                 return running.communicate(timeout=_TIMEOUT)[0].decode(errors="replace")
             finally:
                 running.kill()  # and with it all in its namespace
 
 
 def _complaints(said: str) -> int | None:
-    """Return how often the kernel complained, or None if it did not come to its end."""
+    """Return how often the kernel complained, or None if it did not finish."""
     found = re.search(r'^\{"type".*"complaints": (\d+)', said, re.MULTILINE)
     return int(found[1]) if found and "reboot: Power down" in said else None
 

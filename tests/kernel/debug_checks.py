@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the checks of guest/ said on kernels that look for faults: ``make test-debug-kernel``."""
+"""The results of the checks of guest/ on debug kernels: ``make test-debug-kernel``."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,8 +12,8 @@ from tests.kernel.guest.__main__ import checks
 from tests.kernel.machine import Results
 from tests.kernel.suites import USERLAND
 
-#: The checks of which files of guest/ share a machine: one that ends early takes no others along.
-#: Those of f2fs are left out: but for a few lines, that module is the kernel's own.
+#: Which files of guest/ share a machine, so that a crash does not affect the other checks.
+#: Without those of f2fs, because all but a few lines of that module are the kernel's.
 _MACHINES = (
     ("module", "options", "writes", "pages"),
     ("extend", "extend_async"),
@@ -31,7 +31,7 @@ _LEAKS = "check_nothing_leaked"
 
 
 def _checks_of(files: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what a machine runs: at its end it looks for what the checks before have leaked."""
+    """Return the checks that a machine runs, the last of which looks for leaks of the others."""
     named = {name: check.__module__.rpartition(".")[2] for name, check in checks().items()}
     found = (name for name, file in named.items() if file in files and name != _NOT_HERE)
     return (*found, *((_ALLOCATIONS,) if "hostile" in files else ()), _LEAKS)
@@ -40,7 +40,7 @@ def _checks_of(files: tuple[str, ...]) -> tuple[str, ...]:
 #: By the machine.
 CHECKS = {"+".join(files): _checks_of(files) for files in _MACHINES}
 
-#: Those in which several do something at once, in two machines.
+#: Checks with concurrent actions, for two machines.
 RACES = {
     "writes": (
         *("check_max_pages_changes_under_load", "check_parallel_direct_writes"),
@@ -59,16 +59,16 @@ RACES = {
     ),
 }
 
-#: Races of the kernel's own, between lines that are its own, in functions that we change.
+#: The kernel's own races, between its own lines, in functions that we change.
 KERNELS = {
     # Whether to read ahead: fc->num_background is read without its lock.
     "data-race in fuse_readahead [fusetuned] / fuse_request_end [fusetuned]",
     "data-race in fuse_readahead [fusetuned] / fuse_request_queue_background [fusetuned]",
-    # Until when an entry holds: it is read without a lock.
+    # An entry's expiry time, which is read without a lock.
     "data-race in fuse_dentry_revalidate [fusetuned] / fuse_dentry_settime [fusetuned]",
 }
 
-#: Faults of ours, and the checks that must find them, with what is said then.
+#: Planted mistakes, the checks that must find them, and what must be reported.
 _FREED = Mistake(
     "open_request.c",
     "out_free:\n\tkfree(lookup->forget);\n",
@@ -96,7 +96,7 @@ Machine = Callable[..., Results]
 
 @pytest.fixture(scope="session")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Build the module for a kind of kernel, with mistakes in it if there are any, once."""
+    """Build the module, with any mistakes given, for a kind of kernel, once."""
 
     @cache
     def made(kind: str, *mistakes: Mistake) -> Path:
@@ -109,7 +109,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def said(modules: Callable[..., Path]) -> Machine:
-    """Return what a machine said that ran some checks on a kind of kernel, once."""
+    """Return the results of some checks in a machine with a kind of kernel; run once."""
 
     @cache
     def run(kind: str, names: tuple[str, ...], *mistakes: Mistake) -> Results:
@@ -146,7 +146,7 @@ def test_races(
     modules: Callable[..., Path],
     figure: Callable[[str], None],
 ) -> None:
-    """KCSAN sees none that one of our functions has a part in; others are the kernel's."""
+    """KCSAN sees no race that involves one of our functions; others are the kernel's."""
     entry = _entry(said("races", RACES[machine]), name)
     assert not entry["failure"], entry["failure"]
     races: dict[str, str] = entry["races"]  # type: ignore[assignment]
@@ -168,7 +168,7 @@ def test_a_planted_fault_is_found(name: str, said: Machine) -> None:
 
 
 def test_a_planted_race_is_found(said: Machine, modules: Callable[..., Path]) -> None:
-    """By one of the checks at least: KCSAN looks at few of the accesses."""
+    """By at least one of the checks, because KCSAN watches only a few accesses."""
     results = said("races", _RACING, _COUNTED)
     watched = functions(USERLAND.series, modules("races", _COUNTED))
     races = [race for name in _RACING for race in dict(_entry(results, name)["races"])]  # type: ignore[call-overload]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * One system call in which the kernel's Nth allocation fails (fail-nth of
+ * Make one system call whose Nth allocation in the kernel fails (fail-nth of
  * Documentation/fault-injection).
  *
  *   fail_nth N mount POINT OPTIONS    mounts fusetuned; the server is this process
@@ -105,7 +105,7 @@ static int call(const char *what, const char *options)
 	return map_it();
 }
 
-/* What the call needs, done before so that it does not fail. */
+/* Prepared before the call, so that this does not fail. */
 static void prepare(const char *what, const char *options)
 {
 	int flags = O_RDWR;
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
 	if (pwrite(control, number, strlen(number), 0) < 0)
 		return 3;
 	failed = call(argv[2], argc == 5 ? argv[4] : "") < 0 ? errno : 0;
-	/* 0 after counting down to the allocation that failed. */
+	/* It is 0 if an allocation failed. */
 	if (pread(control, left, sizeof(left) - 1, 0) < 0 || pwrite(control, "0", 1, 0) < 0)
 		return 3;
 	printf("%d %d\n", failed, !atoi(left));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The kernel headers that the Debian archive holds now, and builds of the module on each.
+"""The kernel headers in the Debian archive, and builds of the module on each.
 
 ``python3 -m tests.kernel.headers`` builds on all of them, of every flavour.
 """
@@ -18,9 +18,9 @@ from tests.kernel.suites import MODULES, SUITES, Suite, import_module
 from tests.system import tree
 
 _HEADERS = re.compile(r"linux-headers-(\d+\.\d+\.\d.*?)-((?:cloud-|rt-)?amd64)")
-#: What headers need besides, of the kernel's own packages.
+#: Other kernel packages that the headers need.
 _PARTS = re.compile(r"linux-(?:headers-\d[^\s,]*-common(?:-rt)?|kbuild-[^\s,]+)")
-#: In the suite's tree: each kernel's packages are unpacked, and gone after the build.
+#: In the suite's tree: each kernel's packages are unpacked, and removed after the build.
 _BUILD = """
 dkms add "$1" >/dev/null
 cd /debs
@@ -53,7 +53,7 @@ done </out/kernels
 
 @dataclass(frozen=True)
 class Headers:
-    """Headers of one kernel: its release, flavour, the packages they are in, and their version."""
+    """The headers of one kernel: its release, flavour, their packages, and their version."""
 
     release: str
     flavour: str
@@ -62,22 +62,22 @@ class Headers:
 
     @property
     def series(self) -> str:
-        """Return the kernel's series, as 6.12."""
+        """Return the kernel's series, such as 6.12."""
         return series_of(self.release)
 
     def order(self) -> list[int]:
-        """Return what sorts by version."""
+        """Return a key that sorts by version."""
         release = self.release.removesuffix(f"-{self.flavour}")
         return [int(number) for number in re.findall(r"\d+", release)]
 
 
 def series_of(release: str) -> str:
-    """Return the series of a kernel, as 7.3, from its release: 7.3-amd64 is one, too."""
+    """Return the series of a kernel, such as 7.3, from its release, which may be 7.3-amd64."""
     return ".".join(re.findall(r"\d+", release)[:2])
 
 
 class Archive:
-    """The archive of a whole suite, its updates and backports, with apt's files of our own."""
+    """The archive of a whole suite, its updates and backports, with separate files for apt."""
 
     def __init__(self, suite: Suite) -> None:
         cache = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache"), "fusetune", "headers")
@@ -109,7 +109,7 @@ class Archive:
         return done.stdout
 
     def kernels(self) -> list[Headers]:
-        """Return the headers that the archive holds now, by version."""
+        """Return the headers in the archive, by version."""
         self._apt("apt-get", "update")
         names = self._apt("apt-cache", "pkgnames", "linux-headers-").split()
         wanted = [name for name in names if _HEADERS.fullmatch(name)]
@@ -125,7 +125,7 @@ class Archive:
         return sorted(found, key=Headers.order)
 
     def package(self, name: str, version: str) -> Path:
-        """Return a package of the archive in a version, downloaded once."""
+        """Return a version of a package from the archive, downloaded once."""
         directory = self.directory / "packages"
         directory.mkdir(exist_ok=True)
         if not list(directory.glob(f"{name}_{version}_*.deb")):
@@ -141,7 +141,7 @@ class Archive:
         return {file.partition("_")[0]: file for file in files}
 
     def besides(self, kernels: list[Headers]) -> list[str]:
-        """Return the packages, not the kernel's, that the headers need and the tree lacks."""
+        """Return packages, except the kernel's, that the headers need and the tree lacks."""
         names = {name for one in kernels for name in one.packages if "-kbuild-" in name}
         files = self._files("install", *sorted(names))
         return [name for name in files if not name.startswith("linux-")]
@@ -149,9 +149,9 @@ class Archive:
     def fetch(
         self, held: list[Headers], kernels: list[Headers], besides: list[str]
     ) -> dict[str, str]:
-        """Download what ``kernels`` need and is not there yet; return each package's file.
+        """Download missing packages that ``kernels`` need; return each package's file.
 
-        Files of kernels that are not among ``held``, those of the archive, are removed.
+        Removes files of kernels that are not among ``held``, those in the archive.
         """
         debs = self.directory / "debs"
         names = {name for one in held for name in one.packages}
@@ -165,9 +165,9 @@ class Archive:
 
 
 def outermost(kernels: list[Headers]) -> list[Headers]:
-    """Return the oldest of each series, and the newest in the flavour that differs most, rt.
+    """Return the oldest of each series, and the newest of rt, the flavour that differs most.
 
-    A suite's newest in the usual flavour is that of its tree, which other tests build on.
+    The newest of the usual flavour is in the suite's tree, and other tests build on it.
     """
     newest = {one.series: one for one in kernels if one.flavour == "rt-amd64"}
     oldest = {one.series: one for one in reversed(kernels) if one.flavour == "amd64"}
@@ -175,10 +175,10 @@ def outermost(kernels: list[Headers]) -> list[Headers]:
 
 
 def build(suite: Suite, module: Path, out: Path, *, every: bool = False) -> tuple[str, ...]:
-    """Build by dkms on the archive's headers, with the suite's compiler; return a line a kernel.
+    """Build by dkms on the archive's headers, with the suite's compiler; return a line per kernel.
 
-    "=STATE RELEASE", STATE being built, warned (with a warning), skipped or failed; between them
-    what failed builds said. ``every``: on all, not only on the `outermost`.
+    The line is "=STATE RELEASE", where STATE is built, warned (with a warning), skipped or failed.
+    The output of failed builds is between the lines. ``every``: on all, not only the `outermost`.
     """
     archive = Archive(suite)
     held = archive.kernels()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Virtual machines that run the checks of guest/ on a Debian kernel with our modules.
 
-``python3 -m tests.kernel.machine SERIES [CHECK...]`` runs some by hand.
+``python3 -m tests.kernel.machine SERIES [CHECK...]`` runs some of them by hand.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from tests.system import tree
 
 @dataclass(frozen=True)
 class Crate:
-    """A program of a Rust package: its example if it names one, with cargo's other options."""
+    """A program, or the named example, of a Rust package, with other options for cargo."""
 
     name: str
     version: str
@@ -37,10 +37,10 @@ class Crate:
 CRATES = (
     Crate("fsx", "0.3.2"),
     Crate("pjdfstest", "0.2.2"),
-    # On the kernel's protocol itself, without libfuse.
+    # Speaks the kernel's protocol itself, without libfuse.
     Crate("fuser", "0.15.1", "simple", ("--no-default-features", "--features=abi-7-31")),
 )
-#: Seconds: emulated machines are some ten times slower than the host, which has more to do.
+#: Seconds: emulated machines are some ten times slower than the host, which is also busy.
 PATIENCE = 3600.0
 _START = """\
 # SPDX-License-Identifier: GPL-2.0-or-later
@@ -48,8 +48,8 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin  # without an initramfs nobody has set
 cd /rig/checkout
 exec python3 -B -m tests.kernel.guest {checks} >/dev/ttyS1 2>&1
 """
-#: Runs in the tree of a suite, where /usr/src has what import_kernel.py made. A module of the
-#: kernel's that ours replaces is kept.
+#: Runs in the tree of a suite, where /usr/src has the results of import_kernel.py. A module of the
+#: kernel that ours replaces is kept.
 _BUILD = """
 kernel=$(ls /lib/modules)
 cd "/lib/modules/$kernel"
@@ -71,7 +71,7 @@ depmod -b /out "$kernel"
 
 @dataclass
 class Results:
-    """What a machine said: an entry a check, in order, and its console."""
+    """The output of a machine: an entry for each check, in order, and its console."""
 
     checks: dict[str, dict[str, Any]] = field(default_factory=dict)
     complete: bool = False
@@ -80,7 +80,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Image:
-    """What a machine boots, as files of a directory; and its memory, as QEMU takes it."""
+    """What a machine boots, as files in a directory; and its memory, in QEMU's notation."""
 
     directory: Path
     kernel: str
@@ -100,9 +100,9 @@ def image_of(suite: Suite) -> Image:
 
 
 def build(suite: Suite, modules: Sequence[Path], out: Path) -> str:
-    """Build by dkms, in the suite's tree, what import_kernel.py made; return what it said.
+    """Build what import_kernel.py made, by dkms in the suite's tree; return the output.
 
-    ``out``/lib/modules is then what a machine needs. Raises RuntimeError with dkms's output.
+    ``out``/lib/modules then has what a machine needs. Raises RuntimeError with dkms's output.
     """
     out.mkdir(parents=True, exist_ok=True)
     directories = {module: f"/usr/src/{package(module)}" for module in modules}
@@ -113,7 +113,7 @@ def build(suite: Suite, modules: Sequence[Path], out: Path) -> str:
 
 
 def package(module: Path) -> str:
-    """Return the name and version in a module's dkms.conf: its directory's name in /usr/src."""
+    """Return the name of a module's directory in /usr/src: name and version in its dkms.conf."""
     said = dict(
         re.findall(r'^PACKAGE_(NAME|VERSION)="(.*)"$', (module / "dkms.conf").read_text(), re.M)
     )
@@ -121,7 +121,7 @@ def package(module: Path) -> str:
 
 
 def build_servers(out: Path) -> None:
-    """Build what runs in the machines for their userland: our C programs, and the C files here.
+    """Build for the machines' userland: our C programs, and the C files here.
 
     ``out`` then has mirrorfs, fusetune-intercept, async_reply.so, fail_nth, two_mounts and hostile.
     """
@@ -145,7 +145,7 @@ def build_servers(out: Path) -> None:
 
 
 def program_of(crate: Crate) -> Path:
-    """Return a crate's program, which cargo builds first if it is not there."""
+    """Return a crate's program; let cargo build it first if needed."""
     directory = tree.cache("cargo") / f"{crate.name}-{crate.version}"
     with tree.locked(directory):
         if not directory.exists():
@@ -160,7 +160,7 @@ def program_of(crate: Crate) -> Path:
 
 
 def _base_image() -> Path:
-    """Return the image every machine starts from, made first if it is not there."""
+    """Return the image that every machine starts from; make it first if needed."""
     directory = USERLAND.tree()
     made_by = hashlib.sha256(RIG.read_bytes()).hexdigest()[:12]
     image = directory.with_name(f"{directory.name}-{made_by}.ext4")
@@ -209,7 +209,7 @@ def _command(image: Image, scratch: Path, parameters: str, counted: bool) -> lis
     with (scratch / "disk").open("wb") as file:
         file.truncate(3 << 30)
     append = "root=/dev/vda ro console=ttyS0 panic=-1 mitigations=off quiet init=/rig-init"
-    # The host may have other work to do: a processor that waits for it is not stuck.
+    # The host may be busy, so a processor that waits for it is not stuck.
     append += " watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120"
     options = [*image.options(), "-append", f"{append} {parameters}"]
     for disk in (f"/images/{base.name}", "/out/stage.ext4"):
@@ -232,7 +232,7 @@ def _read(scratch: Path) -> Results:
         results.console += path.read_text(errors="replace") if path.exists() else ""
     for line in results.console.splitlines():
         if not line.startswith('{"check"') or not line.endswith("}"):
-            continue  # what the kernel said, or the line that a machine was ended in
+            continue  # lines of the kernel, or a line that was cut off when the machine ended
         entry = json.loads(line)
         results.checks[entry["check"]] = entry
         results.complete |= entry["check"] == "end"
@@ -247,10 +247,10 @@ def run(
     counted: bool = False,
     patience: float = PATIENCE,
 ) -> Results:
-    """Boot a kernel with the modules in ``built``, and return what the checks said.
+    """Boot a kernel with the modules in ``built``, and return the results of the checks.
 
-    All run where none is named. ``parameters`` are more of the kernel's; ``counted`` makes time
-    there a count of instructions; after ``patience`` seconds the machine is ended.
+    All checks run if none is named. ``parameters`` are added to the kernel's. With ``counted``,
+    time in the machine is a count of instructions. After ``patience`` seconds the machine is ended.
     """
     with tempfile.TemporaryDirectory(prefix="fusetune-machine-") as directory:
         scratch = Path(directory)
@@ -260,16 +260,16 @@ def run(
             try:
                 machine.wait(patience)
             except subprocess.TimeoutExpired:
-                pass  # what it said so far tells where it stands
+                pass  # its output so far shows where it is
             finally:
                 machine.kill()
         return _read(scratch)
 
 
 def made_and_run(series: str, *checks: str) -> Results:
-    """Import and build the modules for one series, run checks there, return what they said.
+    """Import and build the modules for one series, run checks there, return their results.
 
-    f2fs, which takes long, is built only where one of the checks has it in its name.
+    f2fs, which takes long, is built only if a check has it in its name.
     """
     suite = next(suite for suite in SUITES if suite.series == series)
     names = [name for name in MODULES if name != "f2fs" or not checks or "f2fs" in str(checks)]
@@ -284,7 +284,7 @@ def made_and_run(series: str, *checks: str) -> Results:
 
 
 def main(series: str, *checks: str) -> None:
-    """Build the modules for one series, run checks there, and print what they said."""
+    """Build the modules for one series, run checks there, and print their results."""
     said = made_and_run(series, *checks)
     for entry in said.checks.values():
         value = entry["value"] or "ok"

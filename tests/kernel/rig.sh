@@ -1,16 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# The parts of the kernel tests that need mounts, each in namespaces of its own
-# that end with this script, however it ends.
+# The parts of the kernel tests that need mounts. Each runs in its own namespaces,
+# which end with this script, however it ends.
 #
 #   rig.sh inside TREE OUT [DIRECTORY=PATH...] -- COMMAND...
-#       Runs a command in a tree, which stays as it is. OUT is /out there, and
-#       each DIRECTORY is seen, unchangeable, at PATH. Where the tree has ccache, what
-#       was compiled is kept for the next run, and where it has spatch, what that made;
-#       CCACHE_DISABLE=1 makes all anew.
+#       Runs a command in a tree, which is not changed. OUT is /out there, and each
+#       DIRECTORY is at PATH, read-only. The results of ccache and spatch, if the
+#       tree has them, are kept for the next run; CCACHE_DISABLE=1 ignores them.
 #   rig.sh image TREE FILE
-#       Makes a file system image of what a virtual machine needs of a tree.
+#       Makes a file system image with the parts of a tree that a virtual machine needs.
 set -euo pipefail
 
 if [[ ${RIG_INSIDE-} != yes ]]; then
@@ -24,7 +23,7 @@ compiled=${XDG_CACHE_HOME:-/var/cache}/fusetune/ccache
 mkdir -p "$merged"
 mount -t tmpfs tmpfs "$merged"
 
-# The tree at $merged/root, its changes in memory.
+# Mount the tree at $merged/root, with changes kept in memory.
 overlay() {
 	mkdir "$merged/upper" "$merged/work" "$merged/root"
 	mount -t overlay -o "lowerdir=$1,upperdir=$merged/upper,workdir=$merged/work" \
@@ -39,12 +38,12 @@ inside() {
 	mount -t proc proc "$root/proc"
 	mkdir -p "$root/out"
 	mount --bind "$out" "$root/out"
-	# Skipped tests are failures there, too.
+	# In CI, skipped tests are failures there as well.
 	environment=(${CI:+CI="$CI"})
 	if [[ -e $root/usr/bin/ccache ]]; then
 		mkdir -p "$compiled" "$root/ccache"
 		mount --bind "$compiled" "$root/ccache"
-		# The second is what Debian's kernel headers go by; meson finds ccache by itself.
+		# Debian's kernel headers use the second variable; meson finds ccache by itself.
 		environment+=(CCACHE_DIR=/ccache DEBIAN_KERNEL_USE_CCACHE=yes)
 	fi
 	if [[ -e $root/usr/bin/spatch ]]; then
@@ -65,8 +64,8 @@ inside() {
 		"${environment[@]}" "$@"
 }
 
-# Compilers, sources and kernels are left out: the machine gets its modules on
-# a disk of its own, and starts what is there.
+# Compilers, sources and kernels are omitted: the machine gets its modules on a
+# separate disk, and starts the program there.
 image() {
 	local root=$merged/root directory
 	overlay "$1"

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from tests.kernel.guest.__main__ import checks
 from tests.kernel.suites import SUITES, USERLAND, Suite
 
-#: Patterns in free and around used memory, each use of it noted; and now and then its page guarded.
+#: Poison and red zones in the slabs, with users tracked; and KFENCE samples.
 WATCHED = "slub_debug=FZPU kfence.sample_interval=20"
-#: CPUs that could be added, so that what is allocated for each of them shows; Linux 6.1 takes this.
+#: Possible CPUs, so that per-CPU allocations show; Linux 6.1 has this parameter.
 ROOMY = "possible_cpus=128"
 MEMORY_CHECK = "check_statistics_take_memory_when_they_are_read"
-#: Checks that take long where memory is watched, and bring the module's no more than others.
+#: Checks that take long with memory debugging, and test no more of the module's memory than others.
 _LONG = {
     "check_atomic_open_is_one_request",
     "check_atomic_open_at_once",
@@ -23,7 +23,7 @@ _LONG = {
     "check_statistics_go_with_their_connection",
     "check_statistics_agree_while_requests_end",
 }
-#: Checks that run by ``make test-long`` alone, on each kernel.
+#: Checks that only ``make test-long`` runs, on each kernel.
 SELDOM = (
     "check_atomic_open_gives_what_stock_gives_by_other_timeouts",
     "check_data_with_a_writeback_cache_of_the_servers",
@@ -42,8 +42,8 @@ WATCHED_CHECKS = tuple(
     if name not in {*_LONG, *SELDOM}
     and not any(part in name for part in ("f2fs", "interception", "library", "servers", "tool"))
 )
-#: On series other than the userland's, each change is tested with these alone, at least one of them
-#: for each hook; the others run by ``make test-long``.
+#: On series other than the userland's, each change is tested only with these, at least one for each
+#: hook; ``make test-long`` runs the others.
 BRIEF = (
     "check_loads_beside_stock",
     "check_carries_data",
@@ -70,7 +70,7 @@ BRIEF = (
     "check_atomic_open_with_passthrough",
     "check_f2fs_threshold",
     "check_f2fs_data",
-    # What each series has code of its own for, and what must never fail.
+    # Where series have different code, and what must never fail.
     "check_user_namespaces_may_not_mount",
     "check_killed_server",
     "check_hostile_server",
@@ -82,7 +82,7 @@ BRIEF = (
 
 @dataclass(frozen=True)
 class Run:
-    """What a machine is for: a suite's kernel, the checks, and more of the kernel's parameters."""
+    """What a machine runs: a suite's kernel, the checks, and extra kernel parameters."""
 
     suite: Suite
     checks: tuple[str, ...]
@@ -92,7 +92,7 @@ class Run:
 def _runs() -> dict[str, Run]:
     """Return the machines by name; those that end in "repeating" are for ``make test-long``.
 
-    On one series the kernel looks after its memory in every check that stands it.
+    On one series, every check that can bear it runs with memory debugging.
     """
     runs = {
         f"{USERLAND.series} watched": Run(
@@ -107,7 +107,7 @@ def _runs() -> dict[str, Run]:
         others = tuple(name for name in checks() if name not in BRIEF)
         runs[suite.series] = Run(suite, BRIEF)
         runs[f"{suite.series} repeating"] = Run(suite, others)
-    # A mount takes no memory for statistics on processors that are not there.
+    # A mount takes no memory for statistics of absent processors.
     runs["6.1 roomy"] = Run(SUITES[0], (MEMORY_CHECK,), ROOMY)
     return runs
 

@@ -20,7 +20,7 @@ RIG = Path(__file__).with_name("rig.sh")
 DKMS = CHECKOUT / "dkms"
 #: Our modules, as import_kernel.py knows them.
 MODULES = ("fusetuned", "f2fs")
-#: Suites that are no whole Debian: their packages go on top of another suite.
+#: Suites that are not complete: their packages are installed on top of another suite.
 _ON_TOP_OF = {"trixie-backports": "trixie"}
 _KERNEL = ("linux-image-amd64", "linux-headers-amd64")
 _PACKAGES = (
@@ -28,7 +28,7 @@ _PACKAGES = (
     *("dkms", "gcc", "ccache", "make", "libc6-dev", "xz-utils"),
     *("fuse3", "libfuse3-dev", "pkg-config", "procps", "python3"),
 )
-#: More, for what runs in the machines: fusetune, too.
+#: More packages, for the machines, where fusetune also runs.
 _PROGRAMS = (
     *("bindfs", "bpftool", "bpftrace", "fio", "f2fs-tools", "libseccomp-dev", "udev"),
     *("gocryptfs", "mergerfs", "ntfs-3g", "openssh-sftp-server", "rclone", "sshfs"),
@@ -38,12 +38,12 @@ _PROGRAMS = (
 
 
 def series_in(directory: Path) -> dict[str, str]:
-    """Return the series in the file ``series`` of a directory, and the suite that has each."""
+    """Return the series in a directory's file ``series``, and the suite of each."""
     return dict(re.findall(r"^(\d\S*) (\S+)$", (directory / "series").read_text(), re.M))
 
 
 def rules(module: str) -> dict[str, Any]:
-    """Return what the rules.toml of one of our modules says."""
+    """Return the contents of a module's rules.toml."""
     return tomllib.loads((DKMS / module / "rules.toml").read_text())
 
 
@@ -57,31 +57,31 @@ class Suite:
 
     @property
     def base(self) -> str:
-        """Return the suite that all but the kernel comes from: its own name if it is whole."""
+        """Return the suite of everything but the kernel: its own name if it is complete."""
         return _ON_TOP_OF.get(self.name, self.name)
 
     @property
     def whole(self) -> bool:
-        """Return whether hosts can be installed from it, so that packages are built for it."""
+        """Return whether hosts can be installed from it; packages are built for such suites."""
         return self.base == self.name
 
     def sources(self) -> tuple[str, ...]:
-        """Return where its packages come from, as lines for apt."""
+        """Return the sources of its packages, as lines for apt."""
         names = [self.name] if self.whole else [self.base, self.name]
         lines = [f"deb {tree.archive()} {name} main" for name in names]
-        if self.base != "sid":  # what is uploaded there is its security update
+        if self.base != "sid":  # uploads to sid are its security updates
             security = tree.archive("Debian-Security")
             lines.append(f"deb {security} {self.base}-security main")
         return tuple(lines)
 
     def tree(self) -> Path:
-        """Return the directory of this suite, made first (some minutes) if it is not there."""
-        # apt takes a package of a suite on top of another only where that is named.
+        """Return the directory of this suite; make it first (some minutes) if needed."""
+        # apt installs a package from the added suite only if that suite is named.
         kernel = _KERNEL if self.whole else tuple(f"{name}/{self.name}" for name in _KERNEL)
         return self.made("kernel", *kernel, *self.packages, f"linux-source-{self.series}")
 
     def made(self, kind: str, *packages: str) -> Path:
-        """Return a directory with some of the suite's packages, made first if it is not there."""
+        """Return a directory with some of the suite's packages; make it first if needed."""
         options = (
             "--variant=minbase",
             f"--include={','.join(packages)}",
@@ -95,7 +95,7 @@ class Suite:
         return self.tree() / "usr" / "src" / f"linux-source-{self.series}.tar.xz"
 
     def source(self) -> Path:
-        """Return what import_kernel.py needs of the kernel's source, kept beside the tree."""
+        """Return the kernel sources that import_kernel.py needs, kept beside the tree."""
         every = [rules(module) for module in MODULES]
         paths = {
             path for each in every for path in (f"{each['directory']}/*", *each["headers"].values())
@@ -127,15 +127,15 @@ class Suite:
         return subprocess.run([*ask, name], check=True, capture_output=True, text=True).stdout
 
     def kernel(self) -> str:
-        """Return the release of the suite's kernel, as uname -r says it."""
+        """Return the release of the suite's kernel, as printed by uname -r."""
         return next(path.name for path in (self.tree() / "usr" / "lib" / "modules").iterdir())
 
     def inside(
         self, out: Path, directories: dict[Path, str], script: str, timeout: float = 600
     ) -> subprocess.CompletedProcess[str]:
-        """Run a shell script as root in the tree, which stays as it is, and return its end.
+        """Run a shell script as root in the tree, which is not changed, and return the result.
 
-        ``out`` is /out there; each of ``directories`` is seen at its value, unchangeable.
+        ``out`` is /out there; each of ``directories`` is at its value, read-only.
         """
         return inside(self.tree(), out, directories, script, timeout)
 
@@ -158,12 +158,12 @@ def inside(
 def command_inside(
     directory: Path, out: Path, directories: Mapping[Path, str], *command: str
 ) -> list[str | Path]:
-    """Return what runs a command in any tree, as `Suite.inside` does."""
+    """Return the words that run a command in any tree, as `Suite.inside` does."""
     binds = [f"{path}={there}" for path, there in directories.items()]
     return [RIG, "inside", directory, out, *binds, "--", *command]
 
 
-#: Whose programs every virtual machine runs: one libfuse, whatever the kernel.
+#: Every virtual machine runs this suite's programs: the same libfuse, whatever the kernel.
 _USERLAND = "trixie"
 SUITES = tuple(
     Suite(name, series, (*_PACKAGES, *_PROGRAMS) if name == _USERLAND else _PACKAGES)
@@ -175,7 +175,7 @@ WHOLE = tuple(suite for suite in SUITES if suite.whole)
 
 
 def copy_of_dkms(directory: Path) -> Path:
-    """Return a copy of dkms/ in a new directory, beside the file that the version is read from."""
+    """Return a copy of dkms/ in a new directory, beside the file with the version."""
     version = Path("fusetune", "__init__.py")
     (directory / version).parent.mkdir(parents=True)
     shutil.copy(CHECKOUT / version, directory / version)
@@ -183,7 +183,7 @@ def copy_of_dkms(directory: Path) -> Path:
 
 
 def with_cached_spatch() -> dict[str, str]:
-    """Return an environment where spatch does not do again what it did before."""
+    """Return an environment in which spatch's results are cached."""
     path = f"{Path(__file__).with_name('cached')}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "SPATCH_CACHE": str(tree.cache("ccache") / "spatch")}
 
@@ -191,7 +191,7 @@ def with_cached_spatch() -> dict[str, str]:
 def import_module(
     name: str, output: Path, *sources: Path, dkms: Path = DKMS
 ) -> subprocess.CompletedProcess[str]:
-    """Run import_kernel.py of a dkms/ for one of our modules and return its end."""
+    """Run import_kernel.py of a dkms/ for one of our modules and return the result."""
     return subprocess.run(
         [sys.executable, dkms / "import_kernel.py", name, output, *sources],
         env=with_cached_spatch(),

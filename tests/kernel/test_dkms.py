@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What DKMS makes of the module in each suite, with that suite's compiler and headers."""
+"""DKMS builds the module in each suite, with that suite's compiler and headers."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from tests.native.mirror import CHECKOUT
 
 
 def each(*suites: Suite, seldom: Collection[str] = ()) -> pytest.MarkDecorator:
-    """Parametrize by the suite; ``make test-long`` alone has ``seldom`` and those not whole."""
+    """Parametrize by suite; only ``make test-long`` has ``seldom`` and incomplete ones."""
     marks = {False: (), True: (pytest.mark.long,)}
     params = [
         pytest.param(one, marks=marks[not one.whole or one.name in seldom], id=one.series)
@@ -25,7 +25,7 @@ def each(*suites: Suite, seldom: Collection[str] = ()) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("suite", params)
 
 
-#: What is asked of DKMS itself and of apt; those of sid differ little from trixie's.
+#: Suites for tests of DKMS itself and of apt; sid's differ little from trixie's.
 _EVERY = each(*SUITES, seldom=("sid",))
 _PROBED = each(*(suite for suite in SUITES if suite.series != "6.1"), seldom=("sid",))
 
@@ -41,7 +41,7 @@ def test_builds_without_a_warning(suite: Suite, built: Callable[[Suite], tuple[P
 @pytest.mark.parametrize(
     ("suite", "name"),
     [
-        # Whether it takes the place of the kernel's own is asked of one series for each change.
+        # For each change, one series tests that it replaces the kernel's own.
         pytest.param(s, n, marks=[] if s == USERLAND else [pytest.mark.long])
         for s in SUITES
         for n in MODULES
@@ -51,9 +51,9 @@ def test_builds_without_a_warning(suite: Suite, built: Callable[[Suite], tuple[P
 def test_comes_with_its_kernels_only_and_goes(
     suite: Suite, name: str, modules: dict[str, Path], tmp_path: Path
 ) -> None:
-    """What runs when a kernel is installed must not fail where it is another, or apt would.
+    """The hook of a kernel's installation must not fail for an unsupported kernel, or apt fails.
 
-    Removal leaves what was there before: of a name that ours takes, the kernel's own.
+    Removal restores the state before: the kernel's own module, if ours has replaced it.
     """
     there = f"/usr/src/{package(modules[name])}"
     module = "/".join(package(modules[name]).rsplit("-", 1))
@@ -77,16 +77,16 @@ def test_comes_with_its_kernels_only_and_goes(
 
 
 def _supported() -> str:
-    """Return what dkms.conf has for the kernels that a module is for."""
+    """Return the kernels in dkms.conf that a module supports."""
     return "^({})[.-]".format("|".join(each.series.replace(".", "\\.") for each in SUITES))
 
 
 @_EVERY
 def test_an_older_f2fs_is_left_out(suite: Suite, modules: dict[str, Path], tmp_path: Path) -> None:
-    """Of the package alone, of an older point release, and by the administrator's word."""
+    """With an older package, an older point release, and if the administrator allows it."""
     version, package_version = suite.origin().split()[::2]
     point = int(version.rpartition(".")[2])
-    # Before the first point release there are candidates for the release.
+    # The release candidates precede the first point release.
     older = f"{suite.series}.{point - 1}" if point else f"{version} linux {suite.series}~rc0-1"
     name = package(modules["f2fs"])
     script = f"""
@@ -120,7 +120,7 @@ def test_an_older_f2fs_is_left_out(suite: Suite, modules: dict[str, Path], tmp_p
     built = f", auto yes, kernels {_supported()}, "
     refused = (
         ", auto , kernels ^$, its source, Linux {}, is older than the kernel's own f2fs, "
-        f"{package_version}, and coccinelle is not installed; for the older one all the same, put "
+        f"{package_version}, and coccinelle is not installed; to use the older one anyway, put "
         "the line 'f2fs=yes' into /etc/fusetune/older.conf"
     )
     assert said == [
@@ -138,9 +138,9 @@ def test_an_older_f2fs_is_left_out(suite: Suite, modules: dict[str, Path], tmp_p
 def test_builds_on_headers_of_either_kind(
     suite: Suite, modules: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Headers of one series have one or the other; the other is made here.
+    """The headers of a series have one of the two; the other is created here.
 
-    It is only compiled: it goes with no kernel.
+    The module is only compiled, and fits no kernel.
     """
     there = f"/usr/src/{package(modules['fusetuned'])}"
     script = rf"""
@@ -161,7 +161,7 @@ def test_builds_on_headers_of_either_kind(
 def test_builds_on_sources_of_either_kind(
     suite: Suite, modules: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Within 6.12 what makes an inode has lost or gained a count; it is taken away here."""
+    """Within 6.12 fuse_iget() has gained and lost a counter argument; remove it here."""
     module = shutil.copytree(modules["fusetuned"], tmp_path / "module")
     calls = 0
     for path in (module / suite.series).glob("*.[ch]"):
@@ -228,7 +228,7 @@ from fusetune.kmod.state import status
 (state,) = status(Host(), KINDS[:1]).states
 print(json.dumps([asdict(one) for one in state.kernels]))')"
 """
-#: What is made to go wrong, and what `status` says of the kernel then.
+#: What goes wrong, and what `status` then shows for the kernel.
 _FAILURES = {
     "unsupported kernel": (
         "mv /lib/modules/$kernel /lib/modules/6.5.0-other",
@@ -250,7 +250,7 @@ _FAILURES = {
 
 
 def install(suite: Suite, module: Path, out: Path, before: str) -> dict[str, str]:
-    """Install a package of the module after ``before``; return what the script's = lines say."""
+    """Install a package of the module after ``before``; return the script's = lines."""
     directories = {module: "/module", CHECKOUT / "fusetune": "/checkout/fusetune"}
     script = f"version={_version(module)}\n{_PACKAGE}\n{before}\n{_INSTALL}"
     done = suite.inside(out, directories, script)
@@ -269,7 +269,7 @@ def test_a_build_that_fails_leaves_apt_and_fuse_alone(
     (kernel,) = json.loads(said.pop("kernels"))
     stock = said.pop("stock")
     assert said == {"audit": "", "apt": "", "module": ""}
-    # Nothing of the kernel's own changed but what was made to go wrong.
+    # Nothing else in the kernel's own files has changed.
     assert not stock or failure == "unsupported kernel"
     assert kernel["state"] == state
     assert re.search(why, kernel["reason"]), kernel
@@ -280,7 +280,7 @@ def test_a_build_that_fails_leaves_apt_and_fuse_alone(
 def test_a_package_builds_the_module(
     suite: Suite, modules: dict[str, Path], tmp_path: Path
 ) -> None:
-    """The same package where nothing goes wrong: what fails above fails for that reason."""
+    """Without the fault the same package installs, so the failures above are due to it."""
     module = modules["fusetuned"]
     said = install(suite, module, tmp_path, ":")
     (kernel,) = json.loads(said["kernels"])
@@ -294,7 +294,7 @@ def test_a_package_builds_the_module(
 
 @_EVERY
 def test_module_build(suite: Suite, modules: dict[str, Path], tmp_path: Path) -> None:
-    """Builds and installs; without a compiler it says what is missing, in one line."""
+    """It builds and installs; without a compiler it prints one line that says so."""
     script = """
         cd /checkout
         cat >/tmp/build.py <<'PYTHON'

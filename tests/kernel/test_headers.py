@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What DKMS makes of the module with every kernel's headers that the archive has."""
+"""DKMS builds the module with the headers of every kernel in the archive."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_builds_on_the_archives_headers(
     tmp_path: Path,
     figure: Callable[[str], None],
 ) -> None:
-    """The point releases that a host may run, and each flavour; a new series is skipped."""
+    """For each point release and flavour that a host may run; a new series is skipped."""
     supported = {suite.series for suite in SUITES}
     states: dict[str, str] = {}
     said = build(suite, modules["fusetuned"], tmp_path, every=every)

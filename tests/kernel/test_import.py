@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""import_kernel.py takes the kernel's source only as the rules expect it, or not at all."""
+"""import_kernel.py accepts a kernel source only if it is what the rules expect."""
 
 import io
 import re
@@ -22,7 +22,7 @@ _EACH = pytest.mark.parametrize("name", MODULES)
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Path:
-    """A copy of dkms/, to be broken."""
+    """A copy of dkms/ for tests to break."""
     return copy_of_dkms(tmp_path / "ours")
 
 
@@ -38,7 +38,7 @@ def refused(ours: Path, tmp_path: Path, source: Path, name: str = "fusetuned") -
 
 
 def test_hooks_of_statistics_may_be_left_out(ours: Path, tmp_path: Path) -> None:
-    """What they cost is counted beside a module without them."""
+    """Their cost is measured against a module without them."""
 
     def ended_in(directory: Path) -> bool:
         module = cost.imported(ours, directory)
@@ -73,7 +73,7 @@ def test_private_headers_are_the_imported_kernels(modules: dict[str, Path], name
 def test_an_archive_gives_what_its_tree_gives(
     modules: dict[str, Path], name: str, tmp_path: Path
 ) -> None:
-    """As linux-source-* packages hold it: one directory in a compressed tar."""
+    """As in linux-source-* packages: one directory in a compressed tar file."""
     suite = SUITES[0]
     archive = tmp_path / "linux-source.tar.xz"
     with tarfile.open(archive, "w:xz", preset=0) as tar:
@@ -111,7 +111,7 @@ def _hooks() -> list[tuple[str, dict[str, Any]]]:
 def test_a_name_found_too_often_is_refused(
     name: str, number: int, ours: Path, tmp_path: Path
 ) -> None:
-    """One time more is expected than there is, each in one of the series."""
+    """A rule that expects one occurrence too many fails, each in one of the series."""
     suite = SUITES[number % len(SUITES)]
     rule = rules(name)["text"][number]
     times = rule["times"] if isinstance(rule["times"], int) else rule["times"][suite.series]
@@ -127,7 +127,7 @@ def test_a_name_found_too_often_is_refused(
 
 
 def _leave_out(rules_file: Path, **others: object) -> None:
-    """Have ``others`` in place of the rules of these kinds, which is quicker."""
+    """Replace the rules of these kinds with ``others``, which is faster."""
     document = tomlkit.parse(rules_file.read_text()).unwrap()
     rules_file.write_text(tomlkit.dumps({**document, **others}))
 
@@ -138,7 +138,7 @@ def _leave_out(rules_file: Path, **others: object) -> None:
 def test_a_hook_that_did_not_land_is_refused(
     name: str, hook: dict[str, Any], ours: Path, tmp_path: Path
 ) -> None:
-    """On the first series that has a place for it; 7.2 makes one comparison by itself."""
+    """On the first series that the rule applies to; 7.2 makes one comparison itself."""
     sites = hook["sites"]
     suite = next(s for s in SUITES if (sites if isinstance(sites, list) else sites[s.series]))
     call = hook["call"]
@@ -146,7 +146,7 @@ def test_a_hook_that_did_not_land_is_refused(
     broken = []
     for path in (ours / name / "rules").glob("*.cocci"):
         lines = path.read_text().splitlines()
-        # What the rule adds is not what it should be; spatch does not mind.
+        # The rule adds the wrong code, which spatch does not notice.
         changed = [line.replace(call, other) if line.startswith("+") else line for line in lines]
         path.write_text("\n".join([*changed, ""]))
         broken += [path.name] if changed != lines else []
@@ -160,7 +160,7 @@ def test_a_hook_that_did_not_land_is_refused(
 def test_a_place_that_the_hooks_do_not_know_is_refused(
     number: int, ours: Path, tmp_path: Path
 ) -> None:
-    """As a later kernel may bring; a comment is none."""
+    """As a later kernel may add; a comment does not count."""
     suite = SUITES[number % len(SUITES)]
     place = rules("fusetuned")["place"][number]
     text = place["text"]
@@ -183,7 +183,7 @@ def test_a_hook_in_another_place_is_refused(ours: Path, tmp_path: Path) -> None:
 
 
 def test_a_name_left_over_is_refused(ours: Path, tmp_path: Path) -> None:
-    """As a later kernel may bring: a string nobody has a rule for."""
+    """As a later kernel may add: a string without a rule."""
     source = shutil.copytree(SUITES[0].source(), tmp_path / "ours" / "source")
     file = source / "fs" / "fuse" / "xattr.c"
     file.write_text(file.read_text() + 'static const char *left = "fuseblk";\n')
@@ -194,7 +194,7 @@ def test_a_name_left_over_is_refused(ours: Path, tmp_path: Path) -> None:
     ("makefile", "why"),
     [
         ("VERSION = 6\nPATCHLEVEL = 5\nSUBLEVEL = 0\n", "Linux 6.5 is not supported"),
-        ("all:\n", "not that of a"),
+        ("all:\n", "not a kernel's"),
     ],
 )
 def test_another_kernel_is_refused(makefile: str, why: str, ours: Path, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_another_kernel_is_refused(makefile: str, why: str, ours: Path, tmp_path
 def test_one_series_twice_is_refused(tmp_path: Path) -> None:
     done = import_module("fusetuned", tmp_path / "output", *(SUITES[0].source(),) * 2)
     assert done.returncode == 1
-    assert "there twice" in done.stderr
+    assert "given twice" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the checks of guest/ said on each series' own Debian kernel."""
+"""The results of the checks of guest/ on each series' Debian kernel."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from tests.kernel.machine import Results
 from tests.kernel.runs import MEMORY_CHECK, RUNS
 from tests.kernel.suites import SUITES, Suite
 
-#: So many checks are named with the time that they took.
+#: This many checks are listed with their durations.
 SLOWEST = 12
 
 

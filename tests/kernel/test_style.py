@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The kernel's own checkers find nothing in our files; imported ones are not ours."""
+"""The kernel's checkers find nothing in our files; imported files are not checked."""
 
 import re
 import shutil
@@ -11,11 +11,11 @@ import pytest
 from tests.kernel.suites import DKMS, SUITES, USERLAND, Suite
 
 _OURS = sorted(DKMS.glob("*/tuned/*.[ch]"))
-#: Those from 7.2 on want a sparse that can do more than Debian 12's, and build without it.
+#: From 7.2 on the kernel needs a newer sparse than Debian 12's, and builds without it.
 _CHECKED = [suite for suite in SUITES if suite.series in ("6.1", "6.12")]
-#: ENOSYS is a word of FUSE's protocol; macros hide where series differ, so may want less or more.
+#: ENOSYS is part of FUSE's protocol; macros that hide differences may leave out arguments.
 _IGNORED = "ENOSYS,MACRO_ARG_REUSE,MACRO_ARG_UNUSED"
-#: A pointer of the user's, then taken for one of the kernel's.
+#: Makes a user pointer a kernel pointer.
 _SPOIL = "sed -i 's/const char __user [*]buf/const char *buf/' tuned/control.c"
 
 
@@ -32,7 +32,7 @@ def checkpatch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with sparse, to be seen in a suite's tree."""
+    """A directory with sparse, for use in a suite's tree."""
     program = shutil.which("sparse")
     assert program
     directory = tmp_path_factory.mktemp("sparse")
@@ -41,7 +41,7 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def complaints(checkpatch: Path, *files: Path) -> str:
-    """Return what checkpatch says of files, or nothing."""
+    """Return what checkpatch says about files, "" if nothing."""
     how = ("--no-tree", "--strict", "--terse", "--no-summary", "--max-line-length=100")
     command: list[str | Path] = ["perl", checkpatch, *how, "--ignore", _IGNORED, "-f", *files]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -49,7 +49,7 @@ def complaints(checkpatch: Path, *files: Path) -> str:
 
 
 def findings(suite: Suite, module: Path, sparse: Path, out: Path, before: str = "true") -> str:
-    """Build a module with sparse, after a command in its directory; return what it says of ours."""
+    """Build a module with sparse, after a command; return its findings in our files."""
     script = f"""
         cp -r /module /tmp/module
         cd /tmp/module

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Two mounts that one thread serves. The file in each says which mount it is in. The reply to the
+ * Two mounts, served by one thread. The file in each says which mount it is in. The reply to the
  * first lookup in the second mount is sent while the next one in the first mount is served.
  */
 #define FUSE_USE_VERSION 314

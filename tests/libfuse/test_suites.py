@@ -170,4 +170,4 @@ def test_another_source_is_refused(ours: Path, tmp_path: Path) -> None:
     (source / "meson.build").write_text("project('libfuse3', ['c'], version: '3.16.1')\n")
     assert "libfuse 3.16 is not supported" in _refused(ours, tmp_path / "output", source)
     (source / "meson.build").write_text("project('other')\n")
-    assert "not that of libfuse3" in _refused(ours, tmp_path / "output", source)
+    assert "not libfuse3's" in _refused(ours, tmp_path / "output", source)

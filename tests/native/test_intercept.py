@@ -183,7 +183,7 @@ def test_output_of_a_daemon_ends(tmp_path: Path) -> None:
     ("words", "code", "said"),
     [
         (["--type", "no-such"], 0, "the kernel has no file system no-such; true mounts with the"),
-        (["--type", "no-such", "--required"], 1, "true is not started, because tuned_required"),
+        (["--type", "no-such", "--required"], 1, "true is not started, because of tuned_required"),
         (["--type", "fuse", "--device", "/no/such"], 0, "/no/such: No such file or directory;"),
         (["--type", "fuse", "--device", "/no/such", "--required"], 1, "true is not started"),
     ],

@@ -182,7 +182,7 @@ def _check_older(
         state,
         None,
         f"its source, Linux {older.version}, is older than the kernel's own f2fs, {newer.version}, "
-        f"and {reasons[1]}; for the older one all the same, put the line 'f2fs=yes' into "
+        f"and {reasons[1]}; to use the older one anyway, put the line 'f2fs=yes' into "
         "/etc/fusetune/older.conf",
     ), stage
     assert "f2fs-tuned: not built for Linux" in (out / f"{stage}.said").read_text()

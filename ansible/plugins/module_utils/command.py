@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Calls the command fusetune on the managed host and reads its JSON."""
+"""Call the command fusetune on the managed host and read its JSON."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-#: Exit statuses of fusetune that are no failure: done, a difference, nothing better.
+#: Exit statuses of fusetune that are not failures: done, a difference, nothing better.
 FINE = (0, 3, 4)
 
 
 def fusetune(module: AnsibleModule, *words: str, fine: tuple[int, ...] = FINE) -> dict[str, Any]:
     """Return the object that ``fusetune WORDS --json`` prints, with its ``status``.
 
-    Another exit status ends the module with the line that fusetune says.
+    Any other exit status ends the module with the line that fusetune prints.
     """
     status, out, said = run(module, *words, "--json")
     if status not in fine:

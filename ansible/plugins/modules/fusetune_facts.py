@@ -10,7 +10,7 @@ module: fusetune_facts
 short_description: Facts about the FUSE mounts of a host
 version_added: 1.0.0
 description:
-  - Returns every FUSE mount with its values, and whether each has what is kept for it.
+  - Returns every FUSE mount with its values, and whether they are the ones that are kept for it.
 author:
   - The fusetune developers (@fusetune)
 attributes:
@@ -23,7 +23,7 @@ EXAMPLES = r"""
 - name: Look at the FUSE mounts
   fusetune.fusetune.fusetune_facts:
 
-- name: Which values differ from what is kept?
+- name: How many values differ from those that are kept?
   ansible.builtin.debug:
     var: ansible_facts.fusetune.differences
 """
@@ -43,7 +43,7 @@ ansible_facts:
           type: list
           elements: dict
         differences:
-          description: How many values differ from what is kept.
+          description: How many values differ from those that are kept.
           type: int
         verified:
           description: The mounts, as C(fusetune verify --json) has them.

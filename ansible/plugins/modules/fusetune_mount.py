@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Tunes one FUSE mount."""
+"""Tune one FUSE mount."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ module: fusetune_mount
 short_description: Tune a FUSE mount
 version_added: 1.0.0
 description:
-  - Sets and keeps values of a FUSE mount, measures which are best, takes those that another host
-    exported, or puts back what was there before.
+  - Sets and keeps values of a FUSE mount, measures which are best, imports those that another host
+    exported, or restores the values from before.
   - In check mode nothing is measured and nothing is written.
 options:
   path:
@@ -23,9 +23,9 @@ options:
       - C(present) sets O(knobs) and keeps them for later mounts.
       - C(tuned) measures with C(fusetune auto), unless a result of it is kept already, and sets and
         keeps what is proven better.
-      - C(imported) takes O(content), and sets what is kept for the mount then.
+      - C(imported) imports O(content), and then sets what is kept for the mount.
       - C(applied) sets what is kept for the mount.
-      - C(absent) puts back the values found before the first change, and keeps nothing.
+      - C(absent) restores the values from before the first change, and keeps none.
     type: str
     choices: [present, tuned, imported, applied, absent]
     default: applied
@@ -48,7 +48,7 @@ options:
     type: str
     default: 60s
   remeasure:
-    description: Measure also where a result is kept, for C(tuned).
+    description: Measure even if a result is kept, for C(tuned).
     type: bool
     default: false
   content:
@@ -76,13 +76,13 @@ EXAMPLES = r"""
     workloads: [seq-read]
   register: measured
 
-- name: Take the result elsewhere
+- name: Import the result on another host
   fusetune.fusetune.fusetune_mount:
     path: /mnt/models
     state: imported
     content: "{{ lookup('ansible.builtin.file', 'models.toml') }}"
 
-- name: Put everything back
+- name: Restore everything
   fusetune.fusetune.fusetune_mount:
     path: /mnt/models
     state: absent
@@ -91,7 +91,7 @@ EXAMPLES = r"""
 RETURN = r"""
 result:
   description: What the command printed as JSON.
-  returned: where a command ran
+  returned: if a command ran
   type: dict
 export:
   description: What is kept for the mount, as C(fusetune export) writes it.
@@ -135,7 +135,7 @@ def kept_value(row: dict[str, Any]) -> object:
 
 
 def keep(module: AnsibleModule, path: str) -> None:
-    """Save the values of now; where they are the kernel's defaults, nothing is to be saved."""
+    """Save the current values, or forget saved ones if these are the kernel's defaults."""
     rows = fusetune(module, "show", path)["knobs"]
     stock = all(row["value"] in (None, row["stock"]) for row in rows if row["stock"] is not None)
     fusetune(module, "forget" if stock else "save", path)
@@ -196,14 +196,14 @@ def applied(module: AnsibleModule, path: str) -> dict[str, object]:
 
 
 def absent(module: AnsibleModule, path: str) -> dict[str, object]:
-    """Put back what was there, and keep nothing."""
+    """Restore the values from before, and keep none."""
     saved = fusetune(module, "show", path)["saved"]
     found = fusetune(module, "reset", path, *(["--dry-run"] if module.check_mode else []))
     return answer(bool(found["changes"] or saved), found)
 
 
 def answer(changed: bool, found: dict[str, Any]) -> dict[str, object]:
-    """Return what the module returns of a command that lists its changes."""
+    """Return the module's result for a command that lists its changes."""
     diff = {
         side: {change["knob"]: change[side] for change in found["changes"]}
         for side in ("before", "after")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Where a direct write gets its blocks, before any of it is written.
+// A direct write's blocks are allocated here, before any data is written.
 @@
 expression inode, map, flag;
 @@

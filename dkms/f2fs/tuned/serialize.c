@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A large direct write gets all its blocks before the next one gets any (Yu 2015).
+ * Large direct writes allocate their blocks one write after the other (Yu 2015).
  *
- * Stock: all writers of one kind of data take their blocks one by one from the
- * same open segment. Concurrent writers take them in turn, so a write of 2 MiB is
- * scattered over up to 512 extents.
+ * Stock: writers allocate blocks one by one from the open segment of their log. The
+ * blocks of concurrent writers interleave, so that a write of 2 MiB may end up in
+ * 512 extents.
  *
- * Here: a mutex of the file system is held while a direct write of
- * serialize_alloc_blocks or more is given its blocks in f2fs_preallocate_blocks().
+ * Here: f2fs_preallocate_blocks() holds a mutex of the file system while it
+ * allocates the blocks of a direct write of serialize_alloc_blocks or more.
  *
- * Why it is safe: the order of locks is the inode's, this mutex, then those that
- * f2fs_map_blocks() takes by itself. Whatever that may wait for (checkpoint,
- * garbage collection) takes neither of the first two, so it ends while other
- * writers wait here. Mounts with mode=lfs allocate later, under locks that garbage
- * collection does take, and stay as stock.
+ * Why it is safe: the lock order is the inode lock, this mutex, then the locks that
+ * f2fs_map_blocks() takes. What that may wait for (checkpoint, garbage collection)
+ * takes neither of the first two, so it makes progress while other writers wait
+ * here. Mounts with mode=lfs allocate later, under locks that garbage collection
+ * does take, so they keep the stock behaviour.
  */
 #include <linux/fs.h>
 #include <linux/f2fs_fs.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The interface between f2fs, as rules.toml and rules/ change it, and our files.
+ * The interface between f2fs, as modified by rules.toml and rules/, and our files.
  */
 #ifndef TUNED_H
 #define TUNED_H
@@ -13,11 +13,11 @@ struct f2fs_map_blocks;
 struct f2fs_sb_info;
 struct inode;
 
-/* One in each mounted file system. */
+/* In each f2fs_sb_info. */
 struct tuned_sb {
-	/* Held while a large direct write is given its blocks. */
+	/* Held while a large direct write allocates its blocks. */
 	struct mutex alloc;
-	/* A write of this many blocks or more counts as large; 0: none does. */
+	/* Writes of at least this many blocks are large; 0: none is. */
 	unsigned int serialize_alloc_blocks;
 };
 

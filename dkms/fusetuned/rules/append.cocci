@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The open flags that are sent to a server.
+// The open flags sent to the server.
 @@
 identifier f = {fuse_send_open, fuse_create_open};
 expression given;

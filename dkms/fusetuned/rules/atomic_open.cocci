@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Lookups of names that are to be opened, and opens.
+// Lookups with the intent to open, and opens.
 @@
 identifier dir, entry, file, flags, mode, err;
 @@

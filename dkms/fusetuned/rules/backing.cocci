@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Kernels of one series differ in whether this takes the user's file or its path; tuned.h hides it.
+// Takes the user's file or its path, which differs even within a series; tuned.h hides that.
 @@
 expression file, flags, path, cred;
 @@

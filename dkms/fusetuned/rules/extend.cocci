@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Direct writes that extend a file at once: which lock a write takes, and the choice of its
-// position. Appends and extending writes exclude others unless the mount has parallel_extend.
+// Parallel direct writes that extend a file: which lock a write takes, and how its position is
+// chosen. Appends and extending writes take the lock exclusively without parallel_extend.
 @@
 identifier f = {fuse_dio_wr_exclusive_lock, fuse_direct_write_iter};
 @@
@@ -40,7 +40,7 @@ if (res > 0) { ... }
 return res;
 }
 
-// What a failed extending write left behind is cut off when no other write is in flight.
+// Truncates what a failed extending write left behind when no other write is in flight.
 @@
 @@
 fuse_direct_IO(struct kiocb *iocb, ...)
@@ -51,7 +51,7 @@ fuse_direct_IO(struct kiocb *iocb, ...)
 ...+>
 }
 
-// One at a time, because direct writers that share the lock may get here at once.
+// Direct writers that share the lock may get here concurrently; let in one at a time.
 @@
 @@
 fuse_direct_io(...)

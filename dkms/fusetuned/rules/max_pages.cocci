@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The limit in force decides when a request is full. Each of these functions either reads it once
-// and allocates as much, or fills room that was allocated for the negotiated maximum.
+// The current limit decides when a request is full. Each of these functions either reads it once
+// and allocates for it, or fills an array that was allocated for the negotiated maximum.
 @ full @
 identifier f = {fuse_readahead, fuse_direct_io, fuse_writepage_need_send, fuse_folios_need_send};
 symbol fc;
@@ -22,7 +22,7 @@ fuse_wr_pages(pos, len,
 + tuned_max_pages(fc)
  )
 
-// The limit may have fallen below what the request already has.
+// The limit may have dropped below the pages that the request already has.
 @ depends on full @
 expression n;
 symbol fc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Mount options, from parsing to the connection; INIT; the connection's end.
+// Mount options, INIT, and the release of the connection.
 @@
 expression fsc, param, result;
 identifier opt;

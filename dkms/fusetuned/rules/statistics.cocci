@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Where requests are made and end, and where those without a reply are sent.
+// The start and the end of requests, and the sending of requests without a reply.
 @@
 expression req, given;
 @@
@@ -11,7 +11,7 @@ req->args = given;
 ...
 }
 
-// From here on the caller may continue. A request may be ended twice; the first end counts.
+// From here on the caller may continue. This may run twice for a request; the first time counts.
 @@
 expression req;
 identifier put;
@@ -33,7 +33,7 @@ symbol fiq;
 + tuned_one_way(fiq, &ih);
 err = fuse_copy_one(cs, &ih, sizeof(ih));
 
-// With io_uring the header does not have the size.
+// With io_uring the reply's header does not have the size.
 @@
 identifier req;
 expression err, cs, args, reply;

@@ -9,7 +9,7 @@ fuse_change_entry_timeout(struct dentry *entry, struct fuse_entry_out *out)
 ...
 }
 
-// ENOENT
+// Names that do not exist.
 @@
 identifier dir, out, valid;
 @@
@@ -34,7 +34,7 @@ fuse_change_attributes_common(...)
 ...>
 }
 
-// Attributes that are older than those the inode has.
+// The attributes in the reply are older than the inode's.
 @@
 expression out;
 symbol fi;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Opens for writing, which the writeback cache also reads by.
+// Opens for writing: the writeback cache also reads through these files.
 @@
 expression fm, nodeid, flags, opcode, out;
 @@

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A name that is not cached is looked up and opened by one request (Singh 2022).
+ * Look up and open a name that is not cached with one request (Singh 2022).
  *
  * Stock: open(2) of such a name sends LOOKUP, then OPEN, or CREATE for a new
  * file. On a network file system each request is a round trip.
  *
- * Here: the VFS's atomic_open(), which fs/fuse uses for CREATE only, sends
- * TUNED_OPEN while the dentry is in lookup. The reply is that of CREATE: an
- * entry, and an open file if the server could open one.
+ * Here: ->atomic_open(), which stock uses for CREATE only, sends TUNED_OPEN while
+ * the dentry is in lookup. The reply is that of CREATE: an entry, and an open file
+ * if the server could open it.
  *
- * Why it is safe: the VFS checks the permissions of an opened file after
- * atomic_open(), so the server must not truncate a file that existed; it then
- * replies with the entry alone, and OPEN follows. It must not claim to have
- * created a file without O_CREAT either, because the VFS checks nothing of a
- * created file: tuned_is_invalid() turns that into EIO. A dentry in lookup is
- * held by one task; others that want the name wait for it, as for LOOKUP.
+ * Why it is safe: the VFS checks permissions only after atomic_open(). So the
+ * server must not truncate an existing file: it replies with the entry alone, and
+ * OPEN follows. The VFS does not check a file that was created, so the server must
+ * not claim to have created one without O_CREAT; tuned_is_invalid() turns that
+ * into EIO. A dentry in lookup belongs to one task. Others wait for it, as they do
+ * during LOOKUP.
  *
- * Stock requests are still sent for directories, O_PATH and O_TMPFILE, O_TRUNC
- * where the server truncates at open, idmapped mounts, O_CREAT with security
- * contexts or supplementary groups, and servers without OPEN. revalidate.c has
- * names that are cached.
+ * Stock requests are still sent for directories, O_PATH and O_TMPFILE, O_TRUNC if
+ * the server truncates at open, idmapped mounts, O_CREAT with security contexts or
+ * supplementary groups, and servers without OPEN. revalidate.c handles cached
+ * names.
  */
 #include "open_request.h"
 
@@ -53,7 +53,7 @@ static int finish(struct inode *inode, struct dentry *entry, struct file *file,
 	return err;
 }
 
-/* The name does not exist: a negative dentry, for as long as the server says. */
+/* The name does not exist: make the dentry negative, with the server's timeout. */
 static int finish_negative(struct fuse_conn *fc, struct dentry *entry, struct file *file,
 			   struct tuned_lookup *lookup)
 {
@@ -107,7 +107,7 @@ static int finish_positive(struct inode *dir, struct dentry *entry, struct file 
 /*
  * O_TRUNC without O_CREAT gains nothing, because the server must not truncate an
  * existing file in TUNED_OPEN. The extensions of CREATE (security context,
- * supplementary groups) have no place in the request.
+ * supplementary groups) are not part of the request.
  */
 static bool is_for_us(const struct fuse_conn *fc, struct dentry *entry, struct file *file,
 		      unsigned int flags)

@@ -2,17 +2,18 @@
 /*
  * A connection's limits and options, from its mount to the reply to INIT.
  *
- * Stock: INIT negotiates fuse_conn.max_pages, which is then both the size of what
- * is allocated for a request and the point at which a request is full.
+ * Stock: INIT negotiates fuse_conn.max_pages, which is both the number of pages
+ * allocated for a request and the number at which a request is full.
  *
- * Here: the second of these is tuned_conn.max_pages, at most the first, and may
- * be changed on a live mount (control.c).
+ * Here: a request is full at tuned_conn.max_pages, which is at most
+ * fuse_conn.max_pages and may be changed on a live mount (control.c).
  *
- * Why it is safe: fuse_conn.max_pages never changes after INIT. Whatever
- * allocates room for a request uses it, or reads tuned_max_pages() once for both
- * the room and the end; whatever decides that a request is full compares with
- * ">=", because the limit may have fallen below what the request already has. So
- * no array is overrun, whenever the limit moves. rules.toml lists the places.
+ * Why it is safe: fuse_conn.max_pages never changes after INIT. Code that
+ * allocates pages for a request uses it, or reads tuned_max_pages() once, for both
+ * the allocation and the limit. Code that decides whether a request is full
+ * compares with ">=", because the limit may have dropped below the pages that the
+ * request already has. So no array is overrun, whenever the limit changes.
+ * rules.toml lists these places.
  */
 #include "fuse_i.h"
 
@@ -31,7 +32,7 @@ void tuned_negotiated(struct fuse_mount *fm)
 {
 	struct fuse_conn *fc = fm->fc;
 
-	/* A server that does not know FUSE_MAX_PAGES has not been held to the limit. */
+	/* fs/fuse applies the limit only if the server replies with FUSE_MAX_PAGES. */
 	fc->max_pages = min(fc->max_pages, fc->max_pages_limit);
 	WRITE_ONCE(fc->tuned.max_pages, fc->max_pages);
 	tuned_force_limits(fm);

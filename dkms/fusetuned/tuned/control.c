@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Our files in a connection's directory of the control filesystem.
+ * Our files in a connection's directory of fusectl.
  *
  * Stock: the directory has waiting, abort, max_background and
- * congestion_threshold. What INIT negotiated is shown nowhere.
+ * congestion_threshold. No file shows what INIT negotiated.
  *
- * Here: init shows it, and what mount options forced; max_pages changes the pages
- * of a request on the live mount, and statistics has the counts of statistics.c.
+ * Here: init shows what INIT negotiated and what mount options forced, max_pages
+ * changes the pages per request on the live mount, and statistics has the counters
+ * of statistics.c.
  *
  * Why it is safe: fs/fuse clears the inode's pointer to the connection under
  * fuse_mutex when the connection ends, so conn_of() either takes a reference or
- * returns ENODEV. Before INIT has been answered the values are not there yet, and
- * the files return EAGAIN. connection.c has why max_pages may change at any time.
+ * returns ENODEV. Until INIT has been answered there are no values, and init and
+ * max_pages return EAGAIN. connection.c explains why max_pages may change at any
+ * time.
  */
 #include "fuse_i.h"
 #include "protocol.h"
@@ -26,10 +28,10 @@
 #include <linux/stat.h>
 #include <linux/uaccess.h>
 
-/* kstrtouint_from_user() would silently take the beginning of a longer text. */
+/* kstrtouint_from_user() silently truncates longer input. */
 #define LONGEST_NUMBER 32
 
-/* Returns the file's connection with a reference, or an error. */
+/* Returns the file's connection with a reference held, or an error. */
 static struct fuse_conn *conn_of(struct inode *inode)
 {
 	struct fuse_conn *fc;

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Direct writes that extend a file run at once (after Singh 2022).
+ * Direct writes that extend a file run in parallel (after Singh 2022).
  *
- * Stock: parallel direct writes share the inode's lock, but an append, or a write
- * past the end of the file, takes it exclusively. i_size then cannot change
- * between the choice of an append's position and the end of the write.
+ * Stock: parallel direct writes share the inode lock, but an append, or a write
+ * past the end of the file, takes it exclusively. So i_size cannot change between
+ * the choice of an append's position and the end of the write.
  *
- * Here: with parallel_extend these writes share the lock, too. Each direct write
- * is listed in its inode while it is in flight, and an append is placed behind
- * i_size and behind all writes in the list.
+ * Here: with parallel_extend these writes share the lock, too. Each inode has a
+ * list of its direct writes in flight, and an append starts after i_size and after
+ * all writes in the list.
  *
  * Why it is safe:
- * - The position is chosen, and the write listed, under fuse_inode.lock, so no
- *   two appends get the same place.
- * - i_size changes as it does in stock: when a write has succeeded, and only
- *   upwards. No order of completion makes it wrong. A write that failed leaves
- *   the list, and its end with it.
- * - Whatever needs a size that does not change (truncate, fallocate, cached
- *   writes) takes the inode's lock exclusively and so excludes these writes.
- * - When an asynchronous write of several requests fails, stock cuts off what it
- *   has extended on the server. Here that waits for the exclusive lock, when
- *   i_size is past everything that succeeded (tuned_write_finish()).
- * - O_APPEND is not passed to the server. A server that appends by itself would
- *   put the data where the kernel does not expect it.
- * - From 6.12 on, a file that is also open through the page cache has its writers
- *   one by one, as in stock. Linux 6.1 lets cached and parallel direct writes of
- *   one file run together, and hits a BUG_ON in fuse_set_nowrite() when two
+ * - The position is chosen and the write is added to the list under
+ *   fuse_inode.lock, so no two appends get the same position.
+ * - i_size changes as in stock: after a write has succeeded, and it only grows. So
+ *   it is right whatever the order of completion. A failed write leaves the list,
+ *   and later appends ignore it.
+ * - Operations that need a stable size (truncate, fallocate, cached writes) take
+ *   the inode lock exclusively, which excludes these writes.
+ * - When an asynchronous write of several requests fails, stock truncates the file
+ *   on the server to i_size. Here that waits for the exclusive lock, when i_size
+ *   includes all writes that succeeded (tuned_write_finish()).
+ * - O_APPEND is not sent to the server. A server that appends by itself would
+ *   write at another position than the kernel chose.
+ * - From 6.12 on, direct writes of a file that is also open through the page cache
+ *   exclude each other, as in stock. Linux 6.1 runs cached and parallel direct
+ *   writes of one file together, and hits a BUG_ON in fuse_set_nowrite() if two
  *   direct writers wait for the same writeback; here one waits at a time.
  */
 #include "fuse_i.h"
@@ -51,7 +51,7 @@ bool tuned_extends_alone(struct kiocb *iocb)
 	return extends_alone(file_inode(iocb->ki_filp));
 }
 
-/* The end of the file once all writes in flight have succeeded. */
+/* The end of the file if all writes in flight succeed. */
 static loff_t pending_end(struct fuse_inode *fi)
 {
 	loff_t end = i_size_read(&fi->inode);
@@ -96,9 +96,9 @@ ssize_t tuned_write_begin(struct tuned_write *write, struct kiocb *iocb, struct 
 }
 
 /*
- * The write need not be listed any longer: i_size is past what it has extended.
- * An asynchronous write that is still running lies within i_size, and its iocb
- * may have been freed.
+ * Called when i_size includes what the write has extended. An asynchronous write
+ * that is still in flight then lies within i_size, and its iocb may have been
+ * freed.
  */
 void tuned_write_end(struct tuned_write *write)
 {
@@ -111,9 +111,9 @@ void tuned_write_end(struct tuned_write *write)
 }
 
 /*
- * Of a write of several requests, one may have failed and another have extended
- * the file on the server. That may be cut off once i_size is past everything that
- * succeeded, which is when the other writes have ended as well.
+ * If a write has several requests, one may have failed and another have extended
+ * the file on the server. Truncating is safe once i_size includes all writes that
+ * succeeded, that is, when the other writes have ended.
  */
 void tuned_write_finish(struct tuned_write *write)
 {
@@ -145,8 +145,8 @@ void tuned_truncate(struct kiocb *iocb, void (*truncate)(struct file *file))
 }
 
 /*
- * Only one task may wait for an inode's writeback at a time. Several could where
- * cached and direct writes run together, because direct writers share the lock.
+ * Only one task at a time may wait for an inode's writeback. If cached and direct
+ * writes run together, several might, because direct writers share the lock.
  */
 void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode))
 {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Mount options that overrule what the server says.
+ * Mount options that override the server.
  *
- * Stock: the reply to INIT decides how requests are made, and each reply how long
- * names and attributes are cached. A server that was written before a flag, or
- * whose language's library does not set it, goes without.
+ * Stock: the server's reply to INIT selects the features of the connection, and
+ * each reply says how long names and attributes are cached. If a server is older
+ * than a flag, or its FUSE library does not set it, the feature is not used.
  *
- * Here: root may decide. tuned_force() changes the reply to INIT before fs/fuse
- * reads it, as if the server had set the flag; what the server itself replied
- * stays in tuned_conn for the file "init". Limits that INIT could only lower are
- * set after it. Timeouts are raised where a reply is turned into a time.
+ * Here: root decides. tuned_force() changes the reply to INIT before fs/fuse
+ * reads it, as if the server had set the flag; tuned_conn keeps what the server
+ * replied for the file "init". Limits that INIT can only lower are set
+ * afterwards. Timeouts are raised where a reply is converted to a time.
  *
  * Why it is safe:
- * - Options are refused without CAP_SYS_ADMIN, so no user overrules a limit that
- *   root has set for users, and none reaches this code in a user namespace.
- * - A server may ask for every flag in this file by itself, so a hostile one gains
- *   nothing. Neither the size of a request nor of a reply grows: big_writes
- *   goes up to the max_write of the server's reply, for which its buffer has room.
- * - What the reply rules out is not forced; a line in the kernel's log says why,
- *   and the mount goes on without the option.
- * - The times of the root's attributes before INIT, and of attributes that were
- *   overtaken by others, are not raised (tuned_attr_time()).
+ * - The options require CAP_SYS_ADMIN. So no user overrides a limit that root has
+ *   set for users, and this code cannot be reached from a user namespace.
+ * - A server may set every flag in this file by itself, so a hostile one gains
+ *   nothing. Neither requests nor replies become larger than the server's buffer:
+ *   big_writes uses the max_write of the server's reply.
+ * - An option that the reply rules out is not forced. A line in the kernel log
+ *   says why, and the mount continues without the option.
+ * - Timeouts are not raised for the root's attributes before INIT, nor for
+ *   attributes that newer ones have overtaken (tuned_attr_time()).
  */
 #include "fuse_i.h"
 #ifdef TUNED_CHANNELS
@@ -34,7 +34,7 @@
 #include <linux/jiffies.h>
 #include <linux/sizes.h>
 
-/* Earlier kernels than 6.15 do not have it; request_timeout.c does. */
+/* Kernels before 6.15 lack it and use request_timeout.c. */
 #ifdef FUSE_REQUEST_TIMEOUT
 #define TIMEOUT_FLAG FUSE_REQUEST_TIMEOUT
 #else
@@ -61,7 +61,7 @@ static const struct fs_parameter_spec specs[] = {
 	{}
 };
 
-/* The values that an option takes, or its flag in the reply to INIT if it has one. */
+/* An option's range of values, and its flag in the reply to INIT, if it has them. */
 static const struct {
 	unsigned int least, most;
 	u64 flag;
@@ -92,7 +92,7 @@ int tuned_parse_forced(struct fs_context *fsc, struct fs_parameter *param,
 	if (option < 0)
 		return option;
 	if (!capable(CAP_SYS_ADMIN)) {
-		errorfc(fsc, "%s overrules the server: only with CAP_SYS_ADMIN", param->key);
+		errorfc(fsc, "%s overrides the server, which needs CAP_SYS_ADMIN", param->key);
 		return -EPERM;
 	}
 	value = rules[option].most ? result.uint_32 : 1;
@@ -111,7 +111,7 @@ static void refuse(struct fuse_conn *fc, enum tuned_forced option, const char *r
 	pr_warn("connection %u: %s is not in force: %s\n", fc->dev, specs[option].name, reason);
 }
 
-/* Takes back what the server's reply rules out. */
+/* Drops the options that the server's reply rules out. */
 static void check(struct fuse_conn *fc, const struct fuse_init_out *arg)
 {
 	unsigned int option;
@@ -121,7 +121,7 @@ static void check(struct fuse_conn *fc, const struct fuse_init_out *arg)
 			refuse(fc, option, "the server's protocol is older than 7.6");
 	if (arg->minor < 5 || arg->max_write < 2 * PAGE_SIZE)
 		refuse(fc, TUNED_BIG_WRITES, "the server takes writes of one page");
-	/* Group permissions that an ACL masks would be taken for those of the group. */
+	/* Without its xattr, an ACL's mask would be taken for the group's permissions. */
 	if (arg->flags & FUSE_POSIX_ACL)
 		refuse(fc, TUNED_NO_XATTR, "the server has POSIX ACLs");
 #ifdef FUSE_PASSTHROUGH
@@ -139,7 +139,7 @@ static void force_timeout(struct fuse_conn *fc, struct fuse_init_out *arg)
 		arg->request_timeout = seconds;
 #else
 	if (seconds && tuned_timeout_start(fc, seconds))
-		refuse(fc, TUNED_REQUEST_TIMEOUT, "there is no memory");
+		refuse(fc, TUNED_REQUEST_TIMEOUT, "out of memory");
 #endif
 }
 
@@ -200,8 +200,8 @@ void tuned_force_limits(struct fuse_mount *fm)
 	if (forced[TUNED_MAX_READAHEAD]) {
 		bdi->ra_pages = forced[TUNED_MAX_READAHEAD] >> PAGE_SHIFT;
 		/*
-		 * What one read(2) asks for is read at once, however far is read ahead. From
-		 * 7.3 on fs/fuse sets it for every mount.
+		 * A read(2) that is larger than ra_pages still becomes one request. From 7.3
+		 * on fs/fuse sets io_pages for every mount.
 		 */
 		bdi->io_pages = max(bdi->io_pages, request);
 	}

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Cached pages outlive an open while the file is the same (as NFS's close-to-open).
+ * Keep cached pages across an open if the file is unchanged (as NFS close-to-open).
  *
  * Stock: open(2) drops the file's cached pages unless the server sets
  * FOPEN_KEEP_CACHE in its reply. A server that does so must know by itself that
  * the file is unchanged.
  *
- * Here: with keep_cache, an open of a file that has cached pages asks the server
- * for its attributes by one GETATTR. While size and mtime are those of the pages,
- * the pages stay; otherwise they are dropped, as in stock.
+ * Here: with keep_cache, an open of a file that has cached pages sends one GETATTR.
+ * If size and mtime are the ones noted for the pages, the pages stay; otherwise
+ * they are dropped, as in stock.
  *
  * Why it is safe:
- * - What the pages belong to is noted before they are read: when there are none,
- *   from the attributes that the kernel has, and otherwise after all have been
- *   dropped. A note may so be older than the pages, and never newer. If size and
- *   mtime equal those of the note now, the file has not changed in between.
- * - The attributes come from the server at each open, past every timeout. With
- *   the writeback cache the kernel's own would not show another client's change.
- * - Without a note, and after an error, stock drops the pages.
+ * - Size and mtime are noted before pages are read. If the file has no pages, they
+ *   are the inode's; otherwise they are noted from GETATTR after all pages have
+ *   been dropped. So a note may be older than the pages, but never newer. If size
+ *   and mtime still equal the note, the file has not changed in between.
+ * - The attributes come from the server at each open, whatever their timeout. With
+ *   the writeback cache, the kernel's own would not show another client's change.
+ * - Without a note, and after an error, the pages are dropped, as in stock.
  */
 #include "fuse_i.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The request TUNED_OPEN: agreed on with the server, sent, and its reply checked.
+ * TUNED_OPEN: negotiate it, send it, and check the reply.
  *
- * protocol.h has the wire format and what a server must do. With the mount
- * option atomic_open, INIT offers TUNED_INIT_OPEN. Some servers send back any
- * bit that they are offered, so one that returns it is asked once more, by
- * TUNED_HELLO, before the first TUNED_OPEN. ENOSYS, or any reply but the
- * expected one, ends it for the connection; stock requests work throughout.
+ * protocol.h has the wire format and the rules for servers. With the mount option
+ * atomic_open, INIT offers TUNED_INIT_OPEN. Some servers return every bit that
+ * they are offered, so a server that returns it is asked again, by TUNED_HELLO,
+ * before the first TUNED_OPEN. ENOSYS, or an unexpected reply to TUNED_HELLO, ends
+ * the use of TUNED_OPEN for the connection; stock requests work throughout.
  */
 #include "open_request.h"
 

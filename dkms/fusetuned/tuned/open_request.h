@@ -39,7 +39,7 @@
 #define keep_backing(ff, open) ((void)(open))
 #endif
 
-/* This one differs within 6.12, so Kbuild looks into fuse_i.h. */
+/* Differs within 6.12, so Kbuild probes fuse_i.h. */
 #ifdef TUNED_EVICT_COUNT
 #define evict_count(fc) fuse_get_evict_ctr(fc)
 #define get_inode(sb, entry, version, evicted)						\
@@ -70,23 +70,23 @@ struct tuned_lookup {
 };
 
 /*
- * Whether the server takes TUNED_OPEN. The first caller asks by TUNED_HELLO and
+ * Whether the server supports TUNED_OPEN. The first caller sends TUNED_HELLO and
  * waits for the reply; meanwhile others get false and send stock requests.
  */
 bool tuned_is_agreed(struct fuse_mount *fm);
 /*
- * Returns 0, and the caller owns all of `lookup`, or an error, and nothing is
- * held. -ENOENT is also returned for a negative entry (node 0), and only then
- * is the entry's timeout set.
+ * On success the caller owns everything in `lookup`; on error nothing is held.
+ * Also returns -ENOENT for a negative entry (node 0), and only then is the entry's
+ * timeout set.
  */
 int tuned_send_open(struct fuse_mount *fm, u64 parent, const struct qstr *name,
 		    const struct tuned_open_in *in, struct tuned_lookup *lookup);
 /* Releases what the server opened, or frees the unused file. */
 void tuned_put_file(struct tuned_lookup *lookup, struct fuse_inode *fi, unsigned int flags);
 /*
- * Whether the reply breaks the protocol. Nothing of it is given back then, as
- * after CREATE. The VFS checks no permissions of a file that an open created, so
- * a server must not claim that without O_CREAT.
+ * Whether the reply violates the protocol. Neither RELEASE nor FORGET is sent then,
+ * as after CREATE. The VFS does not check the permissions of a file that an open
+ * created, so a server must not claim that without O_CREAT.
  */
 bool tuned_is_invalid(const struct tuned_lookup *lookup, unsigned int flags);
 

@@ -7,25 +7,25 @@
  * max_pages_per_req for new mounts, may allow up to 65535, the most that INIT can
  * carry. Both are bounded by fs.pipe-max-size, because a request that does not
  * fit into a pipe cannot be moved by splice(2). Callers without CAP_SYS_ADMIN get
- * at most the parameter. connection.c has the limit of a live mount.
+ * at most the parameter. connection.c handles the limit of a live mount.
  *
- * no_file_caps (Szeredi 2013). Stock: before each write the kernel asks for
- * security.capability, so that it can remove it; GETXATTR is sent each time.
- * Here: the mount has no file capabilities, so there is nothing to ask for.
- * Getting one is ENODATA and setting one EOPNOTSUPP; removing one is still sent.
+ * no_file_caps (Szeredi 2013). Stock: each write sends a GETXATTR for
+ * security.capability, because the kernel must remove it. Here: the mount has no
+ * file capabilities, so nothing is sent. Getting one fails with ENODATA and
+ * setting one with EOPNOTSUPP; removing one is still sent.
  *
- * parallel_direct_writes (Singh 2022). Stock: direct writes of one file run at
- * once if the server sets FOPEN_PARALLEL_DIRECT_WRITES in its reply to OPEN or
- * CREATE. Here: the bit is set for all files of the mount, as if the server had.
- * Linux 6.1 lets cached and parallel direct writes of one file go together;
- * extend.c has what that needs.
+ * parallel_direct_writes (Singh 2022). Stock: direct writes of one file run in
+ * parallel if the server sets FOPEN_PARALLEL_DIRECT_WRITES in its reply to OPEN or
+ * CREATE. Here: the bit is set for all files of the mount, as if the server had
+ * set it. Linux 6.1 runs cached and parallel direct writes of one file together;
+ * extend.c makes that safe.
  *
  * Mounts in user namespaces. Stock: allowed. Here: EPERM unless the parameter
  * userns_mounts is set, so an administrator decides whether unprivileged users
  * reach this code. tuned_init_fs_context() refuses before any option is parsed. A
- * device that root opened and passed on does not help: it must belong to the
- * namespace of the mount, as in fs/fuse. The module has no alias for its types
- * either, so a mount(2) by anybody does not load it.
+ * device that root opened and passed on does not help, because fs/fuse requires
+ * that it belongs to the user namespace of the mount. The module has no alias for
+ * its types either, so a user's mount(2) does not load it.
  */
 #include "fuse_i.h"
 
@@ -51,9 +51,8 @@
 
 /*
  * fs.pipe-max-size, whose variable is private to fs/pipe.c. The file is opened
- * once, in a procfs mount that no process sees. So the root directory of a
- * process that mounts does not decide which file is read, and reading never
- * blocks.
+ * once, in a procfs mount that no process sees. So a process that mounts cannot
+ * substitute another file by its root directory, and reading never blocks.
  */
 static struct file *pipe_limit;
 
@@ -104,7 +103,7 @@ static unsigned int max_pages_per_req;
 
 /*
  * At boot, modules are loaded before sysctls are set. A value given at load time
- * is therefore checked against the pipe by each mount, not here.
+ * is therefore checked against the pipe limit at each mount, not here.
  */
 static int set_max_pages_per_req(const char *text, const struct kernel_param *param)
 {
@@ -133,11 +132,11 @@ static const struct kernel_param_ops max_pages_per_req_ops = {
 module_param_cb(max_pages_per_req, &max_pages_per_req_ops, &max_pages_per_req, 0644);
 __MODULE_PARM_TYPE(max_pages_per_req, "uint");
 MODULE_PARM_DESC(max_pages_per_req,
-		 "Pages a request of new mounts: 32 to what fs.pipe-max-size holds; 0: as stock");
+		 "Pages per request of new mounts: 32 to what fs.pipe-max-size holds; 0: as stock");
 
 static bool userns_mounts;
 module_param(userns_mounts, bool, 0644);
-MODULE_PARM_DESC(userns_mounts, "Allow mounts from user namespaces other than the first; default N");
+MODULE_PARM_DESC(userns_mounts, "Allow mounts from non-initial user namespaces; default N");
 
 /* fs/fuse sets FS_USERNS_MOUNT, so the VFS lets the owner of a user namespace mount there. */
 static bool may_mount(const struct fs_context *fsc)

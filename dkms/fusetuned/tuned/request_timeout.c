@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The end of a connection whose server leaves a request without a reply.
+ * Abort a connection whose server leaves a request without a reply.
  *
- * Stock: from 6.15 on a server may ask for it at INIT, and sysctls can; before, a
- * program waits for as long as the server hangs, and cannot be killed once the
- * server has read its request.
+ * Stock: from 6.15 on a server may set a timeout at INIT, and sysctls may. Before
+ * that, a program waits for as long as the server hangs, and cannot be killed once
+ * the server has read its request.
  *
  * Here: with request_timeout the connection is aborted, as by its file "abort",
- * when a request has waited for that long. From 7.2 on Linux does so by itself,
- * asked by tuned_force(). Earlier series have this file.
+ * when a request has waited for that long. Linux 7.2 and later do so by themselves
+ * when tuned_force() sets their timeout. Earlier series use this file.
  *
- * Why it is safe: the requests are looked at under the locks of their lists, and
- * aborting needs none of them. Each list is in order of age, but for a few that
- * moved between lists, so its head is enough; the others become heads in turn.
- * The work holds no reference: it is gone before the connection is freed, which
- * may sleep, as stock's own release of DAX does.
+ * Why it is safe: each list of requests is read under its lock, and none of these
+ * locks is held when the connection is aborted. Each list is ordered by age, except
+ * for a few requests that moved between lists. So checking its head suffices; the
+ * others become the head in turn. The work holds no reference: it is cancelled
+ * before the connection is freed. That may sleep, as stock's release of DAX does.
  */
 #include "fuse_i.h"
 
@@ -24,7 +24,7 @@
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 
-/* As often as Linux 7.2 looks. */
+/* Seconds between checks; as in Linux 7.2. */
 #define PERIOD 15u
 
 struct tuned_timeout {

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A cached name whose timeout has passed is opened by one request (Singh 2022).
+ * Open a cached name whose timeout has expired with one request (Singh 2022).
  *
  * Stock: d_revalidate() sends LOOKUP for the name, and open() sends OPEN for the
  * inode that the name had.
  *
- * Here: d_revalidate() sends nothing and notes the task and the inode; the open
- * by that task then sends TUNED_OPEN for the name. If the name has gone or is
- * another file now, the open fails with EOPENSTALE. The VFS then walks the path
- * once more with LOOKUP_REVAL, for which d_revalidate() does what stock does.
- * A permission denied before the open, or ETXTBSY that the VFS is about to
- * return, concerns the old file and becomes EOPENSTALE as well.
+ * Here: d_revalidate() sends nothing and notes the task and the inode; open() by
+ * that task then sends TUNED_OPEN for the name. If the name is gone or is another
+ * file now, open() fails with EOPENSTALE. The VFS then walks the path once more
+ * with LOOKUP_REVAL, and d_revalidate() does what stock does. A permission denied
+ * before the open, or ETXTBSY that the VFS is about to return, concerns the old
+ * file and becomes EOPENSTALE as well.
  *
  * Why it is safe:
- * - An open that did not come by a name (/proc/self/fd) finds no note, and goes
- *   by inode as stock does.
- * - A note is never dropped for another task's, because its open would then use
- *   the old file unchecked. There are NOTES places, chosen by the task's number.
- *   While a noted task lives, tasks with the same place revalidate as stock. The
- *   note of an open that failed before it reached the file system stays until
- *   its task leaves another or has ended; it does no harm (take_note()).
+ * - An open that was not reached by a name (/proc/self/fd) finds no note, and opens
+ *   the inode as stock does.
+ * - A note never replaces another task's, because that task's open would then use
+ *   the old file unchecked. There are NOTES places, indexed by pid. While a task
+ *   that left a note lives, tasks with the same place revalidate as stock. The
+ *   note of an open that failed before it reached the file system stays until its
+ *   task leaves another or has ended; it does no harm (take_note()).
  * - Permissions are checked again with the attributes that TUNED_OPEN returned.
- * - overlayfs passes LOOKUP_OPEN to the layer below and opens in the same task.
- *   From Linux 6.12 on that open has the lower path, and is sent by name. On 6.1
- *   it has the overlay's: the first attempt is EOPENSTALE without a request, and
- *   the second revalidates as stock.
+ * - overlayfs passes LOOKUP_OPEN to the lower layer and opens in the same task.
+ *   From Linux 6.12 on that file has the lower path, and is opened by name. On 6.1
+ *   it has the overlay's path: the first attempt fails with EOPENSTALE without a
+ *   request, and the second revalidates as stock.
  *
- * Left to stock: O_CREAT and directories, O_TRUNC where the server truncates at
- * open, and mount points. One difference is visible: O_NOATIME by a user who
- * does not own the old file is EPERM, although the name may be another file's.
+ * Left to stock: O_CREAT and directories, O_TRUNC if the server truncates at open,
+ * and mount points. One difference is visible: O_NOATIME by a user who does not
+ * own the old file fails with EPERM, although the name may be another file's.
  */
 #include "open_request.h"
 
@@ -41,7 +41,7 @@
 #include <linux/spinlock.h>
 
 /*
- * Which task skipped the revalidation of a name of which inode. Inodes are only
+ * Says which task skipped the revalidation of a name of which inode. Inodes are only
  * compared, never dereferenced. With the lock, 250 places fit into a page.
  */
 #define NOTES 250
@@ -55,7 +55,7 @@ struct tuned_notes {
 
 void tuned_notes_alloc(struct fuse_conn *fc)
 {
-	/* Without memory for it, all revalidations are stock. */
+	/* If this fails, every name is revalidated as in stock. */
 	fc->tuned.notes = kzalloc(sizeof(*fc->tuned.notes), GFP_KERNEL_ACCOUNT);
 	if (fc->tuned.notes)
 		spin_lock_init(&fc->tuned.notes->lock);
@@ -101,8 +101,8 @@ static bool leave_note(struct fuse_conn *fc, struct inode *inode)
 }
 
 /*
- * May sleep in tuned_is_agreed(): the hook stands after fuse_dentry_revalidate()
- * has returned -ECHILD for LOOKUP_RCU.
+ * May sleep in tuned_is_agreed(): fuse_dentry_revalidate() has already returned
+ * -ECHILD for LOOKUP_RCU.
  */
 bool tuned_skips_lookup(struct dentry *entry, struct inode *inode, unsigned int flags)
 {
@@ -113,14 +113,14 @@ bool tuned_skips_lookup(struct dentry *entry, struct inode *inode, unsigned int 
 
 	if (!(flags & LOOKUP_OPEN) || flags & others || fc->no_open)
 		return false;
-	/* On a mount point the VFS opens what is mounted there: nothing would check the name. */
+	/* On a mount point the VFS opens the mounted root, so nothing would check the name. */
 	if (!S_ISREG(inode->i_mode) || d_mountpoint(entry) || !tuned_is_agreed(fm))
 		return false;
 	return leave_note(fc, inode);
 }
 
 /*
- * Whether this task skipped the revalidation of a name of this inode; true once.
+ * Whether this task skipped the revalidation of a name of this inode; true only once.
  * A note left by an open that failed elsewhere does no harm: a later open of the
  * same file is sent by name, and if the name is another file's by then, the
  * VFS's second attempt finds no note.
@@ -143,8 +143,8 @@ static bool take_note(struct fuse_conn *fc, struct inode *inode)
 }
 
 /*
- * A refusal may concern a file that the name no longer has. ETXTBSY is what the
- * VFS returns next if the file is a program that runs.
+ * The refusal may concern a file that the name no longer refers to. If the file is
+ * a running program, the VFS returns ETXTBSY next.
  */
 int tuned_permission(tuned_idmap *idmap, struct inode *inode, int mask)
 {
@@ -157,7 +157,7 @@ int tuned_permission(tuned_idmap *idmap, struct inode *inode, int mask)
 	return take_note(get_fuse_conn(inode), inode) ? -EOPENSTALE : err;
 }
 
-/* Repeats the VFS's permission checks with the attributes that the reply brought. */
+/* Repeats the VFS's permission checks with the attributes of the reply. */
 static int check_again(struct inode *inode, struct file *file)
 {
 	int mask = ACC_MODE(file->f_flags);
@@ -175,8 +175,8 @@ static int check_again(struct inode *inode, struct file *file)
 }
 
 /*
- * Takes what was opened if it is this inode. Returns 0, or an error after giving
- * everything back.
+ * Uses the opened file if it is this inode. Otherwise releases it and returns an
+ * error.
  */
 static int accept(struct inode *inode, struct file *file, struct tuned_lookup *lookup)
 {
@@ -226,10 +226,10 @@ static int open_by_name(struct fuse_mount *fm, struct inode *inode, struct file 
 	struct tuned_lookup lookup;
 	int err;
 
-	/* Only a file whose permissions were checked may be truncated: LOOKUP comes first. */
+	/* Permissions must be checked before the server truncates, so send LOOKUP first. */
 	if (file->f_flags & O_TRUNC && fm->fc->atomic_o_trunc)
 		return -EOPENSTALE;
-	/* An entry may go at any moment. The server replies ENOENT if the name has gone as well. */
+	/* The name may go at any moment; the server then replies ENOENT. */
 	if (d_inode(entry) != inode || data_race(d_unlinked(entry)))
 		return -EOPENSTALE;
 	take_dentry_name_snapshot(&name, entry);

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Requests of a connection, counted by opcode.
+ * Count a connection's requests by opcode.
  *
- * Stock: fusectl shows how many requests wait. How many were sent, how long they
- * took and which failed is shown nowhere.
+ * Stock: fusectl shows how many requests wait, but not how many were sent, how long
+ * they took, or which failed.
  *
  * Here: counting begins when connections/N/statistics is first read. The first
  * read is empty; later ones have a line for each opcode that occurred:
  *
- *	count		requests that ended; of those without a reply (FORGET,
+ *	count		requests that ended; for those without a reply (FORGET,
  *			BATCH_FORGET, INTERRUPT), requests that the server read
- *	errors		those that ended in an error, of the server or of an abort
- *	sent_bytes	what follows the header of requests
- *	received_bytes	what follows the header of replies without an error
- *	time_ns		sum of the times from making a request to its end; waiting
- *			for a place in the background is included
+ *	errors		requests that ended with an error from the server or an abort
+ *	sent_bytes	bytes after the header of requests
+ *	received_bytes	bytes after the header of replies without an error
+ *	time_ns		sum of the times from making a request to its end, with the
+ *			wait for a background slot
  *	latency_us	BUCKETS counts of these times: below 1 us, below 2, below 4,
  *			..., and the rest; they add up to count of requests with reply
  *
- * A request that was taken back before the server read it, or made after the
+ * A request that was cancelled before the server read it, or made after the
  * connection had ended, is not counted.
  *
- * Why it is safe: each CPU has counters of its own, without a lock; a reader adds
- * them up. Reading may miss part of a request that ends meanwhile, but count and
- * latency_us always agree. Memory for a CPU and an opcode is allocated at the
- * first such request, without sleeping, because the task that ends a request may
- * be the one that frees memory; without memory, a request is not counted. What
- * is allocated stays until the connection is freed.
+ * Why it is safe: each CPU has its own counters, without a lock; a reader adds them
+ * up. A read may see only part of a request that ends at the same time, but count
+ * and latency_us always agree. The counters for a CPU and an opcode are allocated
+ * at the first such request, without sleeping, because the task that ends a request
+ * may be the one that reclaims memory. If the allocation fails, the request is not
+ * counted. The counters stay until the connection is freed.
  *
  * Memory: none before the first read; then 8 bytes for each possible CPU, and for
  * each CPU that has ended requests 1 KiB, and 256 bytes for each opcode. The first
- * is charged to the reader's memory control group, the rest to that of the task
- * that ends the request, usually the server.
+ * is charged to the reader's memory cgroup, the rest to that of the task that ends
+ * the request, usually the server.
  */
 #include "fuse_i.h"
 #include "protocol.h"
@@ -123,8 +123,8 @@ static_assert(ARRAY_SIZE(opcodes) == OTHER);
 #define BUCKETS 24
 
 /*
- * A request with a reply is counted in its bucket alone, so that the sum and the
- * histogram agree whenever they are read; `count` has those without a reply.
+ * A request with a reply is counted in its bucket only, so that count and the
+ * histogram always agree; `count` counts requests without a reply.
  * Atomic, because a task may move to another CPU while it counts.
  */
 struct tuned_counters {
@@ -162,9 +162,9 @@ void tuned_statistics_free(struct fuse_conn *fc)
 }
 
 /*
- * Returns what `place` points to, allocated and zeroed now if there is nothing.
- * NULL without memory: the task that ends a request may be freeing memory, so
- * this must not wait for any.
+ * Returns what `place` points to; allocates it, zeroed, if that is NULL. Returns
+ * NULL without memory: the task that ends a request may be reclaiming memory, so
+ * this must not sleep.
  */
 static void *get_or_alloc(void **place, size_t size)
 {
@@ -191,7 +191,7 @@ static unsigned int slot_of(u32 opcode)
 	return opcode < OURS ? opcode : OTHER;
 }
 
-/* This CPU's counters of an opcode, or NULL if nothing is counted. */
+/* This CPU's counters for an opcode, or NULL if nothing is counted. */
 static struct tuned_counters *counters(struct fuse_conn *fc, u32 opcode)
 {
 	/* Pairs with begin(). */
@@ -212,15 +212,15 @@ void tuned_request_begin(struct fuse_req *req)
 }
 
 /*
- * Reads only the request itself: its caller may have returned already, and the
- * arguments were on the caller's stack.
+ * Reads only the request itself: the caller may have returned already, and the
+ * arguments were on its stack.
  */
 void tuned_request_end(struct fuse_req *req)
 {
 	struct tuned_counters *to;
 	u64 time;
 
-	/* Never queued, because the connection had ended. Not all series come here then. */
+	/* Never queued, because the connection had ended. Not all series call this then. */
 	if (!req->in.h.unique)
 		return;
 	to = counters(conn_of_request(req), req->in.h.opcode);
@@ -278,7 +278,7 @@ static void add(struct sum *all, const struct tuned_counters *one)
 	}
 }
 
-/* Requests that end meanwhile may be included in part. */
+/* A request that ends at the same time may be included in part. */
 static struct sum sum(const struct tuned_statistics *statistics, unsigned int slot)
 {
 	struct sum all = {};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The interface between fs/fuse, as rules.toml and rules/ change it, and our files.
+ * The interface between fs/fuse, as modified by rules.toml and rules/, and our files.
  */
 #ifndef TUNED_H
 #define TUNED_H
@@ -29,7 +29,7 @@ struct tuned_notes;
 struct tuned_statistics;
 struct tuned_timeout;
 
-/* Mount options that overrule the server; forced.c. */
+/* Mount options that override the server; forced.c. */
 enum tuned_forced {
 	TUNED_ASYNC_DIO,
 	TUNED_ASYNC_READ,
@@ -63,22 +63,22 @@ struct tuned_options {
 /* In each connection. */
 struct tuned_conn {
 	struct tuned_options options;
-	/* Those of options.forced that the reply to INIT did not rule out; zero before it. */
+	/* options.forced without those that the reply to INIT ruled out; zero before it. */
 	unsigned int forced[TUNED_FORCED];
-	/* NULL without request_timeout, and where the kernel has it. */
+	/* NULL without request_timeout, and if the kernel has it. */
 	struct tuned_timeout *timeout;
-	/* NULL until they are first read. */
+	/* NULL until the file is first read. */
 	struct tuned_statistics *statistics;
-	/* Pages of a request now; at most fuse_conn.max_pages, for which room is allocated. */
+	/* Current limit of pages per request; at most fuse_conn.max_pages. */
 	unsigned int max_pages;
 	/* Parts of the server's reply to INIT that fuse_conn does not keep. */
 	u64 flags;
 	unsigned int max_readahead;
-	/* Whether TUNED_OPEN is sent: TUNED_NEVER and so on. */
+	/* State of TUNED_OPEN: TUNED_NEVER and so on. */
 	int atomic_open;
-	/* NULL without atomic_open, and if there was no memory for it. */
+	/* NULL without atomic_open, or if it could not be allocated. */
 	struct tuned_notes *notes;
-	/* INIT has been answered, and what it negotiated may be read. */
+	/* INIT has been answered, and its results may be read. */
 	bool negotiated;
 };
 
@@ -96,9 +96,9 @@ struct tuned_inode {
 	struct list_head writes;
 	/* Held while waiting for writeback with the inode's lock shared. */
 	struct mutex sync;
-	/* The next attributes are older than the present ones; protected by fuse_inode.lock. */
+	/* The next attributes are older than the current ones; protected by fuse_inode.lock. */
 	bool attr_overtaken;
-	/* What the cached pages belong to, with keep_cache; protected by fuse_inode.lock. */
+	/* The version of the cached pages, with keep_cache; protected by fuse_inode.lock. */
 	struct tuned_version cached;
 };
 
@@ -109,13 +109,13 @@ struct tuned_write {
 	/* NULL if extending writes exclude all others. */
 	struct inode *inode;
 	loff_t end;
-	/* Called if the write has failed, when no other is in flight. */
+	/* Called after a failed write, when no other is in flight. */
 	void (*truncate)(struct file *file);
 	struct file *file;
 };
 
 /*
- * For code that decides when a request is full. Code that allocates room for it
+ * For code that decides when a request is full. Code that allocates its pages
  * keeps using fuse_conn.max_pages, because this limit may change in between.
  */
 #define tuned_max_pages(fc) READ_ONCE((fc)->tuned.max_pages)
@@ -124,20 +124,20 @@ struct tuned_write {
 
 int tuned_open_pipe_limit(void);
 void tuned_close_pipe_limit(void);
-/* fs/fuse's own, after a check of who mounts. */
+/* Check who mounts, then call fs/fuse's own. */
 int tuned_init_fs_context(struct fs_context *fsc);
 int tuned_get_tree(struct fs_context *fsc);
 /* Returns -ENOPARAM for an option that is not ours. */
 int tuned_parse_param(struct fs_context *fsc, struct fs_parameter *param,
 		      struct tuned_options *options);
 void tuned_show_options(struct seq_file *m, struct fuse_conn *fc);
-/* The parameter max_pages_per_req, as far as a pipe can hold it now; 0: stock. */
+/* The parameter max_pages_per_req, at most what a pipe can hold now; 0: stock. */
 unsigned int tuned_default_pages(void);
 
 /* Whether a mount without file capabilities hides this attribute. */
 bool tuned_hides_xattr(struct inode *inode, const char *name);
 
-/* Adds to the reply to OPEN or CREATE what the mount option says. */
+/* Adds the mount option's flag to the reply to OPEN or CREATE. */
 void tuned_open_flags(struct fuse_file *ff);
 
 /* forced.c */
@@ -146,39 +146,39 @@ void tuned_open_flags(struct fuse_file *ff);
 /* Returns -ENOPARAM for an option that is not one of enum tuned_forced. */
 int tuned_parse_forced(struct fs_context *fsc, struct fs_parameter *param,
 		       struct tuned_options *options);
-/* Changes the server's reply to INIT before it is read, and keeps what it was. */
+/* Changes the server's reply to INIT before fs/fuse reads it, and keeps the original. */
 void tuned_force(struct fuse_conn *fc, struct fuse_init_out *arg);
-/* Part of tuned_negotiated(): what INIT can only lower. */
+/* Part of tuned_negotiated(): sets limits that INIT can only lower. */
 void tuned_force_limits(struct fuse_mount *fm);
-/* Whether an option is in force, and the server did not ask for the same. */
+/* Whether an option is in force that the server did not set itself. */
 bool tuned_is_forced(const struct fuse_conn *fc, enum tuned_forced option);
 /* Returns "name" or "name=value"; the latter is written to text. */
 const char *tuned_forced_text(enum tuned_forced option, unsigned int value,
 			      char text[TUNED_FORCED_TEXT]);
-/* Raises the time that a name, or with node 0 its absence, is cached. */
+/* Raises the timeout of an entry, or of a negative one (node 0). */
 void tuned_entry_timeout(const struct dentry *entry, struct fuse_entry_out *out);
-/* Turns ENOENT into an entry with node 0; returns whether that may be cached. */
+/* Turns ENOENT into a negative entry; returns whether it may be cached. */
 bool tuned_negative_entry(struct inode *dir, struct fuse_entry_out *out);
-/* The time, in jiffies, until which attributes are valid. */
+/* Returns the time, in jiffies, at which attributes expire. */
 u64 tuned_attr_time(struct fuse_inode *fi, u64 time);
 
 /* keep_cache.c */
 
-/* After OPEN: keeps the cached pages, and says so in the file, if they are still right. */
+/* After OPEN: sets FOPEN_KEEP_CACHE if the cached pages are still valid. */
 void tuned_keep_cache(struct inode *inode, struct file *file);
 
 /* writeback.c */
 
-/* Whether the kernel has the writeback cache, and the server does not know of it. */
+/* Whether the writeback cache is on although the server did not ask for it. */
 bool tuned_writes_back(const struct fuse_conn *fc);
-/* The flags of an open as the writeback cache needs them: O_RDWR for O_WRONLY. */
+/* The open flags that the writeback cache needs: O_RDWR instead of O_WRONLY. */
 u32 tuned_readable_flags(const struct fuse_conn *fc, u32 flags);
 /* Whether the server may have refused an open with these flags because of O_RDWR. */
 bool tuned_refuses_reads(const struct fuse_conn *fc, u32 flags, int err);
-/* fuse_send_open(), at first by the flags above. */
+/* fuse_send_open(), first with tuned_readable_flags(). */
 int tuned_open_readable(struct fuse_mount *fm, u64 nodeid, unsigned int flags, int opcode,
 			struct fuse_open_out *out);
-/* The same for CREATE; a macro, because how it is sent differs between series. */
+/* The same for CREATE; a macro, because the call that sends it differs between series. */
 #define tuned_create(fc, args, in, send)						\
 ({											\
 	u32 __asked = (in)->flags;							\
@@ -195,7 +195,7 @@ int tuned_open_readable(struct fuse_mount *fm, u64 nodeid, unsigned int flags, i
 	}										\
 	__err;										\
 })
-/* Around a direct write, with the inode's lock held. */
+/* Called before and after a direct write, with the inode lock held. */
 int tuned_past_cache_begin(struct kiocb *iocb);
 void tuned_past_cache_end(struct file *file);
 
@@ -204,7 +204,7 @@ void tuned_past_cache_end(struct file *file);
 #ifdef FUSE_REQUEST_TIMEOUT
 static inline void tuned_timeout_stop(struct fuse_conn *fc) {}
 #else
-/* Begins to look for requests without a reply. Returns 0 or -ENOMEM. */
+/* Starts checking for late requests. Returns 0 or -ENOMEM. */
 int tuned_timeout_start(struct fuse_conn *fc, unsigned int seconds);
 /* Part of tuned_conn_free(). */
 void tuned_timeout_stop(struct fuse_conn *fc);
@@ -213,7 +213,7 @@ void tuned_timeout_stop(struct fuse_conn *fc);
 /* connection.c */
 
 void tuned_fill_super(struct fuse_conn *fc, const struct tuned_options *options);
-/* When the reply to INIT has come, before any other request. */
+/* Called on the reply to INIT, before any other request is sent. */
 void tuned_negotiated(struct fuse_mount *fm);
 
 /* extend.c */
@@ -222,7 +222,7 @@ void tuned_init_inode(struct tuned_inode *tuned);
 /* Whether appends and writes past the end of the file exclude all other writes. */
 bool tuned_extends_alone(struct kiocb *iocb);
 /*
- * generic_write_checks(); the write then has a position of its own until
+ * generic_write_checks(), which also reserves the write's position until
  * tuned_write_end(). Both are called with the inode's lock held, shared or
  * exclusively, and tuned_write_finish() after it has been dropped.
  */
@@ -232,19 +232,19 @@ void tuned_write_finish(struct tuned_write *write);
 /* Truncates now or, if other writes may be in flight, in tuned_write_finish(). */
 void tuned_truncate(struct kiocb *iocb, void (*truncate)(struct file *file));
 void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode));
-/* A file's flags as they are sent to the server: without O_APPEND where the kernel appends. */
+/* The open flags sent to the server: without O_APPEND if the kernel appends. */
 u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags);
 
 /* statistics.c */
 
 void tuned_statistics_free(struct fuse_conn *fc);
-/* Before the request may wait, also for a place in the background. */
+/* Called before the request may wait, for example for a background slot. */
 void tuned_request_begin(struct fuse_req *req);
-/* Once for each request. */
+/* Called once for each request. */
 void tuned_request_end(struct fuse_req *req);
-/* io_uring: the bytes that follow the header of a reply. */
+/* io_uring: notes the size of a reply without its header. */
 void tuned_uring_reply(struct fuse_req *req, u32 size);
-/* A request that the server reads and does not reply to. */
+/* Counts a request that has no reply. */
 void tuned_one_way(struct fuse_iqueue *fiq, const struct fuse_in_header *header);
 int tuned_show_statistics(struct seq_file *m, struct fuse_conn *fc);
 
@@ -263,7 +263,7 @@ struct user_namespace;
 #define tuned_mtime(inode) ((inode)->i_mtime)
 #endif
 
-/* The INIT flags that are offered beyond those of the kernel's FUSE. */
+/* The INIT flags that are offered in addition to those of fs/fuse. */
 u64 tuned_init_flags(const struct fuse_conn *fc);
 /* Part of tuned_fill_super(). */
 void tuned_notes_alloc(struct fuse_conn *fc);
@@ -317,7 +317,7 @@ extern const struct tuned_ctl_file tuned_ctl_files[TUNED_CTL_FILES];
 	__file == tuned_ctl_files + TUNED_CTL_FILES;				\
 })
 
-/* Kbuild looks up which of the two the kernel's headers declare. */
+/* Kbuild probes which of the two the kernel's headers declare. */
 #ifdef TUNED_BACKING_BY_PATH
 #define tuned_backing_file_open(file, flags, path, cred) \
 	backing_file_open(&(file)->f_path, flags, path, cred)

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The writeback cache for servers that do not know of it.
+ * The writeback cache for servers that do not support it.
  *
- * Stock: a server that sets FUSE_WRITEBACK_CACHE undertakes two things. The kernel
- * may read by a file that a program opened for writing only, because a page that
- * is written in part is read first. And O_APPEND must not move a write, because
- * the kernel has chosen its place. libfuse's examples do both by themselves.
+ * Stock: a server that sets FUSE_WRITEBACK_CACHE must do two things. It must allow
+ * reads from files that were opened for writing only, because the kernel reads a
+ * page before writing part of it. And it must ignore O_APPEND, because the kernel
+ * chooses the position of each write. libfuse's examples do both.
  *
- * Here: with the mount option writeback_cache the kernel does it. Opens for
- * writing are sent as O_RDWR, and none with O_APPEND (tuned_sent_flags()). If
- * the server refuses that, it is asked again for what the program asked for, and
- * the file is used as if the server had replied with FOPEN_DIRECT_IO.
+ * Here: with the mount option writeback_cache the kernel does both. It sends O_RDWR
+ * instead of O_WRONLY, and never O_APPEND (tuned_sent_flags()). If the server
+ * refuses O_RDWR, the kernel repeats the open with O_WRONLY and treats the file as
+ * if the server had replied with FOPEN_DIRECT_IO.
  *
  * Why it is safe:
- * - The program's own file stays write-only: the VFS checks what it opened.
- * - A write past the cache follows what is in the cache: dirty pages are written
- *   and dropped before it, and pages that were read during it are dropped after
- *   it, under the inode's lock. Linux 6.1 does neither by itself.
- * - Asynchronous writes are done at once; from Linux 7.2 on they are as in stock,
- *   and a page that is read meanwhile may stay in the cache.
- * - Where the server asks for the writeback cache itself, all is as in stock.
+ * - The program's own file stays write-only: the VFS checks the mode of its open.
+ * - A write that bypasses the cache is ordered with it: dirty pages are written and
+ *   dropped before the write, and pages that were read during the write are dropped
+ *   after it, under the inode lock. Linux 6.1 does neither by itself.
+ * - Asynchronous writes become synchronous. From Linux 7.2 on they stay as in
+ *   stock, and a page that is read meanwhile may stay in the cache.
+ * - If the server asks for the writeback cache itself, nothing changes.
  */
 #include "fuse_i.h"
 
@@ -29,7 +29,7 @@
 
 bool tuned_writes_back(const struct fuse_conn *fc)
 {
-	/* Pairs with tuned_negotiated(). A request that waits for INIT is made before it. */
+	/* Pairs with tuned_negotiated(). Requests that wait for INIT are made before it. */
 	if (!smp_load_acquire(&fc->tuned.negotiated))
 		return fc->tuned.options.forced[TUNED_WRITEBACK_CACHE];
 	return tuned_is_forced(fc, TUNED_WRITEBACK_CACHE);
@@ -83,7 +83,7 @@ int tuned_past_cache_begin(struct kiocb *iocb)
 	if (!is_past_cache(file->private_data))
 		return 0;
 	iocb->ki_flags &= ~IOCB_DIRECT;
-	/* With the writeback cache the kernel has the times. */
+	/* With the writeback cache the kernel maintains mtime. */
 	err = file_update_time(file);
 	if (!err && mapping->nrpages)
 		err = filemap_write_and_wait(mapping) ?: invalidate_inode_pages2(mapping);

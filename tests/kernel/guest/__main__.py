@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs the checks, all or those named, in the order they stand in; measurements if named.
+"""Run all checks or those named, in their order in the source, and measurements if named.
 
-A line of JSON a check goes to standard output.
+Prints a line of JSON for each check.
 """
 
 import json
@@ -51,7 +51,7 @@ from tests.kernel.guest import module as module_checks
 from tests.kernel.guest.rig import SLOWNESS, run, set_pipe_limit
 from tests.native.mirror import Mirror, unmount
 
-#: What the kernel says when something is wrong with it.
+#: What the kernel logs when something is wrong.
 _SPLAT = re.compile(
     r"WARNING:|BUG[ :]|UBSAN:|Oops|Call Trace|INFO: |refcount_t|general protection"
     r"|leaked"
@@ -59,7 +59,7 @@ _SPLAT = re.compile(
 
 
 def _said(log: int) -> list[str]:
-    """Return what the kernel said since last asked, by its lines."""
+    """Return the lines that the kernel has logged since the last call."""
     lines: list[str] = []
     while True:
         try:
@@ -72,7 +72,7 @@ def _said(log: int) -> list[str]:
 
 
 def _stacks() -> str:
-    """Return where the kernel has each thread that waits in it for FUSE."""
+    """Return the kernel stack of each thread that waits for FUSE."""
     found = []
     for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
         try:
@@ -86,7 +86,7 @@ def _stacks() -> str:
 
 @contextmanager
 def _limited(check: str, seconds: float) -> Iterator[None]:
-    """End the machine, saying what waits, if a check goes on for longer: a report beats a hang."""
+    """If a check takes too long, report what waits and end the machine: that beats a hang."""
 
     def ended() -> None:
         why = f"not ended after {seconds:.0f} s; in the kernel wait:\n{_stacks()}"
@@ -137,7 +137,7 @@ def checks() -> dict[str, Callable[[], object]]:
 
 
 def special() -> dict[str, Callable[[], object]]:
-    """Return what runs only when it is named, in machines that are started for it."""
+    """Return what runs only if it is named, in machines started for that."""
     return _of(memory, cost, shared, papers, overruled, faults)
 
 
@@ -145,10 +145,10 @@ def main() -> None:
     """Run the checks and report on each."""
     if not Path("/rig/start").exists():
         sys.exit("guest: for a virtual machine of tests/kernel only")
-    Mirror.lifetime = 900 * SLOWNESS  # here all is slow, and goes with the machine
+    Mirror.lifetime = 900 * SLOWNESS  # everything is slow here, and ends with the machine
     log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     _said(log)
-    # The server's own directory must not be under what is read-only here.
+    # The server's own directory must not be on a read-only file system.
     os.environ["TMPDIR"] = "/tmp"  # noqa: S108
     run("modprobe", "fuse")
     wanted = sys.argv[1:] or checks().keys()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Names looked up and opened by one request, and the same results as without."""
+"""Names are looked up and opened by one request, with the same results as on stock."""
 
 import errno
 import os
@@ -43,7 +43,7 @@ def _asked_to_make(mirror: Mirror) -> dict[str, int]:
 
 
 def check_atomic_open_is_one_request() -> None:
-    """Opens of names that are there, in and out of the cache, and of new ones."""
+    """Opens of existing names, cached or not, and of new ones."""
     load()
     make_files(FILES)
     with stock(*NAMES_EXPIRE) as mirror:
@@ -71,7 +71,7 @@ def check_atomic_open_is_one_request() -> None:
 
 
 def check_atomic_open_is_off_unless_asked_for() -> None:
-    """Without the option, and by a server that does not know it: as stock, to the request."""
+    """Without the option, or with a server that does not support it, exactly stock's requests."""
     load()
     seen = []
     for mounting, options in (
@@ -92,12 +92,12 @@ def check_atomic_open_is_off_unless_asked_for() -> None:
 
 
 def check_atomic_open_gives_what_stock_gives() -> None:
-    """Scenes of files made, replaced, forbidden and so on, with the same results."""
+    """Files are created, replaced, made unreadable and so on, with the same results."""
     _gives_what_stock_gives(NAMES_EXPIRE)
 
 
 def check_atomic_open_gives_what_stock_gives_by_other_timeouts() -> None:
-    """The same where nothing is cached, and where everything is."""
+    """The same if nothing is cached, and if everything is."""
     _gives_what_stock_gives(("timeout=0",), ("timeout=3600", "negative_timeout=3600"))
 
 
@@ -126,7 +126,7 @@ def _gives_what_stock_gives(*timeouts: tuple[str, ...]) -> None:
 
 
 def check_atomic_open_knows_what_is_missing() -> None:
-    """A name that the server says is not there, and for how long, is asked for once."""
+    """The server is asked only once for a name that does not exist, until its timeout."""
     load()
     fresh_source()
     with atomic("timeout=3600", "negative_timeout=3600") as mirror:
@@ -139,7 +139,7 @@ def check_atomic_open_knows_what_is_missing() -> None:
         assert asked_of(mirror) == {"TUNED_OPEN": 100}
         for number in range(100):
             (mirror.mountpoint / f"none{number}").touch()
-        # It is known that they are not there.
+        # Their absence is cached.
         assert asked_of(mirror)["CREATE"] == 100
         assert len(os.listdir(SOURCE)) == 100
     with atomic("timeout=3600") as mirror:
@@ -150,7 +150,7 @@ def check_atomic_open_knows_what_is_missing() -> None:
 
 
 def check_atomic_open_of_cached_names_that_expire() -> None:
-    """Names whose time is over are opened by one request, by many tasks at once."""
+    """Many tasks at once open names whose timeout has expired by one request each."""
     load()
     make_files(100)
     with atomic("entry_timeout=0.1", "timeout=3600") as mirror, all_open(100, mirror.mountpoint):
@@ -162,7 +162,7 @@ def check_atomic_open_of_cached_names_that_expire() -> None:
 
 
 def check_atomic_open_with_passthrough() -> None:
-    """The kernel reads and writes what TUNED_OPEN opened and made."""
+    """With passthrough the kernel reads and writes files that TUNED_OPEN opened or created."""
     if KERNEL < (6, 12):
         return
     load()
@@ -179,7 +179,7 @@ def check_atomic_open_with_passthrough() -> None:
 
 @contextmanager
 def _overlaid(lower: Path) -> Iterator[Path]:
-    """Mount an overlay whose lower directory this is, and yield its mount point."""
+    """Mount an overlay with this lower directory, and yield its mount point."""
     run("rm", "-rf", "/run/overlay")
     for name in ("upper", "work", "merged"):
         Path("/run/overlay", name).mkdir(parents=True)
@@ -193,7 +193,7 @@ def _overlaid(lower: Path) -> Iterator[Path]:
 
 
 def _seen_overlaid(lower: Path) -> list[object]:
-    """Return what programs see of files that change behind a mount that is an overlay's lower."""
+    """Return what programs see of files that change behind a mount below an overlay."""
     with _overlaid(lower) as merged:
 
         def seen(name: str, flags: int = os.O_RDONLY) -> object:
@@ -217,7 +217,7 @@ def _seen_overlaid(lower: Path) -> list[object]:
 
 
 def check_atomic_open_under_an_overlay() -> None:
-    """What is seen is as on stock FUSE; where overlayfs opens by the file's own path, at one go."""
+    """Results are as on stock, by one request if overlayfs opens with the lower path."""
     load()
     run("modprobe", "overlay")
     found, asked = [], []
@@ -227,7 +227,7 @@ def check_atomic_open_under_an_overlay() -> None:
             found.append(_seen_overlaid(mirror.mountpoint))
             expect_nothing_held(mirror.process.pid)
         with mounting(*NAMES_EXPIRE) as mirror, _overlaid(mirror.mountpoint) as merged:
-            # The first open has it looked up by overlayfs, the next one has the server asked.
+            # At the first open overlayfs looks it up, at the next one the server is asked.
             for _ in range(2):
                 open_one(merged / "file3")
             asked_of(mirror)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Opens by one request that fail, are killed, or disturb each other: nothing is held afterwards."""
+"""Opens by one request fail, are killed, or disturb each other; nothing is held afterwards."""
 
 import errno
 import os
@@ -35,13 +35,13 @@ from tests.native.mirror import wait_for
 
 
 def _open_without_right(path: Path) -> None:
-    """Open, as nobody, a file of root's in a way that only its owner may, without reading it."""
+    """As nobody, open a file of root in a way that only its owner may, without reading it."""
     os.seteuid(namei_stage.NOBODY)
     os.open(path, os.O_RDONLY | os.O_NOATIME)
 
 
 def _free_numbers(first: int, end: int, step: int) -> list[int]:
-    """Return numbers that no task has, nor the 250th and 251st after them."""
+    """Return pids that are free, as are the 250th and 251st after them."""
     return [
         number
         for number in range(first, end, step)
@@ -50,9 +50,9 @@ def _free_numbers(first: int, end: int, step: int) -> list[int]:
 
 
 def _ended(action: Callable[[], object], number: int) -> int | None:
-    """Run ``action`` in a child of this number; return 0, its errno, or None.
+    """Run ``action`` in a child with this pid; return 0, its errno, or None.
 
-    None if the number is taken: the kernel starts threads when it wants.
+    None if the pid is taken, because the kernel may start threads at any time.
     """
     try:
         child = raw.start(action, number)
@@ -67,10 +67,10 @@ def _radix_nodes() -> int:
 
 
 def check_atomic_open_keeps_no_notes_of_failed_opens() -> None:
-    """A revalidation that was left out, and then no open: noted for as long as the task lives.
+    """If no open follows a skipped revalidation, its note stays while the task lives.
 
-    What a dead one has left takes no memory and nobody's place; a living one's takes a place, and
-    who would have it goes as stock.
+    The note of a dead task takes no memory and blocks nobody's place. That of a living one blocks
+    its place, and tasks with the same place revalidate as stock.
     """
     load()
     make_files(1)
@@ -79,7 +79,7 @@ def check_atomic_open_keeps_no_notes_of_failed_opens() -> None:
         fails = partial(_open_without_right, path)
         assert raw.in_child(partial(open_one, path)) == 0
         before, numbers = _radix_nodes(), _free_numbers(1000, 30000, 64)
-        # Each in another node of a tree of tasks by their numbers.
+        # Each in another node of the tree of pids.
         failed = [number for number in numbers if _ended(fails, number) == errno.EPERM]
         assert len(failed) > 400
         if not KEEPS_FREED:
@@ -99,7 +99,7 @@ def check_atomic_open_keeps_no_notes_of_failed_opens() -> None:
         number = _free_numbers(30000, 32000, 1)[0]
         living = raw.start(stay, number)
         os.read(said[0], 1)
-        # One that shares its place, and one that does not.
+        # One with the same place, and one with another.
         for other, asked in ((250, {"LOOKUP": 1, "OPEN": 1}), (251, {"TUNED_OPEN": 1})):
             mirror.reset_counters()
             os.waitpid(raw.start(partial(open_one, path), number + other), 0)
@@ -119,11 +119,11 @@ def _open_as_nobody(path: Path, flags: int) -> None:
 
 
 def check_atomic_open_by_a_server_that_claims_creation() -> None:
-    """Who made a file may open it: what a server says it made without O_CREAT is an error."""
+    """If a server claims to have created a file without O_CREAT, the open is an error."""
     load()
     point, created = Path("/mnt/raw"), 0x80000000
     flags = (os.O_RDONLY, os.O_RDWR, os.O_CREAT | os.O_RDWR)
-    # Where nobody may make files, O_CREAT is not sent.
+    # In a directory where nobody may create files, O_CREAT is not sent.
     for mode, last in ((0o40777, 0), (0o40755, errno.EIO)):
         options = ",default_permissions,allow_other,atomic_open"
         with raw.served(point, options, mode) as server:
@@ -135,7 +135,7 @@ def check_atomic_open_by_a_server_that_claims_creation() -> None:
             server.opened = created
             assert [opened(f"new{how}", how) for how in flags] == [errno.EIO, errno.EIO, last]
             server.opened = 0
-            # Its name is cached then, and asked for at each open.
+            # From then on its name is cached, and revalidated at each open.
             with open(point / "cached", "rb"):
                 server.opened = created
                 for how in flags[:2]:
@@ -143,7 +143,7 @@ def check_atomic_open_by_a_server_that_claims_creation() -> None:
 
 
 def check_atomic_open_at_once() -> None:
-    """Names change under many openers: each reads a whole file, and nothing is left."""
+    """Names change while many tasks open them: each reads a whole file; all are closed."""
     load()
     for options in (NAMES_EXPIRE, ("entry_timeout=0.02", "timeout=3600"), ("timeout=0",)):
         fresh_source()
@@ -157,7 +157,7 @@ def check_atomic_open_at_once() -> None:
 
 
 def check_atomic_open_of_killed_openers() -> None:
-    """Nothing stays open or known for a program killed while the server opens its file."""
+    """If a program is killed while the server opens its file, nothing stays open or looked up."""
     load()
     make_files(100)
     with atomic(*NAMES_EXPIRE, "delay=100ms", "splice=off") as mirror:

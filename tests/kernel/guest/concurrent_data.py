@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Many writers of one file at once, and what must be in it then."""
+"""Many writers of one file at once, and what it must contain afterwards."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ ROUNDS = 12
 
 @dataclass(frozen=True)
 class _Write:
-    """Bytes that reached the file, and when by the order of all begins and ends."""
+    """Bytes that reached the file, and when, in the order of all begins and ends."""
 
     start: int
     data: bytes = field(repr=False)
@@ -33,11 +33,11 @@ class _Write:
 
 @dataclass
 class Written:
-    """What was written to a file, and what its size may be meanwhile."""
+    """What was written to a file, and which sizes it may have meanwhile."""
 
     path: Path
     writes: list[_Write] = field(default_factory=list)
-    #: Highest end of the writes that succeeded, and of those at an offset that began.
+    #: Highest end of the writes that succeeded, and of those at an offset that have begun.
     reached: int = 0
     placed: int = 0
     #: Bytes of the appends that began.
@@ -49,7 +49,7 @@ class Written:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, size: int, at: int | None) -> int:
-        """Note that a write, or an append where ``at`` is None, begins; return when."""
+        """Note that a write, or an append if ``at`` is None, begins; return when."""
         with self._lock:
             if at is None:
                 self.appended += size
@@ -72,7 +72,7 @@ class Written:
             self.failed += 1
 
     def look(self, seen: int) -> int:
-        """Look at the size, which must not be below ``seen``; return it."""
+        """Return the size, which must not be below ``seen``."""
         with self._lock:
             least = max(seen, self.reached)
         size = self.path.stat().st_size
@@ -82,7 +82,7 @@ class Written:
         return size
 
     def verify(self, mirror: Mirror, at_once: range) -> None:
-        """The file has what was written, so many ``at_once`` at most, and nothing else."""
+        """The file has exactly what was written, by at most ``at_once`` writes at a time."""
         data = (SOURCE / self.path.name).read_bytes()
         assert len(data) == self.path.stat().st_size == self.reached
         assert self.path.read_bytes() == data
@@ -91,7 +91,7 @@ class Written:
             over = [one for one in self.writes if one.start < high and low < one.end]
             last = [one for one in over if not any(one.ended < other.began for other in over)]
             may = [one.data[low - one.start : high - one.start] for one in last]
-            # Where several were in flight at once, their requests may have come in any order.
+            # If several were in flight at once, their requests may have arrived in any order.
             right = zip(data[low:high], *(may or [bytes(high - low)]), strict=True)
             assert all(byte in bytes_ for byte, *bytes_ in right), (low, high, last)
         assert self.looks >= 5
@@ -103,7 +103,7 @@ class Written:
 
 
 def written_at_once(mirror: Mirror, flags: int = 0) -> Written:
-    """Let writers append to, extend and overwrite one file, each by its own descriptors."""
+    """Let writers append to, extend and overwrite one file, each with its own descriptors."""
     path = mirror.mountpoint / "written"
     first = random.Random(0).randbytes(WRITERS * PAGE + 13)
     (SOURCE / path.name).write_bytes(first)

@@ -12,7 +12,7 @@ from tests.kernel.guest.rig import CONTROL, count, fresh_source, load, run, tune
 
 _ROUNDS = 10
 _CALLS = 1000
-#: Where the same module without their hooks is.
+#: The same module without their hooks.
 _WITHOUT = Path("/rig/without")
 
 
@@ -49,7 +49,7 @@ def _sample() -> dict[str, float]:
 
 
 def measure_statistics() -> dict[str, list[tuple[float, float]]]:
-    """Return by opcode, for each round, nanoseconds a call with statistics and without."""
+    """Return by opcode, for each round, nanoseconds per call with and without statistics."""
     found: dict[str, list[tuple[float, float]]] = {"GETATTR": [], "READ": []}
     for turn in range(_ROUNDS):
         each = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Direct writes that extend one file at once, and what its size is meanwhile."""
+"""Parallel direct writes that extend one file, and its size meanwhile."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ RECORD = 1000
 
 
 def _staged(mirror: Mirror, *writes: Callable[[], int]) -> list[Future[int]]:
-    """Begin each write when the server has a WRITE of each before it; return how they went."""
+    """Begin each write when the server has a WRITE of each earlier one; return their results."""
     mirror.reset_counters()
     with ThreadPoolExecutor(len(writes)) as pool:
         futures = []
@@ -100,7 +100,7 @@ def _most_at_once(mirror: Mirror, writers: int, append: bool) -> int:
 
 
 def check_parallel_extend() -> None:
-    """As many extending writes of one file at once as writers, by appends and by offset."""
+    """All writers extend one file in parallel, by appends and at an offset."""
     load()
     fresh_source()
     for mounting in (stock, tuned):
@@ -115,7 +115,7 @@ def check_parallel_extend() -> None:
                 assert reached(writers, partial(_most_at_once, mirror, writers, append))
 
 
-#: Mounts, and how many writers may be at once on each.
+#: Mounts, and how many writers each allows at a time.
 _STOCK = (stock, range(1, 2))
 _OFF = (tuned, range(1, 2))
 _OVERWRITES = (partial(tuned, mount="parallel_direct_writes"), range(1, WRITERS + 1))
@@ -127,24 +127,24 @@ def _many_writers(*options: str, mounts: Sequence[tuple[Callable[..., Any], rang
     load()
     for mounting, at_once in mounts:
         fresh_source()
-        # So long that those who need not wait for each other meet.
+        # Long enough for writers that need not wait for each other to overlap.
         delay = write_delay(20 if at_once.start > 1 else 2)
         with mounting("direct_io", "max_write=4K", delay, *options) as mirror:
             written_at_once(mirror).verify(mirror, at_once)
 
 
 def check_extending_writers() -> None:
-    """Nothing is lost, torn or in the wrong place, and the size is right all the time."""
+    """Nothing is lost, torn or in the wrong place, and the size is always right."""
     _many_writers(mounts=(_STOCK, _OFF, _OVERWRITES, _EXTEND))
 
 
 def check_extending_writers_with_faults() -> None:
-    """The same where the server fails some writes and shortens others."""
+    """The same if the server fails some writes and shortens others."""
     _many_writers("fail_every=5", "short_every=7", mounts=(_STOCK, _EXTEND))
 
 
 def check_extending_writers_with_writeback() -> None:
-    """The same where the size is the kernel's, with files that are direct by O_DIRECT."""
+    """The same if the kernel owns the size (writeback cache), with files opened with O_DIRECT."""
     load()
     for mount, least in (("", 1), ("parallel_extend", WRITERS - 2)):
         fresh_source()
@@ -155,7 +155,7 @@ def check_extending_writers_with_writeback() -> None:
 
 
 def check_failed_append() -> None:
-    """A failed append leaves a hole to those behind it, and nothing where it was the last."""
+    """A failed append leaves a hole before later ones, and nothing if it was the last."""
     load()
     fresh_source()
     mounting = partial(tuned, "direct_io", write_delay(2000), "fail_every=3")
@@ -166,7 +166,7 @@ def check_failed_append() -> None:
         done = _staged(mirror, *appends)
         expect_errno(errno.EIO, done.pop(2).result)
         assert [one.result() for one in done] == [0, 1000, 3000, 4000]
-        # The sixth fails, too: nothing is behind it, so the next one has its place.
+        # The sixth also fails, but nothing follows it, so the next one gets its position.
         expect_errno(errno.EIO, partial(_append, path, b"F"))
         assert path.stat().st_size == 5000
         assert _append(path, b"G") == 5000
@@ -175,7 +175,7 @@ def check_failed_append() -> None:
 
 
 def check_short_append() -> None:
-    """What the server did not write of an append is a hole to those behind it."""
+    """The part of an append that the server did not write is a hole before later ones."""
     load()
     fresh_source()
     with tuned(
@@ -210,7 +210,7 @@ def check_append_behind_write() -> None:
 
 
 def check_truncate_waits_for_extending_writes() -> None:
-    """Truncate and fallocate exclude them, and the next append goes by the new size."""
+    """Truncate and fallocate exclude these writes, and the next append uses the new size."""
     load()
     fresh_source()
     options = ("direct_io", "write_delay=300ms")
@@ -241,7 +241,7 @@ def _allocate(path: Path, size: int) -> Callable[[], None]:
 
 
 def appends_among_truncates(mirror: Mirror) -> None:
-    """Appends that begin after the last truncate are all there, behind what it left."""
+    """All appends that begin after the last truncate exist, behind what it left."""
     path = mirror.mountpoint / "appended"
     path.touch()
     order, lock = counting(), threading.Lock()
@@ -261,7 +261,7 @@ def appends_among_truncates(mirror: Mirror) -> None:
 
 
 def check_truncates_among_appends() -> None:
-    """They exclude each other, as stock."""
+    """They exclude each other, as on stock."""
     load()
     for mounting in (stock, partial(tuned, mount="parallel_extend")):
         fresh_source()

@@ -53,7 +53,7 @@ class _Aio:
 
 
 def check_failed_asynchronous_write() -> None:
-    """What it left behind is cut off, but never what another has written."""
+    """A failed write's remains are truncated, but never what another write has written."""
     load()
     options = ("direct_io", "max_write=4K", "fail_every=2", "no_xattr")
     for mounting in (stock, tuned, partial(tuned, mount="parallel_extend")):
@@ -65,7 +65,7 @@ def check_failed_asynchronous_write() -> None:
             assert (mirror.mountpoint / "file").stat().st_size == 0
             assert count(mirror, "SETATTR") == 1
     fresh_source()
-    # Slow in all: what would be cut off too early would be what is appended meanwhile.
+    # Slow overall: an early truncate would remove what is appended meanwhile.
     with tuned(*options, "delay=200ms", write_delay(2000), mount="parallel_extend") as mirror:
         path = mirror.mountpoint / "file"
         path.touch()
@@ -74,7 +74,7 @@ def check_failed_asynchronous_write() -> None:
         with path.open("ab", buffering=0) as file, ThreadPoolExecutor(1) as pool:
             failed = pool.submit(write)
             wait_for(lambda: count(mirror, "WRITE") == 4, "four WRITEs")
-            # Within a page, for a request has no more than one here.
+            # Within a page, because a request has at most one page here.
             page = mmap.mmap(-1, PAGE)
             page.write(b"a" * PAGE)
             assert file.write(memoryview(page)[:RECORD]) == RECORD
@@ -86,7 +86,7 @@ def check_failed_asynchronous_write() -> None:
 
 
 def check_asynchronous_writes_extend() -> None:
-    """Those of several requests, too, and all at once."""
+    """Also writes of several requests, all in parallel."""
     load()
     fresh_source()
     with tuned(
@@ -110,7 +110,7 @@ def check_asynchronous_writes_extend() -> None:
 
 
 def check_direct_writes_wait_for_writeback() -> None:
-    """Several may come while the page that they are in is being written back."""
+    """Several may arrive while their page is being written back."""
     load()
     fresh_source()
     options = ("parallel_direct_writes", write_delay(1000))
@@ -118,15 +118,15 @@ def check_direct_writes_wait_for_writeback() -> None:
         path = mirror.mountpoint / "file"
         path.write_bytes(bytes(PAGE))
         mirror.reset_counters()
-        # One page, which is one WRITE also where the kernel begins writeback earlier by itself.
+        # One page, which is one WRITE even if the kernel starts writeback earlier by itself.
         with path.open("r+b") as file, mmap.mmap(file.fileno(), PAGE) as memory:
             memory[:] = b"m" * PAGE
-            # Begins writeback, and does not lock the inode until its end as fsync does.
+            # Starts writeback; unlike fsync, does not lock the inode until it ends.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             wait_for(lambda: count(mirror, "WRITE") >= 1, "writeback")
             with ThreadPoolExecutor(3) as pool:
                 list(pool.map(partial(_direct_record, path), range(3)))
-        # Of the kernels, only the first lets both ways be open at once.
+        # Only the oldest kernel allows both kinds of open files at once.
         assert count(mirror, "WRITE", "most_in_flight") == (3 if KERNEL < (6, 12) else 1)
     expected = b"".join(bytes([number]) * RECORD for number in range(3))
     assert (SOURCE / "file").read_bytes() == expected + b"m" * (PAGE - len(expected))

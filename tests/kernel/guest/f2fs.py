@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""f2fs with large direct writes side by side: ours, and the kernel's own beside it."""
+"""Parallel large direct writes on f2fs: ours, and the kernel's own for comparison."""
 
 import errno
 import fcntl
@@ -21,7 +21,7 @@ POINT = Path("/mnt/f2fs")
 SETTINGS = Path("/sys/fs/f2fs/vdc")
 LOADED = Path("/sys/module/f2fs")
 THRESHOLD = SETTINGS / "serialize_alloc_blocks"
-#: Bytes of a segment, where a run of blocks may end; the area of segments starts at a multiple.
+#: Bytes in a segment, at whose end a run of blocks may end; the segment area is aligned to it.
 SEGMENT = 2 << 20
 WRITE = 2 << 20
 #: F2FS_IOC_GARBAGE_COLLECT, include/uapi/linux/f2fs.h.
@@ -29,9 +29,9 @@ GARBAGE_COLLECT = 0x4004F506
 
 
 def load(which: str) -> None:
-    """Load ``tuned`` or ``stock`` f2fs, the other one gone before."""
+    """Load ``tuned`` or ``stock`` f2fs, after unloading the other one."""
     unload()
-    run("modprobe", "f2fs")  # with all it needs
+    run("modprobe", "f2fs")  # with its dependencies
     if which == "stock":
         run("rmmod", "f2fs")
         run("insmod", *Path("/rig/stock").glob("f2fs.ko*"))
@@ -58,16 +58,16 @@ def f2fs(size: int = 0) -> Iterator[None]:
 
 
 def fio(writers: int, size: int, *more: str) -> None:
-    """Let each of ``writers`` write a file of its own, ``size`` bytes."""
+    """Let each of ``writers`` write its own file of ``size`` bytes."""
     job = ["--name=w", f"--directory={POINT}", "--rw=write", "--bs=2m", f"--size={size}"]
     job += ["--direct=1", "--ioengine=sync", "--fallocate=none", f"--numjobs={writers}"]
     run("fio", *job, "--thread", "--group_reporting", *more)
 
 
 def torn(path: Path) -> int:
-    """Return at how many places the blocks of one write part, but for ends of segments."""
+    """Return how often the blocks of a write are not contiguous, except at ends of segments."""
     breaks = 0
-    before = -1  # where the run before ended on the disk
+    before = -1  # where the previous run ended on the disk
     for run_ in extents(path):
         if run_.start_bytes % WRITE and (before % SEGMENT or run_.physical_bytes % SEGMENT):
             breaks += 1
@@ -76,7 +76,7 @@ def torn(path: Path) -> int:
 
 
 def torn_by(writers: int, size: int, *more: str, threshold: int | None = None) -> int:
-    """Return the same, over the files of writers side by side on a new file system."""
+    """Return the sum of that over the files of parallel writers on a new file system."""
     with f2fs():
         if threshold is not None:
             THRESHOLD.write_text(f"{threshold}\n")
@@ -89,15 +89,15 @@ def torn_by(writers: int, size: int, *more: str, threshold: int | None = None) -
 
 
 def torn_where_they_meet(writers: int, size: int, threshold: int | None = None) -> int:
-    """Return `torn_by`, up to 5 times again while it is 0: writers may come one after another."""
+    """Return `torn_by`; if 0, retry up to 5 times: writers may not have overlapped."""
     rounds = (torn_by(writers, size, threshold=threshold) for _ in range(6))
     return next(filter(None, rounds), 0)
 
 
 def check_f2fs_keeps_a_writes_blocks_together() -> list[tuple[int, int, int]]:
-    """However many write at once; the kernel's own f2fs scatters them.
+    """For any number of writers; the kernel's own f2fs scatters the blocks.
 
-    Returns writers, and at how many places writes were torn by stock and by ours.
+    Returns writers, and at how many places stock and ours tore writes.
     """
     counted = []
     for writers, size in ((2, 16 << 20), (4, 16 << 20), (10, 16 << 20), (16, 64 << 20)):
@@ -112,7 +112,7 @@ def check_f2fs_keeps_a_writes_blocks_together() -> list[tuple[int, int, int]]:
 
 
 def check_f2fs_threshold() -> None:
-    """It is there from 64 blocks on; smaller writes, and all when it is 0, go as stock."""
+    """It applies from 64 blocks on; smaller writes, and all if it is 0, are as on stock."""
     load("tuned")
     with f2fs():
         assert THRESHOLD.read_text() == "64\n"
@@ -129,7 +129,7 @@ def check_f2fs_threshold() -> None:
 
 
 def check_f2fs_data() -> None:
-    """Direct writes of any size anywhere in a file, and fsx beside them, all by our allocation."""
+    """Direct writes of any size anywhere in a file, and fsx in parallel, with our allocation."""
     load("tuned")
     with f2fs():
         THRESHOLD.write_text("1\n")
@@ -165,7 +165,7 @@ def cleaning() -> Iterator[None]:
 
 
 def check_f2fs_cleans_while_writers_wait() -> None:
-    """Nearly full, with garbage collection at work: nothing is lost and nobody waits for ever."""
+    """Nearly full and with garbage collection, nothing is lost and nobody waits forever."""
     load("tuned")
     with f2fs(256 << 20):
         count = (os.statvfs(POINT).f_bavail * 4096 - (16 << 20)) // (2 << 20)

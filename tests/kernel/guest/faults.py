@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Allocations fail one after another, in a kernel that is built for it and looks for leaks."""
+"""Allocations fail one after another, in a kernel with fault injection and kmemleak."""
 
 import errno
 import os
@@ -12,12 +12,12 @@ from tests.kernel.guest.rig import SOURCE, copy_through, fresh_source, load, run
 from tests.native.mirror import CHECKOUT, mounted_at
 
 _DEBUG = Path("/sys/kernel/debug")
-#: More allocations no call here has.
+#: No call here has more allocations.
 _MOST = 500
-#: What a call may say whose allocation failed.
+#: Errors that a call may return if an allocation failed.
 _EXPECTED = {0, errno.ENOMEM, errno.EFAULT, errno.EIO, errno.ENFILE}
 _OPTIONS = "atomic_open+parallel_extend"
-#: kmemleak looks only at what is older; seconds.
+#: Seconds; kmemleak ignores younger objects.
 _AGE = 6
 
 
@@ -28,7 +28,7 @@ def _debugfs() -> Path:
 
 
 def _may_fail() -> None:
-    """Let also those allocations fail that may wait; nothing is printed of each."""
+    """Let allocations that may sleep fail as well, without a log line for each."""
     directory = _debugfs()
     for kind in ("failslab", "fail_page_alloc"):
         (directory / kind / "ignore-gfp-wait").write_text("N")
@@ -38,7 +38,7 @@ def _may_fail() -> None:
 
 
 def _nth(number: int, what: str, target: Path, options: str = "") -> tuple[int, bool]:
-    """Return the errno of a call, and whether its allocation of that number failed."""
+    """Return the errno of a call, and whether its Nth allocation failed."""
     program = CHECKOUT / "build" / "fail_nth"
     failed, injected = run(program, str(number), what, target, options).stdout.split()
     assert int(failed) in _EXPECTED, f"{what} {number}: {os.strerror(int(failed))}"
@@ -46,7 +46,7 @@ def _nth(number: int, what: str, target: Path, options: str = "") -> tuple[int, 
 
 
 def _each(call: Callable[[int], bool]) -> int:
-    """Let the first allocation of a call fail, the second, ...; return how many there are."""
+    """Let the first allocation of a call fail, then the second, ...; return how many there are."""
     for number in range(1, _MOST):
         if not call(number):
             return number - 1
@@ -65,7 +65,7 @@ def _point() -> Iterator[Path]:
 
 
 def _mounts(what: str) -> int:
-    """Mounting, or the reply to INIT, by a server that is gone after it."""
+    """Mounting, or the reply to INIT, with a server that exits afterwards."""
 
     def call(number: int) -> bool:
         with _point() as point:
@@ -94,7 +94,7 @@ def _unmount() -> int:
 
 
 def _uses(what: str, *options: str) -> int:
-    """A call in a mount, which works as before after all of them."""
+    """A call in a mount, which still works after all the failures."""
     fresh_source()
     with tuned("timeout=0", *options, mount=_OPTIONS) as mirror:
 
@@ -114,7 +114,7 @@ def _uses(what: str, *options: str) -> int:
 
 
 def check_failed_allocations() -> dict[str, int]:
-    """Each allocation of mount, open, write, unmount and others fails once; all go on after it."""
+    """Each allocation of mount, open, write, unmount and others fails once; all work afterwards."""
     load()
     _may_fail()
     found = {what: _mounts(what) for what in ("mount", "init")}
@@ -128,7 +128,7 @@ def check_failed_allocations() -> dict[str, int]:
 
 
 def check_nothing_leaked() -> None:
-    """All that the checks before this one have allocated is in use, or freed."""
+    """All memory allocated by earlier checks is in use or freed."""
     kmemleak = _debugfs() / "kmemleak"
     unload()
     for _ in range(2):

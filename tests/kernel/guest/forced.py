@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Mount options that overrule the server: what it then gets, and when they are refused."""
+"""Mount options that override the server: which requests it gets, and when they are refused."""
 
 import errno
 import mmap
@@ -26,7 +26,7 @@ from tests.kernel.guest.plain import (
 from tests.kernel.guest.rig import KERNEL, PAGE, expect_errno, load, run
 
 _HALF, _MIB = 1 << 19, 1 << 20
-#: Every option, with values that are none of the kernel's own.
+#: Every option, with values that differ from the kernel's.
 _EVERY = (
     *("async_dio", "async_read", "attr_timeout=70", "big_writes", "congestion_threshold=70"),
     *("entry_timeout=71", "keep_cache", "max_background=99", "max_readahead=1048576"),
@@ -37,7 +37,7 @@ _EVERY = (
 
 @contextmanager
 def _kernel_log() -> Iterator[Callable[[], str]]:
-    """Give a function that returns what the kernel has said since the beginning."""
+    """Yield a function that returns what the kernel has logged since the start."""
     log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     os.lseek(log, 0, os.SEEK_END)
 
@@ -62,13 +62,13 @@ def _init(server: Plain) -> dict[str, list[str]]:
 
 
 def _options(point: Path) -> list[str]:
-    """Return a mount's options as /proc/mounts has them."""
+    """Return a mount's options from /proc/mounts."""
     lines = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
     return next(words[3].split(",") for words in lines if words[1] == str(point))
 
 
 def check_forced_options_show() -> None:
-    """In /proc/mounts, and in "init" beside what the server asked for; none by default."""
+    """They are in /proc/mounts, and in "init" beside the server's own flags; none by default."""
     load()
     for flags in (0, ASYNC_READ | BIG_WRITES):
         server = Plain(flags=flags)
@@ -78,7 +78,7 @@ def check_forced_options_show() -> None:
             asked = ["async_read", "big_writes"] if flags else []
             assert said["flags"] == asked, said
             assert said["forced"] == [option for option in _EVERY if option not in asked], said
-            # A remount changes none of them, whether it says so or not.
+            # A remount changes none of them, whether it succeeds or not.
             run("mount", "-o", "remount,attr_timeout=5", point, check=False)
             assert set(_EVERY) <= set(_options(point)), _options(point)
     with serving(server := Plain(flags=ASYNC_READ)) as point:
@@ -88,7 +88,7 @@ def check_forced_options_show() -> None:
 
 
 def check_forced_options_are_refused() -> None:
-    """For values out of range, for those who lack CAP_SYS_ADMIN, and where INIT rules them out."""
+    """For values out of range, without CAP_SYS_ADMIN, and if INIT rules them out."""
     load("userns_mounts=Y")
     point = Path("/mnt/plain")
     point.mkdir(exist_ok=True)
@@ -111,12 +111,12 @@ def check_forced_options_are_refused() -> None:
         assert "max_readahead may be 4096 to 1073741824" in lines, lines
         for option in _EVERY:
             assert raw.in_child(partial(mount_in_namespace, f",{option}")) == errno.EPERM, option
-        assert "big_writes overrules the server: only with CAP_SYS_ADMIN" in said()
+        assert "big_writes overrides the server, which needs CAP_SYS_ADMIN" in said()
         assert raw.in_child(partial(mount_in_namespace, "")) == 0
 
 
 def check_forced_options_that_init_rules_out() -> None:
-    """The mount goes on without them; "init" does not name them, and the kernel's log says why."""
+    """The mount works without them; "init" does not name them, and the kernel log says why."""
     load()
     flags = ("async_read", "big_writes", "async_dio", "parallel_dirops")
     for server, options, reason in (
@@ -148,7 +148,7 @@ def _write_sizes(server: Plain, *options: str) -> list[int]:
 
 
 def check_big_writes() -> None:
-    """One WRITE instead of one a page, of at most the server's max_write."""
+    """One WRITE of at most the server's max_write, instead of one for each page."""
     load()
     assert _write_sizes(Plain()) == [PAGE] * 32
     assert _write_sizes(Plain(), "big_writes") == [32 * PAGE]
@@ -157,7 +157,7 @@ def check_big_writes() -> None:
 
 
 def _asked(server: Plain, action: Callable[[], object], *ops: str) -> list[int]:
-    """Return how many of each request ten calls of ``action`` bring."""
+    """Return how many requests of each kind ten calls of ``action`` send."""
     server.counts.clear()
     for _ in range(10):
         action()
@@ -169,7 +169,7 @@ def _missing(path: Path) -> None:
 
 
 def check_timeouts() -> None:
-    """Names, attributes, and names that are missing are asked for once; in stock each time."""
+    """Names, attributes and missing names are asked for once; on stock each time."""
     load()
     server = Plain()
     server.add("file", b"data")
@@ -201,7 +201,7 @@ def check_timeouts() -> None:
 
 
 def check_keep_cache() -> None:
-    """Pages outlive an open while size and mtime are the same, and no longer."""
+    """Pages survive an open only if size and mtime are unchanged."""
     load()
     first, second = os.urandom(16 * PAGE), os.urandom(16 * PAGE)
 
@@ -219,12 +219,12 @@ def check_keep_cache() -> None:
             for _ in range(3):
                 assert (reads(path, first) == 0) == kept
                 assert not kept or server.counts["GETATTR"] >= 1
-            # Another client's changes: of the same size, then by size alone.
+            # Another client's changes: with the same size, then of the size only.
             file.data, file.mtime = bytearray(second), file.mtime + 1
             assert reads(path, second) > 0
             assert (reads(path, second) == 0) == kept
             del file.data[PAGE:]
-            if "attr_timeout" not in option:  # or else the size is known from before
+            if "attr_timeout" not in option:  # otherwise the size is already known
                 assert reads(path, second[:PAGE]) > 0
             # Our own.
             path.write_bytes(first)
@@ -233,7 +233,7 @@ def check_keep_cache() -> None:
 
 
 def check_no_xattr_and_no_access() -> None:
-    """Neither is asked for; attributes are not there, and access(2) leaves it to the request."""
+    """Neither is sent; there are no xattrs, and access(2) leaves the decision to the request."""
     load()
     for options, asked in (((), True), (("no_xattr", "no_access"), False)):
         server = Plain()
@@ -255,7 +255,7 @@ def check_no_xattr_and_no_access() -> None:
 
 
 def _most_reads(server: Plain, flags: int, *options: str) -> int:
-    """Return the READs in flight of one read(2) of 512 KiB."""
+    """Return how many READs are in flight for one read(2) of 512 KiB."""
     server.held = ("READ",)
     data = os.urandom(_HALF)
     server.add("file", data)
@@ -270,7 +270,7 @@ def _most_reads(server: Plain, flags: int, *options: str) -> int:
 
 
 def check_requests_at_once() -> None:
-    """Readahead, one large direct read, and lookups in one directory; one by one in stock."""
+    """Readahead, one large direct read, and lookups in one directory; one by one on stock."""
     load()
     ahead = "max_readahead=524288"
     assert _most_reads(Plain(), 0, ahead) == 1
@@ -288,7 +288,7 @@ def check_requests_at_once() -> None:
 
 
 def check_forced_limits() -> None:
-    """Readahead and background requests are those of the options from the first request on."""
+    """The options for readahead and background requests apply from the first request on."""
     load()
     ahead = "max_readahead=1048576"
     assert _most_reads(Plain(), 0, ahead, "async_read", "max_background=3") == 3
@@ -312,7 +312,7 @@ def check_forced_limits() -> None:
 
 
 def check_request_timeout() -> None:
-    """A request without a reply ends the connection; without the option its program waits on."""
+    """A request without a reply ends the connection; without the option it waits."""
     load()
     for option, seconds in (("request_timeout=1", 45), ("", 3)):
         server = Plain(silent=("GETXATTR",))

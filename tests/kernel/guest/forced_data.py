@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Data under mount options that overrule the server: with writeback_cache, and with all at once.
+"""Data with mount options that override the server: writeback_cache, and all at once.
 
-What holds there must hold on stock too, where the server asks for the writeback cache itself.
+What holds there must also hold on stock if the server asks for the writeback cache itself.
 """
 
 import errno
@@ -24,7 +24,7 @@ from tests.kernel.guest.rig import PAGE, SOURCE, fresh_source, load, stock, tune
 from tests.native.mirror import Mirror, wait_for
 
 WRITEBACK = "writeback_cache"
-#: All options, as mirrorfs stands each, and nobody else changes its source.
+#: All options: mirrorfs supports each, and nobody else changes its source.
 EVERY = (
     "writeback_cache+keep_cache+attr_timeout=99+entry_timeout=99+negative_timeout=99+no_access+"
     "no_xattr+no_file_caps+async_read+async_dio+parallel_dirops+big_writes+max_readahead=1048576+"
@@ -33,7 +33,7 @@ EVERY = (
 )
 _FORCED = (partial(tuned, mount=WRITEBACK), partial(tuned, mount=EVERY))
 _STOCK = (partial(stock, "writeback"),)
-#: Servers that still have WRITEs when they are killed, and that refuse some.
+#: Servers that are killed while they have WRITEs, and that refuse some.
 _SLOW, _FAILING = "write_delay=3ms", "fail_every=7"
 _RECORD = struct.Struct("=8sIIII")
 
@@ -56,17 +56,17 @@ def check_forced_data_of_fsx() -> None:
 
 
 def check_forced_data_of_fio() -> None:
-    """What several processes wrote, by calls, past the cache and by maps, is read back right."""
+    """What several processes wrote, cached, direct and mapped, is read back right."""
     _on(_FORCED, fio)
 
 
 def check_forced_data_of_pjdfstest() -> None:
-    """All of POSIX's rules that it knows."""
+    """All rules of POSIX that pjdfstest checks."""
     same_as_stock(partial(pjdfstest, rules=()), mounts=(WRITEBACK, EVERY))
 
 
 def _written_and_mapped(mirror: Mirror) -> None:
-    """Each page belongs to four writers, whose pages are dropped and read again meanwhile."""
+    """Four writers share each page, and pages are dropped and read again meanwhile."""
     path = mirror.mountpoint / "file"
     path.write_bytes(bytes(slots.SLOTS * slots.SLOT))
     mine = [range(number, slots.SLOTS, 4) for number in range(4)]
@@ -86,7 +86,7 @@ def _written_and_mapped(mirror: Mirror) -> None:
 
 
 def check_forced_data_of_mapped_files() -> None:
-    """Writers by maps and by calls keep to their parts of each page."""
+    """Writers by mmap and by write(2) do not disturb each other's parts of a page."""
     _on(_FORCED, _written_and_mapped)
 
 
@@ -102,7 +102,7 @@ def _append(path: Path, flags: int, number: int, records: int) -> None:
 
 
 def _appended(data: bytes) -> dict[int, list[int]]:
-    """Return the places of the records by writer, in order; there must be nothing else."""
+    """Return the positions of the records by writer, in order; the file must have nothing else."""
     found: dict[int, list[int]] = {}
     at = 0
     while at < len(data):
@@ -128,7 +128,7 @@ def _appended_by_two(mirror: Mirror) -> None:
 
 
 def check_forced_data_of_two_that_append() -> None:
-    """No record is lost, torn or out of its writer's order; also if one goes past the cache."""
+    """No record is lost, torn or out of order, also if one writer bypasses the cache."""
     _on(_FORCED, _appended_by_two)
     _on(_FORCED, _appended_by_two, "direct_io")
 
@@ -159,7 +159,7 @@ def _truncated(mirror: Mirror) -> None:
 
 
 def check_forced_data_of_truncated_files() -> None:
-    """What is cut off does not come back; what is written later is there, and the size agrees."""
+    """Truncated data does not come back; what is written later exists, and the size agrees."""
     _on(_FORCED, _truncated)
     _on(_FORCED, _truncated, "direct_io")
     _on(_FORCED, appends_among_truncates)
@@ -176,7 +176,7 @@ def _killed(mirror: Mirror) -> None:
 
 
 def check_forced_data_of_a_server_that_is_killed() -> None:
-    """What fsync, close and the like had promised is there; they promise nothing afterwards."""
+    """What fsync, close and the like promised exists; afterwards they promise nothing."""
     _on(_FORCED, _killed, _SLOW)
 
 
@@ -195,7 +195,7 @@ def check_forced_data_of_writes_that_fail() -> None:
 
 
 def check_data_with_a_writeback_cache_of_the_servers() -> None:
-    """Stock keeps to all that is expected here of options."""
+    """Stock behaves in every way that is expected of the options here."""
     _on(_STOCK, _written_and_mapped)
     _on(_STOCK, _appended_by_two)
     _on(_STOCK, _truncated)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The writeback cache for a server that does not know of it."""
+"""The writeback cache for a server that does not support it."""
 
 import os
 import time
@@ -9,7 +9,7 @@ from tests.kernel.guest.rig import PAGE, load
 
 
 def _modes(server: Plain) -> list[int]:
-    """Return the access modes of the opens since last asked."""
+    """Return the access modes of the opens since the last call."""
     modes = [flags & os.O_ACCMODE for flags in server.opened]
     assert not any(flags & os.O_APPEND for flags in server.opened)
     server.opened.clear()
@@ -17,7 +17,7 @@ def _modes(server: Plain) -> list[int]:
 
 
 def check_writeback_cache_gathers_writes() -> None:
-    """Of a file opened for writing only, too, whose pages are read first where it needs them."""
+    """Also for write-only files, whose pages are read first if they are written in part."""
     load()
     old = os.urandom(64 * PAGE)
     for options, gathered in (((), False), (("writeback_cache",), True)):
@@ -41,7 +41,7 @@ def check_writeback_cache_gathers_writes() -> None:
 
 
 def check_writeback_cache_appends() -> None:
-    """The kernel places what is appended, from two files at once; the server does not."""
+    """The kernel, not the server, positions appended data, from two files at once."""
     load()
     server = Plain()
     server.add("log", b"begin")
@@ -60,7 +60,7 @@ def check_writeback_cache_appends() -> None:
 
 
 def check_writeback_cache_of_what_the_server_lets_nobody_read() -> None:
-    """Such a file is opened as asked, and written past the cache, in order with cached writes."""
+    """It is opened write-only; its writes bypass the cache, ordered with cached ones."""
     load()
     server = Plain()
     server.add("file", b"." * 4 * PAGE)
@@ -71,7 +71,7 @@ def check_writeback_cache_of_what_the_server_lets_nobody_read() -> None:
             server.unreadable = True
             _modes(server)
             before = path.stat().st_mtime_ns
-            time.sleep(0.02)  # longer than the kernel's clock for files stands still
+            time.sleep(0.02)  # longer than the granularity of the kernel's file time stamps
             with opened(path, os.O_WRONLY | os.O_APPEND) as past:
                 assert _modes(server) == [os.O_RDWR, os.O_WRONLY]
                 os.write(past, b"end")
@@ -93,7 +93,7 @@ def check_writeback_cache_of_what_the_server_lets_nobody_read() -> None:
 
 
 def check_writeback_cache_by_the_server() -> None:
-    """Where the server asks for it, opens are as in stock, and nothing is forced."""
+    """If the server asks for it, opens are as on stock, and nothing is forced."""
     load()
     server = Plain(flags=WRITEBACK_CACHE)
     server.add("file", b"data")

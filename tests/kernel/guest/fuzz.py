@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Garbage for the parameter, the mount options and the control files: refused, or what it says.
+"""Garbage for the parameter, mount options and control files is refused, or has its meaning.
 
-The same garbage each time. What a text stands for is said here anew, by a regular expression.
+The garbage is the same each time. A regular expression here defines the meaning of each text.
 """
 
 import ctypes
@@ -37,11 +37,11 @@ _FLAGS = (
 )
 #: An unsigned number as kstrtouint() takes it with base 0; one newline may follow.
 _NUMBER = re.compile(rb"\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\n?")
-#: Longer strings fsconfig(2) refuses.
+#: fsconfig(2) refuses longer strings.
 _LONGEST = 255
 
 _libc = ctypes.CDLL(None, use_errno=True)
-#: One number on every architecture.
+#: The same on every architecture.
 _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 429, 430, 431, 432
 _SET_FLAG, _SET_STRING, _SET_BINARY, _SET_PATH, _SET_PATH_EMPTY, _SET_FD, _CREATE = range(7)
 _MOVE_MOUNT_F_EMPTY_PATH = 4
@@ -59,7 +59,7 @@ def _call(number: int, *words: int | bytes | None) -> int:
 
 
 def _number(text: bytes) -> int | None:
-    """Return what a text stands for, or None if it is not a number of 32 bits."""
+    """Return the number that a text stands for, or None if it is not one of 32 bits."""
     found = _NUMBER.fullmatch(text)
     if not found:
         return None
@@ -99,14 +99,14 @@ def _write(path: Path, text: bytes) -> int:
 
 
 def check_garbage_for_the_parameter() -> None:
-    """What is not 0 or a number in the range is EINVAL, and changes nothing."""
+    """Anything but 0 or a number in the range is EINVAL, and changes nothing."""
     load()
     set_pipe_limit(2 << 20)
     parameter = MODULE / "parameters" / "max_pages_per_req"
     taken = 0
     for text in _texts(512):
         before = int(parameter.read_text())
-        # sysfs hands over the text up to a NUL, and a page of it.
+        # sysfs passes on the text up to a NUL, and at most a page.
         number = _number(text[:PAGE].partition(b"\0")[0])
         right = number is not None and (number == 0 or 32 <= number <= 512)
         assert _write(parameter, text) == (0 if right else errno.EINVAL), text
@@ -116,7 +116,7 @@ def check_garbage_for_the_parameter() -> None:
 
 
 def check_garbage_for_the_control_files() -> None:
-    """A live mount's limit takes numbers in its range alone; what is read-only stays so."""
+    """A live mount's limit only takes numbers in its range; read-only files refuse writes."""
     load()
     fresh_source()
     with tuned("max_write=512K") as mirror:
@@ -125,7 +125,7 @@ def check_garbage_for_the_control_files() -> None:
         taken = 0
         for text in _texts(128):
             before = int(limit.read_text())
-            # As C would have it: what follows a NUL is not there.
+            # As in C, a NUL ends the text.
             number = _number(text.partition(b"\0")[0]) if len(text) <= 32 else None
             right = number is not None and 1 <= number <= 128
             assert _write(limit, text) == (0 if right else errno.EINVAL), text
@@ -138,7 +138,7 @@ def check_garbage_for_the_control_files() -> None:
 
 
 def _read_in_pieces(mirror: Mirror, directory: Path) -> None:
-    """Any piece of a file is that of the whole, wherever it begins; nothing is behind its end."""
+    """A file read at any offset gives that piece of the whole; nothing follows its end."""
     generator = random.Random(_SEED)
     assert (directory / "statistics").read_bytes() == b""  # from now on it counts
     (mirror.mountpoint / "missing").exists()
@@ -158,7 +158,7 @@ def _read_in_pieces(mirror: Mirror, directory: Path) -> None:
 
 @contextmanager
 def context() -> Iterator[tuple[int, int]]:
-    """A mount of the module in the making: its descriptor, and its device's."""
+    """An unfinished mount of the module: its descriptor, and its device's."""
     device = os.open("/dev/fusetuned", os.O_RDWR)
     made = _call(_FSOPEN, b"fusetuned", 0)
     try:
@@ -178,12 +178,12 @@ def _ours(line: str) -> set[str]:
 
 
 def create(made: int) -> None:
-    """Make the superblock of a mount in the making. Raises OSError."""
+    """Create the super block of an unfinished mount. Raises OSError."""
     _call(_FSCONFIG, made, _CREATE, None, None, 0)
 
 
 def _shown(made: int) -> set[str]:
-    """Mount what is made, and return the options that mountinfo shows."""
+    """Finish the mount, and return the options that mountinfo shows."""
     _POINT.mkdir(exist_ok=True)
     create(made)
     mount = _call(_FSMOUNT, made, 0, 0)
@@ -196,7 +196,7 @@ def _shown(made: int) -> set[str]:
         )
     finally:
         os.close(mount)
-        # No server answers: nothing that looks into the mount may be called.
+        # No server replies, so nothing that looks into the mount may be called.
         _libc.umount2(bytes(_POINT), _MNT_DETACH)
     return _ours(line)
 
@@ -222,14 +222,14 @@ def check_garbage_for_max_pages_of_a_mount() -> None:
             assert _refused(give) == (0 if right else errno.EINVAL), text
             if right:
                 assert _refused(give) == errno.EINVAL, text
-            # What was refused is as not given: the mount works.
+            # A refused option is as if not given: the mount works.
             assert _shown(made) == ({f"max_pages={number}"} if right else set()), text
             taken += right
     assert taken > 20
 
 
 def check_garbage_for_the_other_options() -> None:
-    """Flags take no value, and no name but their own; a number comes as a string only."""
+    """Flags take no value and match by exact name; numbers are passed only as strings."""
     load()
     with context() as (made, device):
         expect: list[tuple[int, int, bytes, bytes | None, int]] = []
@@ -251,7 +251,7 @@ def check_garbage_for_the_other_options() -> None:
 
 
 def check_garbage_by_mount() -> None:
-    """By mount(2): any text among good options; what is not a mount leaves none."""
+    """By mount(2): any text among valid options; a refused mount leaves nothing behind."""
     load()
     _POINT.mkdir(exist_ok=True)
     for text in _texts(256):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A server that lies, as tests/kernel/hostile has it."""
+"""A hostile server: tests/kernel/hostile."""
 
 import json
 from pathlib import Path
@@ -8,13 +8,13 @@ from typing import Any
 from tests.kernel.guest.rig import load, run, unload
 from tests.native.mirror import CHECKOUT
 
-#: Enough for each kind of lie to be told dozens of times, in some ten seconds here.
+#: Enough for dozens of each kind of lie; takes some ten seconds here.
 _REPLIES = 3000
 _SEED = 13
 
 
 def _told(*more: str) -> dict[str, Any]:
-    """Let the server lie, and return how often it did what."""
+    """Run the server, and return how often it did what."""
     load()
     point = Path("/mnt/hostile")
     point.mkdir(exist_ok=True)
@@ -25,7 +25,7 @@ def _told(*more: str) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert told["replies"] >= _REPLIES, told
     assert told["mounts"] >= 5, told
-    # How many depends on when the clients run.
+    # The number depends on when the clients run.
     assert told["tuned_opens"] > 3, told
     assert all(told[lie] for lie in ("error", "short", "long", "noise", "late", "notify")), told
     unload()
@@ -33,10 +33,10 @@ def _told(*more: str) -> dict[str, Any]:
 
 
 def check_hostile_server() -> dict[str, Any]:
-    """The kernel complains of nothing, all mounts end, and the module can go afterwards."""
+    """The kernel does not complain, all mounts end, and the module can be unloaded."""
     return _told()
 
 
 def check_hostile_server_with_every_option() -> dict[str, Any]:
-    """The same where each mount has all options, and with them those that overrule the server."""
+    """The same if each mount has all options, including those that override the server."""
     return _told("every")

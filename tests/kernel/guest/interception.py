@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Servers that know nothing of the module, on the distribution's libfuse or another, get it."""
+"""Unmodified servers, with the distribution's libfuse or another, mount by the module."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ def _mount_line() -> str:
 
 @contextmanager
 def _mirror(words: str, *options: str) -> Iterator[Mirror]:
-    """Mount by mirrorfs, which is run by the interceptor with these words."""
+    """Mount by mirrorfs, which the interceptor runs with these words."""
     script = Path("/srv/intercepted")
     script.write_text(f'#!/bin/sh\nexec {PROGRAM} {words} -- {BINARY} "$@"\n')
     script.chmod(0o755)
@@ -51,7 +51,7 @@ def _mirror(words: str, *options: str) -> Iterator[Mirror]:
 
 
 def check_interception_mounts_by_the_module() -> None:
-    """One WRITE and one READ of 4 MiB, which no kernel's own FUSE has; the server's flags stay."""
+    """One WRITE and one READ of 4 MiB, impossible on stock; the server's flags are kept."""
     load()
     set_pipe_limit(8 << 20)
     options = "max_pages=1024,no_file_caps"
@@ -73,7 +73,7 @@ def check_interception_mounts_by_the_module() -> None:
 
 
 def check_interception_of_libfuse_2() -> None:
-    """bindfs, through the command; it ends with its mount, and so does the listener."""
+    """bindfs by the command: it ends with its mount, and so does the listener."""
     load()
     fresh_source()
     _POINT.mkdir(exist_ok=True)
@@ -98,7 +98,7 @@ def _listeners() -> list[str]:
 
 
 def check_interception_tells_what_the_module_refuses() -> None:
-    """More pages than a pipe holds: the kernel's own words reach the server's standard error."""
+    """For more pages than a pipe holds, the kernel's message is on the server's standard error."""
     load()
     set_pipe_limit(1 << 20)
     said = "mounted"
@@ -111,7 +111,7 @@ def check_interception_tells_what_the_module_refuses() -> None:
 
 
 def check_interception_without_the_module() -> None:
-    """One line, and the mount is stock; refused if the module is required."""
+    """Prints one line, and the mount is stock; it is refused if the module is required."""
     unload()
     with _mirror("--options no_file_caps") as mirror:
         assert " fuse.mirrorfs " in _mount_line()
@@ -124,5 +124,5 @@ def check_interception_without_the_module() -> None:
             pass
     except RuntimeError as error:
         said = str(error)
-    assert "is not started, because tuned_required was asked for" in said, said
+    assert "is not started, because of tuned_required" in said, said
     assert not os.listdir(_POINT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The tuned libfuse3 and the module together: a server that knows of neither gets both."""
+"""The tuned libfuse3 and the module together: an unmodified server uses both."""
 
 from tests.kernel.guest.rig import (
     copy_through,
@@ -25,7 +25,7 @@ def _mount_line(mirror: Mirror) -> str:
 
 
 def check_library_mounts_by_the_module() -> None:
-    """One WRITE and one READ of 4 MiB, which the kernel's own FUSE has on none of these kernels."""
+    """One WRITE and one READ of 4 MiB, which stock FUSE cannot do on any of these kernels."""
     load()
     set_pipe_limit(8 << 20)
     with served("tuned,max_pages=1024,direct_io") as mirror:
@@ -37,7 +37,7 @@ def check_library_mounts_by_the_module() -> None:
 
 
 def check_library_options_of_the_module() -> None:
-    """What only the module can do is asked of it; threads have devices of its own."""
+    """Options that only the module has are passed to it, and threads clone its device."""
     load()
     with served("tuned,no_file_caps,parallel_direct_writes,clone_fd") as mirror:
         line = _mount_line(mirror)
@@ -50,12 +50,12 @@ def check_library_options_of_the_module() -> None:
 
 
 def check_library_without_the_module() -> None:
-    """One line, and the mount is stock; what needs the module is refused."""
+    """Prints one line, and the mount is stock; options that need the module are refused."""
     unload()
     with served("tuned") as mirror:
         assert " fuse.mirrorfs " in _mount_line(mirror)
         assert mirror.log().count("\n") == 1, mirror.log()
-        assert "mounted by the kernel's own FUSE: there is no /dev/fusetuned" in mirror.log()
+        assert "mounted with the kernel's own FUSE: there is no /dev/fusetuned" in mirror.log()
         copy_through(mirror.mountpoint)
     for option in ("no_file_caps", "atomic_open"):
         _is_refused(f"tuned,{option}", f"{option} is refused")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""atomic_open by the tuned libfuse3: its examples open by one request, with stock's results."""
+"""atomic_open in the tuned libfuse3: its examples open by one request, with stock's results."""
 
 import os
 import re
@@ -40,7 +40,7 @@ from tests.native.mirror import (
     wait_for,
 )
 
-#: Servers of libfuse, as they are, and how each serves the source; no name is remembered.
+#: Unmodified servers of libfuse, and how each serves the source without caching names.
 _EXAMPLES = {
     "passthrough": f"modules=subdir,subdir={SOURCE}",
     "passthrough_ll": f"source={SOURCE},timeout=0",
@@ -62,7 +62,7 @@ class Example:
     _seen: Counter[str]
 
     def asked(self) -> dict[str, int]:
-        """Return how many requests of _ASKED there were since this was last called."""
+        """Return the number of requests of each kind in _ASKED since the last call."""
         device = mounted_at(self.point)
         assert device
         text = (CONTROL / device.partition(":")[2] / "statistics").read_text()
@@ -73,7 +73,7 @@ class Example:
         return dict(grown)
 
     def expect_nothing_known(self) -> None:
-        """Each node that the high-level library has made must go, once nobody needs it."""
+        """The high-level library must free each node once nobody needs it."""
 
         def known() -> set[str]:
             Path("/proc/sys/vm/drop_caches").write_text("2\n")
@@ -88,7 +88,7 @@ class Example:
 
 @contextmanager
 def example(name: str, options: str, *words: str, **more: str) -> Iterator[Example]:
-    """Run one of libfuse's servers by the tuned library; ``more`` is environment."""
+    """Run one of libfuse's servers with the tuned library; ``more`` is environment."""
     point, said = Path("/mnt/tuned"), Path("/tmp/said")  # noqa: S108
     point.mkdir(exist_ok=True)
     own = {"LD_LIBRARY_PATH": str(LIBRARY), "FUSETUNE_OPTIONS": options}
@@ -111,7 +111,7 @@ def example(name: str, options: str, *words: str, **more: str) -> Iterator[Examp
 
 
 def check_library_atomic_open_is_one_request() -> None:
-    """Servers that know nothing of it, by libfuse's high and low level: half the requests."""
+    """Unmodified servers, with libfuse's high and low level, get half the requests."""
     load()
     for name in _MIRRORS:
         for files, options, there, new in (
@@ -132,9 +132,9 @@ def check_library_atomic_open_is_one_request() -> None:
 
 
 def check_library_atomic_open_gives_what_stock_gives() -> None:
-    """The scenarios again, by each server: the same results, and each lookup counted once.
+    """The scenarios have the same results with each server, and each lookup is counted once.
 
-    By the high level, which says what it does and so takes long, on one series.
+    Only on one series with the high level, which takes long because it prints what it does.
     """
     load()
     for name in _MIRRORS if KERNEL[:2] == (6, 12) else _MIRRORS[1:]:
@@ -152,7 +152,7 @@ def check_library_atomic_open_gives_what_stock_gives() -> None:
                     assert mount.asked()["TUNED_OPEN"] > 100
         expected, got = found
         assert expected.keys() == got.keys()
-        # What comes in place of a running program has its node at the high level, and ends it.
+        # At the high level, a file that replaces a running program gets its node and ends it.
         differ = [
             f"{name} {title}: {got[title]}, not {expected[title]}\n"
             for title in expected
@@ -163,7 +163,7 @@ def check_library_atomic_open_gives_what_stock_gives() -> None:
 
 
 def check_library_atomic_open_keeps_rules() -> None:
-    """What POSIX says of opens, by users of all kinds, holds as stock."""
+    """POSIX's rules for opens, by users of all kinds, hold as on stock."""
     load()
     found = []
     for options in ("", "tuned,atomic_open"):
@@ -182,7 +182,7 @@ def check_library_atomic_open_keeps_rules() -> None:
 def check_library_atomic_open_at_once() -> None:
     """Names change under many openers, and openers are killed; threads have their own devices.
 
-    Not by the high level, whose path locks such changes behind it block for ever, stock as well.
+    Not with the high level: such changes behind it block its path locks forever, also on stock.
     """
     load()
     fresh_source()
@@ -208,7 +208,7 @@ def check_library_atomic_open_sanitized() -> None:
             assert mount.asked()["TUNED_OPEN"] > 100
             expect_nothing_held(mount.process.pid)
         said = mount.said.read_text(errors="replace")
-        # The server never frees its inodes: a leak counts where our file is in its trace.
+        # The server never frees its inodes, so a leak counts only if our file is in its trace.
         assert not re.search(r"ERROR: AddressSanitizer|runtime error|lib/tuned/", said), said[
             -4000:
         ]
@@ -224,7 +224,7 @@ def _disturbed_at_once(point: Path) -> None:
 
 
 def check_library_atomic_open_answered_by_other_threads() -> None:
-    """What is answered later is right, too: as stock, where it is the lookup."""
+    """Late replies also give the right results; a late lookup is handled as on stock."""
     load()
     preloaded = os.fspath(CHECKOUT / "build" / "async_reply.so")
     one = {"TUNED_OPEN": 1}
@@ -249,10 +249,10 @@ def check_library_atomic_open_answered_by_other_threads() -> None:
 
 
 def check_library_atomic_open_answered_with_the_next() -> None:
-    """The thread that answers is in another lookup, which is no reason to go on with this one."""
+    """A thread that replies to a lookup from within another one must not continue with it."""
     load()
     fresh_source()
-    # libfuse 3.14 does not let names of one directory be looked up at once.
+    # libfuse 3.14 does not allow parallel lookups in one directory.
     names = [f"{number}/file" for number in range(2)]
     for name in names:
         (SOURCE / name).parent.mkdir()
@@ -277,7 +277,7 @@ def check_library_atomic_open_answered_with_the_next() -> None:
 
 
 def check_library_atomic_open_in_two_sessions() -> None:
-    """Requests of two mounts of a server have the same numbers; each is answered by itself."""
+    """Requests of a server's two mounts have the same numbers but are not mixed up."""
     load()
     points, said = [Path("/mnt/one"), Path("/mnt/two")], Path("/tmp/said")  # noqa: S108
     for point in points:
@@ -296,7 +296,7 @@ def check_library_atomic_open_in_two_sessions() -> None:
         try:
             wait_for(lambda: all(map(mounted_at, points)), "mounts")
             for point in points:
-                os.stat(point)  # until INIT is answered, opens are as stock
+                os.stat(point)  # until the reply to INIT, opens are as on stock
             waiting = pool.submit((points[1] / "file").read_text)
             wait_for(lambda: len(asked()) == 1, "the lookup that is answered later")
             assert (points[0] / "file").read_text() == "1"
@@ -313,7 +313,7 @@ def check_library_atomic_open_in_two_sessions() -> None:
 
 
 def check_library_atomic_open_by_a_server_without_create() -> None:
-    """It is asked as stock from then on, and a program sees what it saw before."""
+    """From then on it gets stock requests, and programs see the same results as before."""
     load()
     found = []
     for options in ("tuned", "tuned,atomic_open"):
@@ -328,5 +328,5 @@ def check_library_atomic_open_by_a_server_without_create() -> None:
             asked = mount.asked()
     assert found[:4] == found[4:], found
     assert found[0] == found[3] == "Hello World!\n", found
-    # Two of the second mount's, the latter in vain.
+    # Two of the second mount, of which the latter fails.
     assert (asked["TUNED_OPEN"], asked["OPEN"]) == (2, 1), asked

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The module's memory, in a machine whose kernel looks after it: slub_debug=FZPU."""
+"""The module's memory, checked by the kernel: slub_debug=FZPU."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ _NAMES = {"fusetuned_inode", "fusetuned_request"}
 
 
 def check_slabs_are_watched_and_sound() -> None:
-    """The module's caches are its own, checked at each use and once more here."""
+    """The module has its own caches, which are checked at each use and once more here."""
     load()
     fresh_source()
     with tuned() as mirror:

@@ -26,7 +26,7 @@ ROUNDS = 50
 
 
 def check_loads_beside_stock() -> None:
-    """The module has names of its own for all that the kernel's FUSE has."""
+    """The module has its own names for everything that the kernel's FUSE registers."""
     load()
     types = Path("/proc/filesystems").read_text().split()
     wanted = {"fuse", "fuseblk", "fusectl"}
@@ -47,7 +47,7 @@ def check_loads_beside_stock() -> None:
 
 
 def check_is_not_loaded_by_a_mount() -> None:
-    """Whoever asks for a mount of its types does not have it loaded, root included."""
+    """A mount(2) of its types does not load it, not even by root."""
     unload()
     for fstype in ("fusetuned", "fusetuned.x", "fusetunedblk", "fusetunedctl"):
         for user in ((), ("unshare", "-Urm")):
@@ -98,7 +98,7 @@ def check_behaves_as_stock_without_options() -> None:
 
 
 def check_stock_mounts_live_on() -> None:
-    """A mount of the kernel's FUSE works before, while and after the module is there."""
+    """A mount of the kernel's FUSE works before, while and after the module is loaded."""
     unload()
     fresh_source()
     with stock() as mirror:
@@ -113,7 +113,7 @@ def check_stock_mounts_live_on() -> None:
 
 
 def check_unload_is_refused_while_mounted() -> None:
-    """A module in use stays, by a mount, an open device or its control filesystem."""
+    """A mount, an open device or the control file system keeps the module loaded."""
     load()
     fresh_source()
     run("umount", CONTROL)
@@ -128,7 +128,7 @@ def check_unload_is_refused_while_mounted() -> None:
 
 
 def check_rounds() -> None:
-    """Loaded, mounted, used, unmounted, unloaded, again and again."""
+    """It can be loaded, mounted, used, unmounted and unloaded repeatedly."""
     fresh_source()
     for _ in range(ROUNDS):
         load()
@@ -150,14 +150,14 @@ def _mounted_elsewhere(device: int) -> None:
 
 
 def check_user_namespaces_may_not_mount() -> None:
-    """Until the parameter says so; also by a device that root has opened."""
+    """Until the parameter allows it; also with a device that root has opened."""
     parameter = MODULE / "parameters" / "userns_mounts"
     point = fresh_source()
     load()
     assert parameter.read_text() == "N\n"
     device = os.open("/dev/fusetuned", os.O_RDWR)
     try:
-        # With mounts allowed, a device that was opened in another namespace is refused for that.
+        # If mounts are allowed, a device that was opened in another namespace is refused.
         refused, allowed = (errno.EPERM, errno.EPERM), (errno.EINVAL, 0)
         for value, expected in (("N", refused), ("Y", allowed), ("N", refused)):
             parameter.write_text(value)
@@ -173,13 +173,13 @@ def check_user_namespaces_may_not_mount() -> None:
 
 
 def _mounted_by_its_owner(point: Path) -> None:
-    """Mount in a user namespace of one's own, which ends with the process."""
+    """Mount in a new user namespace, which ends with the process."""
     _be_root_in_a_namespace()
     raw.mount(os.open("/dev/fusetuned", os.O_RDWR), point)
 
 
 def _begun_before(parameter: Path) -> None:
-    """Begin a mount in a user namespace while that is allowed, and end it when it is not."""
+    """Begin a mount in a user namespace while that is allowed; finish it when it is not."""
     said, told = os.pipe(), os.pipe()
     if not os.fork():
         os.read(said[0], 1)
@@ -194,7 +194,7 @@ def _begun_before(parameter: Path) -> None:
 
 
 def check_killed_server() -> None:
-    """A server's death aborts its mount, and the module can go after it."""
+    """A server's death aborts its mount, and the module can then be unloaded."""
     load()
     fresh_source()
     with tuned() as mirror:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What programs do with names, and what comes of it: to be compared between mounts.
+"""What programs do with names, and the results, to compare between mounts.
 
-A scenario is a function of SCENARIOS. What it returns must not depend on how names are opened. Each
-runs in a directory of its own, made anew.
+A scenario is a function in SCENARIOS. Its result must not depend on how names are opened. Each runs
+in its own new directory.
 """
 
 import os
@@ -60,7 +60,7 @@ def _made_if_missing(stage: Stage) -> object:
 
 
 def _made_or_truncated(stage: Stage) -> object:
-    """Before anything else has made the names known."""
+    """Before any other access has cached the names."""
     names = ("f", "secret", "open", "dir", "link", "dangling")
     flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
     found = [stage.opened(name, flags) for name in names]
@@ -190,7 +190,7 @@ def _program_that_runs(stage: Stage) -> object:
 
 
 def _refused_by_the_server(stage: Stage) -> object:
-    """It cannot open for writing what runs behind the mount."""
+    """It cannot open a program for writing that runs behind the mount."""
     stage.put("busy", Path("/usr/bin/sleep").read_bytes(), 0o777)
     flags = (os.O_RDWR, os.O_WRONLY | os.O_CREAT, os.O_RDWR | os.O_TRUNC)
     with subprocess.Popen([stage.behind / "busy", "60"]) as sleeper:
@@ -210,7 +210,7 @@ def _hard_links(stage: Stage) -> object:
 
 
 def _opened_again(stage: Stage) -> object:
-    """By the link in /proc, which leads to the file, whatever its name is now."""
+    """By the link in /proc, which leads to the file whatever its current name is."""
     fd = os.open(stage.at / "open", os.O_RDONLY)
     found: list[object] = []
     try:
@@ -297,6 +297,6 @@ def play(through: Path, behind: Path) -> dict[str, object]:
 
 
 def _hold(directory: Path) -> list[int]:
-    """Keep every name below in the cache, however short it lasts."""
+    """Keep every name below in the cache, however short its timeout is."""
     names = [Path(top, name) for top, _, files in os.walk(directory) for name in files]
     return [os.open(name, os.O_PATH | os.O_NOFOLLOW) for name in names]

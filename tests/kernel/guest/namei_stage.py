@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A directory seen through a mount and behind it, in which a user opens names."""
+"""A directory, accessed through a mount and behind it, in which a user opens names."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ PROGRAM = "#!/bin/sh\nexit {}\n"
 
 
 class Stage:
-    """A directory seen through the mount (``at``) and behind it, and who acts in it."""
+    """A directory, accessed through the mount (``at``) and behind it, and the acting user."""
 
     def __init__(self, at: Path, behind: Path, user: int) -> None:
         self.at, self.behind, self.user = at, behind, user
@@ -28,7 +28,7 @@ class Stage:
         os.mkfifo(behind / "fifo")
 
     def put(self, name: str, text: str | bytes, mode: int = 0o644) -> None:
-        """Make a file behind the mount, in place of what had that name."""
+        """Create a file behind the mount; it replaces any file of that name."""
         new = self.behind / ".new"
         new.write_bytes(text.encode() if isinstance(text, str) else text)
         new.chmod(mode)
@@ -45,15 +45,15 @@ class Stage:
             os.seteuid(0)
 
     def opened(self, name: str, flags: int = os.O_RDONLY, mode: int = 0o640) -> object:
-        """Open a name and return what is found there, or the error."""
+        """Open a name and return what it has, or the error."""
         return self.said(lambda: look(self.at / name, flags, mode))
 
     def ran(self, name: str) -> object:
-        """Run a program of the mount and return its status, or the error."""
+        """Run a program on the mount and return its status, or the error."""
         return self.said(lambda: subprocess.run([self.at / name], check=False).returncode)
 
     def left(self, *names: str) -> list[object]:
-        """Return what is behind the mount by these names."""
+        """Return what these names have behind the mount."""
         found: list[object] = []
         for name in names:
             path = self.behind / name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Files that are opened, by many at once or by one, and what the server then holds."""
+"""Open files, many at once or one by one, and see what the server then holds."""
 
 import os
 import random
@@ -21,7 +21,7 @@ FILES = 300
 _ASKED = ("LOOKUP", "OPEN", "CREATE", "TUNED_HELLO", "TUNED_OPEN", "GETATTR", "SETATTR", "MKNOD")
 
 
-#: Names are asked for at each open, attributes are not: not even where a check takes minutes.
+#: Names are looked up at each open, but attributes stay cached, even if a check takes minutes.
 NAMES_EXPIRE = ("entry_timeout=0", "timeout=3600")
 
 
@@ -31,7 +31,7 @@ def atomic(*options: str, mount: str = "") -> AbstractContextManager[Mirror]:
 
 
 def asked_of(mirror: Mirror) -> dict[str, int]:
-    """Return how often the server was asked what, since this was last called."""
+    """Return the number of requests of each kind since the last call."""
     ops = mirror.counters()["ops"]
     mirror.reset_counters()
     return {name: ops[name]["count"] for name in _ASKED if ops[name]["count"]}
@@ -41,7 +41,7 @@ def asked_of(mirror: Mirror) -> dict[str, int]:
 def all_open(
     files: int, point: Path, flags: int = os.O_RDONLY, prefix: str = "file"
 ) -> Iterator[None]:
-    """Open so many files of a directory, and close all of them in the end."""
+    """Open this many files in a directory, and close all of them in the end."""
     fds = []
     try:
         for number in range(files):
@@ -53,13 +53,13 @@ def all_open(
 
 
 def open_all(files: int, point: Path, flags: int = os.O_RDONLY, prefix: str = "file") -> None:
-    """Open and close so many files of a directory, one by one."""
+    """Open and close this many files in a directory, one by one."""
     with all_open(files, point, flags, prefix):
         pass
 
 
 def make_files(files: int) -> None:
-    """Make the source anew with this many files, and let this process and servers open them."""
+    """Create a new source with this many files, and let this process and servers open them."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (16_000, 16_000))
     fresh_source()
     for number in range(files):
@@ -67,12 +67,12 @@ def make_files(files: int) -> None:
 
 
 def _held(server: int) -> list[str]:
-    """Return what the server holds open: each inode that is known, and each file that is open."""
+    """Return how many descriptors the server holds: for each known inode and each open file."""
     return sorted(name for name in open_files(server) if name.startswith(os.fspath(SOURCE)))
 
 
 def expect_nothing_held(server: int) -> None:
-    """Every lookup of a server must be forgotten, and every open released, as nobody needs them."""
+    """Every lookup must be forgotten and every open released once nobody needs them."""
 
     def is_at_rest() -> bool:
         Path("/proc/sys/vm/drop_caches").write_text("2\n")
@@ -89,10 +89,10 @@ def open_one(path: Path) -> None:
 
 
 def disturb(point: Path, seed: int, *, apart: bool = False) -> None:
-    """Open, make, rename, replace and remove a few names, through the mount and behind it.
+    """Open, create, rename, replace and remove a few names, through the mount and behind it.
 
-    ``apart``: none that is made there is removed behind, for a server whose create leaks its file
-    if the name has gone before its lookup (passthrough_ll, up to libfuse 3.18 at least).
+    ``apart``: no file created through the mount is removed behind it, because some servers' create
+    leaks its file if the name is gone before its lookup (passthrough_ll, up to libfuse 3.18).
     """
     rng = random.Random(seed)
     for turn in range(300):
@@ -118,13 +118,13 @@ def disturb(point: Path, seed: int, *, apart: bool = False) -> None:
                     os.close(os.open(there, os.O_CREAT | os.O_RDWR))
                 case _:
                     data = (point / name).read_bytes()
-                    # One write each, so nothing else can be seen.
+                    # One write each, so that nothing else can be read.
                     parts = data.split()
                     assert data == b"" or data == b"%s %s " % tuple(parts[:2]) * 50, data
 
 
 def kill_openers(mirror: Mirror) -> None:
-    """Kill programs while they open one of 100 files, or make one; nothing may be held after."""
+    """Kill programs while they open or create a file; nothing may be held afterwards."""
     (mirror.mountpoint / "file0").read_text()
     openers = []
     for number in range(40):

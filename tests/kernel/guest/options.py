@@ -21,7 +21,7 @@ from tests.native.mirror import Mirror
 
 
 def check_what_init_negotiated() -> None:
-    """The connection's `init` says what the server's own counters say."""
+    """The connection's `init` agrees with the server's own counters."""
     load()
     fresh_source()
     for options, flagged in ((("max_write=256K",), False), (("writeback",), True)):
@@ -43,7 +43,7 @@ def check_what_init_negotiated() -> None:
 
 
 def check_no_file_caps() -> None:
-    """No write asks for capabilities; there are none to be had on such a mount."""
+    """No write asks for file capabilities; such a mount has none."""
     load()
     asked = []
     for mounting, options in ((stock, ()), (tuned, ())):

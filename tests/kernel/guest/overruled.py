@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Servers with mount options that overrule them, beside stock: a measurement, for tests/bench."""
+"""Servers with mount options that override them, compared with stock; for tests/bench."""
 
 import os
 import time
@@ -21,7 +21,7 @@ _DEPTH, _FILES = 4, 20
 
 
 def _prefix(options: str) -> list[str | Path]:
-    """Return what goes before a server's command; ``options`` of the module, none: stock."""
+    """Return the words before a server's command; ``options`` of the module, none: stock."""
     return [PROGRAM, "--required", "--options", options, "--"] if options else []
 
 
@@ -39,7 +39,7 @@ def _bindfs(options: str) -> Iterator[Path]:
 def _mirrorfs(*own: str) -> Callable[[str], Any]:
     @contextmanager
     def mounted(options: str) -> Iterator[Path]:
-        """The source by mirrorfs on the distribution's libfuse3, with options of its ``own``."""
+        """The source by mirrorfs with the distribution's libfuse3, with its ``own`` options."""
         script = Path("/srv/overruled")
         before = " ".join(map(str, _prefix(options)))
         script.write_text(f'#!/bin/sh\nexec {before} {BINARY} "$@"\n')
@@ -51,7 +51,7 @@ def _mirrorfs(*own: str) -> Callable[[str], Any]:
 
 
 def _writes(block: int, size: int) -> Callable[[Path], None]:
-    """Write a file of ``size`` bytes by ``block`` bytes a call, until all of it is written back."""
+    """Write a file of ``size`` bytes, ``block`` bytes per call, until it is all written back."""
 
     def act(point: Path) -> None:
         data = os.urandom(block)
@@ -65,7 +65,7 @@ def _writes(block: int, size: int) -> Callable[[Path], None]:
 
 
 def _opens(point: Path) -> None:
-    """Open each file twice; only the first may need names that are not cached."""
+    """Open each file twice; only the first open may need names that are not cached."""
     deep = point.joinpath(*"d" * _DEPTH)
     for _ in range(2):
         for number in range(_FILES):
@@ -73,7 +73,7 @@ def _opens(point: Path) -> None:
 
 
 def _reads(point: Path) -> None:
-    """Read 16 MiB by calls of 1 MiB."""
+    """Read 16 MiB, 1 MiB per call."""
     fd = os.open(point / "read", os.O_RDONLY)
     for _ in range(16):
         assert len(os.read(fd, _MIB)) == _MIB
@@ -82,7 +82,7 @@ def _reads(point: Path) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A server, what is done with it, and the options of the module that it gets."""
+    """A server, what to do with it, and the module's options for it."""
 
     server: str
     action: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Pages a request: the parameter, the mount option, and the file of a live mount."""
+"""Pages per request: the parameter, the mount option, and the file of a live mount."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ from tests.native.mirror import BINARY, wait_for
 
 
 def check_pages_a_request_by_parameter() -> None:
-    """New mounts get the parameter's limit if the server asks for as much; stock stays at 256."""
+    """New mounts get the parameter's limit if the server requests it; stock stays at 256."""
     load()
     fresh_source()
     set_pipe_limit(4 << 20)
@@ -50,11 +50,11 @@ def check_pages_a_request_by_parameter() -> None:
                 (mirror.mountpoint / "cached").write_bytes(b"x" * (16 << 20))
                 os.sync()
                 written, _ = largest(mirror)
-                # When cached pages are written, and so how many, the kernel chooses.
+                # The kernel chooses when to write cached pages, and thus how many.
                 assert written == pages or (caching == "writeback" and 0 < written < pages)
     with tuned("max_write=64K", "direct_io") as mirror:
         direct(mirror, 1 << 20)
-        assert largest(mirror) == (16, 16)  # the server's word
+        assert largest(mirror) == (16, 16)  # as the server reports it
 
 
 def check_parameter_takes_what_a_pipe_holds() -> None:
@@ -85,7 +85,7 @@ def check_parameter_takes_what_a_pipe_holds() -> None:
 
 
 def check_parameter_is_taken_before_the_pipe_is_set() -> None:
-    """At boot modules are loaded before sysctls are set; each mount then gets what a pipe holds."""
+    """At boot modules are loaded before sysctls are set; each mount gets what a pipe holds."""
     fresh_source()
     load("max_pages_per_req=512")
     assert (MODULE / "parameters" / "max_pages_per_req").read_text() == "512\n"
@@ -97,7 +97,7 @@ def check_parameter_is_taken_before_the_pipe_is_set() -> None:
 
 
 def check_max_pages_of_a_mount() -> None:
-    """The mount option goes before the parameter, and shows; nonsense is refused."""
+    """The mount option overrides the parameter and is shown; invalid values are refused."""
     load("max_pages_per_req=64")
     fresh_source()
     for pages in (1, 16, 200):
@@ -111,9 +111,9 @@ def check_max_pages_of_a_mount() -> None:
 
 
 def check_proc_of_who_mounts_does_not_matter() -> None:
-    """In a root directory whose fs.pipe-max-size is a FIFO a mount goes by the real one.
+    """In a root directory whose fs.pipe-max-size is a FIFO, a mount uses the real file.
 
-    Nor does it hold up sync(2), which waits for superblocks in the making.
+    Nor does it block sync(2), which waits for unfinished super blocks.
     """
     load("max_pages_per_req=512")
     set_pipe_limit(2 << 20)
@@ -132,7 +132,7 @@ def check_proc_of_who_mounts_does_not_matter() -> None:
 
     for options, status in (("", 0), (",max_pages=512", 0), (",max_pages=513", errno.EINVAL)):
         mounting = raw.start(partial(mount, options))
-        # It has ended, or it waits; then all who sync wait with it.
+        # It has ended, or it waits, and then so does every sync.
         waited = [raw.ended(mounting, 10), raw.ended(raw.start(os.sync), 10)]
         if waited[0] is None:
             os.kill(mounting, signal.SIGKILL)
@@ -140,7 +140,7 @@ def check_proc_of_who_mounts_does_not_matter() -> None:
 
 
 def check_max_pages_in_a_user_namespace() -> None:
-    """Who is root only in a namespace of his own gets no more than the parameter says."""
+    """Root in a user namespace of its own gets at most the parameter."""
     load("userns_mounts=Y")
     fresh_source()
     set_pipe_limit(4 << 20)
@@ -148,7 +148,7 @@ def check_max_pages_in_a_user_namespace() -> None:
     point.mkdir(exist_ok=True)
 
     def status(pages: int) -> int:
-        # mirrorfs's status, ended where it has mounted: 0 then.
+        # mirrorfs's exit status: 0 if it has mounted.
         options = f"tuned,tuned_options=max_pages={pages}"
         command = ("unshare", "-Urm", BINARY, "-f", "-o", options, SOURCE, point)
         with subprocess.Popen(command) as server:
@@ -171,7 +171,7 @@ def check_max_pages_in_a_user_namespace() -> None:
 
 
 def check_max_pages_file() -> None:
-    """Changes a live mount, between 1 and what INIT negotiated."""
+    """It changes a live mount, between 1 and what INIT negotiated."""
     load()
     fresh_source()
     with tuned("max_write=512K", "direct_io", "splice=off") as mirror:
@@ -188,7 +188,7 @@ def check_max_pages_file() -> None:
 
 
 def check_max_pages_changes_under_load() -> None:
-    """No data is lost, and no room overrun, where the limit moves while requests are filled."""
+    """No data is lost and no array overrun if the limit changes while requests are filled."""
     load()
     fresh_source()
     data = os.urandom(1 << 20) * 12

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Mounts of published works, stock beside module and tuned library: for tests/bench."""
+"""The mounts of published papers, stock compared with module and tuned library; for tests/bench."""
 
 import os
 import re
@@ -15,9 +15,9 @@ from tests.native.mirror import Mirror
 
 ROUNDS = 6
 _FILES = 100
-#: What mirrorfs is asked for in the published works, as the tuned library has it.
+#: mirrorfs's options in the papers, as options of the tuned library.
 _LIBRARY = {"no_xattr": "no_file_caps", "writeback": "writeback_cache"}
-#: What dd does by workload; two numbers: bytes in all, and of a block.
+#: What dd does by workload, with two numbers: total bytes, and bytes per block.
 _DD: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "write-4k": (4 << 20, 4 << 10, ("if=/dev/zero", "of={}/file")),
     "write-128k": (8 << 20, 128 << 10, ("if=/dev/zero", "of={}/file")),
@@ -27,7 +27,7 @@ _DD: dict[str, tuple[int, int, tuple[str, ...]]] = {
 }
 #: By "stock" or "tuned", mount, and workload, joined by "|": seconds of each round.
 Seconds = dict[str, list[float]]
-#: In the same way: bytes of the largest request, or requests for each file.
+#: The same for the bytes of the largest request, or the requests for each file.
 Sizes = dict[str, float]
 
 
@@ -43,7 +43,7 @@ def _library_options(options: str) -> str:
 
 
 def _mounted(stack: ExitStack, work: str) -> dict[str, Mirror]:
-    """Mount each of a work's series twice: stock, and by module and library, which do the same."""
+    """Mount each series of a paper twice: stock, and the same with module and library."""
     mirrors = {}
     for number, (label, series) in enumerate(PAPERS[work].series.items()):
         if series.options is None:
@@ -59,7 +59,7 @@ def _mounted(stack: ExitStack, work: str) -> dict[str, Mirror]:
 
 
 def _dd(directory: Path, workload: str) -> float:
-    """Return the seconds that dd says it took; what is to be written back is not counted."""
+    """Return the seconds that dd reports, which do not include writeback."""
     size, block, ends = _DD[workload]
     words = [word.format(directory) for word in ends]
     said = run("dd", *words, f"bs={block}", f"count={size // block}").stderr
@@ -85,7 +85,7 @@ def _writes(work: str) -> tuple[Seconds, Sizes]:
                 _dd(mirror.mountpoint, name)
                 op = "READ" if name == "direct-read" else "WRITE"
                 sizes[f"{label}|{name}"] = count(mirror, op, "largest_bytes")
-        # What is compared is measured close together, for the host's drift.
+        # Measure what is compared close together, because the host drifts.
         pairs = [(label, name) for name in names for label in directories]
         seconds: Seconds = {f"{label}|{name}": [] for label, name in pairs}
         for turn in range(ROUNDS):
@@ -95,7 +95,7 @@ def _writes(work: str) -> tuple[Seconds, Sizes]:
 
 
 def _open_all(directory: Path, turn: int, flags: int) -> float:
-    # A name of an earlier round would be looked up twice: once for what is cached of it.
+    # A name from an earlier round would be looked up twice, because it is cached.
     began = time.perf_counter()
     for number in range(_FILES):
         os.close(os.open(directory / f"small.{turn}.{number}", flags))
@@ -103,7 +103,7 @@ def _open_all(directory: Path, turn: int, flags: int) -> float:
 
 
 def _opens(work: str) -> tuple[Seconds, Sizes]:
-    """Make small files, and open them all again."""
+    """Create small files, and open them all again."""
     seconds: Seconds = {}
     sizes: Sizes = {}
     own = (PAPERS[work].series["stock"].options or "").split(",")
@@ -127,7 +127,7 @@ def _opens(work: str) -> tuple[Seconds, Sizes]:
 
 
 def measure_works() -> dict[str, tuple[Seconds, Sizes]]:
-    """Return by work the seconds of each round, and the sizes or numbers of requests."""
+    """Return by paper the seconds of each round, and the sizes or numbers of requests."""
     load()
     set_pipe_limit(8 << 20)
     return {

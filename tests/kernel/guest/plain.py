@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A FUSE server without a library, which asks for nothing at INIT unless a check says so.
+"""A FUSE server without a library, which sets no flags at INIT unless a check wants them.
 
-It counts requests, and how many of them the kernel sends before the first is replied to.
+It counts requests, and how many of them the kernel sends before the first reply.
 """
 
 import errno
@@ -50,7 +50,7 @@ _SILENT = ("FORGET", "INTERRUPT", "BATCH_FORGET")
 _HEADER = 40
 #: Bits of fuse_setattr_in.valid.
 _SETS_MODE, _SETS_SIZE, _SETS_MTIME = 1, 8, 32
-#: Seconds without a request until those that are held are replied to.
+#: Seconds without a request until it replies to the held ones.
 _GATHER = 0.3 * SLOWNESS
 
 
@@ -66,10 +66,10 @@ class File:
 
 @dataclass
 class Plain:
-    """What the server has, what it says at INIT, and what it saw.
+    """The server's files, its reply to INIT, and the requests it saw.
 
     ``held`` names requests whose replies wait until the kernel sends no more; ``silent`` those
-    that are never replied to. ``unreadable`` refuses to open a file for reading.
+    that never get a reply. ``unreadable`` refuses to open a file for reading.
     """
 
     minor: int = 19
@@ -135,7 +135,7 @@ class Plain:
         os.write(device, struct.pack("=IiQ", 16 + len(body), -error, unique) + body)
 
     def _reply(self, name: str, node: int, body: bytes) -> bytes:
-        """Return a reply's body. Raises OSError with the error that is replied."""
+        """Return the body of a reply. Raises OSError for an error reply."""
         action = getattr(self, f"_{name.lower()}", None)
         if action:
             return bytes(action(node, body))
@@ -192,7 +192,7 @@ class Plain:
         self.opened.append(flags)
         if self.unreadable and flags & os.O_ACCMODE != os.O_WRONLY:
             raise OSError(errno.EACCES, "unreadable")
-        # The file handle tells a WRITE what its file was opened with.
+        # The file handle in a WRITE tells how its file was opened.
         return struct.pack("=QII", flags, 0, 0)
 
     def _create(self, _node: int, body: bytes) -> bytes:
@@ -232,7 +232,7 @@ class Plain:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """Open a file, and close it in the end, or the module could not be unloaded."""
+    """Open a file, and close it in the end so that the module can be unloaded."""
     fd = os.open(path, flags, 0o644)
     try:
         yield fd
@@ -244,7 +244,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 def serving(server: Plain, *options: str, point: str = "/mnt/plain") -> Iterator[Path]:
     """Mount by the module with its ``options``, served by a thread; unmounted in the end.
 
-    Yields the mount point when INIT is through. ``server.control`` is then the directory of its
+    Yields the mount point after INIT. ``server.control`` is then the directory of its
     control files.
     """
     path = Path(point)

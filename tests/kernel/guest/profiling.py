@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`profile`, `top` and `report` count what the server counts: by the kernel's FUSE, and the module.
+"""`profile`, `top` and `report` agree with the server, on the kernel's FUSE and on the module.
 
 Before Linux 6.12 FUSE has no tracepoints, and those of 6.12 do not know which request ends.
 bpftrace then watches functions.
@@ -24,14 +24,14 @@ from tests.kernel.guest.statistics_file import NONE
 from tests.kernel.guest.tool import start
 from tests.native.mirror import Mirror, mounted_at, wait_for
 
-#: A metric's name, the operation of the sample and its bucket's end, None where there is none.
+#: A metric's name, its sample's operation and its bucket's upper bound, None if it has none.
 _Series = tuple[str, str | None, str | None]
 _BLOCK, _BLOCKS = 4096, 256
-#: Of some 2000 programs that the kernel is to run; none is skipped in most runs.
+#: Of some 2000 runs of the BPF program; in most tests none is skipped.
 _SKIPPED = 8
 _TRACING = Path("/sys/kernel/tracing")
 _DEBUG = Path("/sys/kernel/debug")
-#: The server counts these, but nothing ends them.
+#: The server counts these, but they have no end.
 _UNANSWERED = {"FORGET", "BATCH_FORGET"}
 _PATIENCE = 300.0  # seconds; bpftrace compiles its program in an emulated machine
 
@@ -47,7 +47,7 @@ def _mounted(kind: str, place: Path) -> Iterator[None]:
 
 
 def _work(mirror: Mirror) -> None:
-    """Write and read blocks, each by a request of its own, and look at names."""
+    """Write and read blocks, each in its own request, and look up names."""
     with mmap.mmap(-1, _BLOCK) as buffer:
         file = os.open(mirror.mountpoint / "file", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
         for number in range(_BLOCKS):
@@ -90,7 +90,7 @@ def _compare(document: dict[str, Any], mirror: Mirror) -> None:
         if one["count"] and name not in _UNANSWERED
     }
     found = {one["operation"]: one for one in document["operations"]}
-    # Where a program of BPF was interrupted, the kernel skips the next one on that processor.
+    # If a BPF program was interrupted, the kernel skips the next one on that processor.
     lost = document["lost"]
     assert lost <= (_SKIPPED if document["source"] == "bpftrace" else 0), document
     assert found.keys() == served.keys(), (found, served)
@@ -107,14 +107,14 @@ def _compare(document: dict[str, Any], mirror: Mirror) -> None:
     for name in ("READ", "WRITE"):
         assert (_BLOCKS - lost) * _BLOCK <= found[name]["bytes"] <= _BLOCKS * _BLOCK, name
         assert 0 < found[name]["latency_us"]["p50"] <= found[name]["latency_us"]["p99"]
-    # The tracepoint of an end comes after the mark for who waits, who may send the next before it
+    # The end's tracepoint follows the mark for the waiter, who may send its next request before it
     # (fs/fuse/dev.c, fuse_request_end()). The module does not count these.
     most = (None,) if document["source"] == "module" else (1, 2)
     assert {found[name]["most_in_flight"] for name in ("READ", "WRITE")} <= set(most)
 
 
 def check_tool_profiles_the_kernels_own() -> None:
-    """By tracepoints, or by functions where these fail."""
+    """By tracepoints, or by functions if these do not suffice."""
     unload()
     fresh_source()
     with _mounted("tracefs", _TRACING):
@@ -133,7 +133,7 @@ def check_tool_profiles_the_modules() -> None:
 
 
 def check_tool_top_shows_what_the_module_counts() -> None:
-    """Added up over all frames, as the module's file has it, and as the server counts it."""
+    """The sum over all frames equals the module's file and the server's counters."""
     load()
     fresh_source()
     with tuned() as mirror, start("top", "-i", "1s", "--json") as process:
@@ -182,7 +182,7 @@ def _metrics(mirror: Mirror) -> dict[_Series, float]:
 
 
 def check_tool_metrics_are_what_the_module_counts() -> None:
-    """The first report lets it count; later ones have its counters, and the dirty pages."""
+    """The first report starts the counters; later ones have them and the dirty pages."""
     load()
     fresh_source()
     with _mounted("debugfs", _DEBUG), tuned() as mirror:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What test programs make of a mount: the same by the module, whatever its options, as without."""
+"""Test programs have the same results on the module, whatever its options, as on stock."""
 
 import hashlib
 import json
@@ -57,7 +57,7 @@ ioengine=libaio
 iodepth=4
 direct=1
 """
-#: A file each: of one that several extend by maps, fio itself loses track on any file system.
+#: One file for each: if several extend one file by mmap, fio loses track on any file system.
 _MAPPED_JOB = """\
 [mapped]
 directory={directory}
@@ -74,7 +74,7 @@ def _is_direct(mirror: Mirror) -> bool:
 def same_as_stock(
     make: Callable[[Mirror], object], *options: str, mounts: Sequence[str] = MOUNTS
 ) -> None:
-    """Whatever ``make`` returns of a stock mount, it must return of each tuned one."""
+    """``make`` must return the same for each tuned mount as for a stock one."""
     load()
     fresh_source()
     with stock(*options, "allow_other") as mirror:
@@ -87,11 +87,11 @@ def same_as_stock(
 
 
 def fsx(mirror: Mirror) -> str:
-    """Return the digest of what 150 operations, always the same, have left."""
+    """Return a digest of the result of 150 operations, which are always the same."""
     config = Path("/tmp/fsx.toml")  # noqa: S108
     config.write_text(_FSX.format(mapped=0 if _is_direct(mirror) else 10))
     program = CHECKOUT / "build" / "fsx"
-    # Its own picture of the file is what it compares with; it fails by its exit status.
+    # It compares with its own copy of the file, and reports a failure by its exit status.
     run(program, "-q", "-f", config, "-N", "150", "-S", "7", mirror.mountpoint / "file")
     return hashlib.sha256((SOURCE / "file").read_bytes()).hexdigest()
 
@@ -119,16 +119,16 @@ def fio(mirror: Mirror) -> list[tuple[int, int, int]]:
 
 
 def check_fio_verify() -> None:
-    """What several processes wrote beyond the end of one file is read back right."""
+    """What several processes wrote past the end of one file is read back right."""
     same_as_stock(fio, "direct_io")
 
 
 def pjdfstest(mirror: Mirror, rules: Sequence[str] = _RULES) -> dict[str, str]:
-    """Return the result of each of POSIX's rules on what is named; of all where none is."""
+    """Return the results of POSIX's rules on the named subjects, by default on all."""
     config = Path("/tmp/pjdfstest.toml")  # noqa: S108
     config.write_text(_PJDFSTEST)
     mirror.mountpoint.chmod(0o755)
-    # No rules on running programs: Linux 6.12 lets them be opened for writing, now and then.
+    # No rules on running programs: Linux 6.12 sometimes allows opening them for writing.
     run("mount", "-o", "remount,bind,noexec", mirror.mountpoint)
     program = CHECKOUT / "build" / "pjdfstest"
     said = run(program, "-c", config, "-p", mirror.mountpoint, *rules, check=False)
@@ -140,6 +140,6 @@ def pjdfstest(mirror: Mirror, rules: Sequence[str] = _RULES) -> dict[str, str]:
 
 
 def check_pjdfstest() -> None:
-    """POSIX's rules on what the options are about: those in two lots, as it is slow here."""
+    """POSIX's rules that concern the options, in two parts because this is slow."""
     lots = ("parallel_extend", "parallel_direct_writes+no_file_caps+max_pages=16")
     same_as_stock(pjdfstest, "direct_io", mounts=lots)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Programs that are promised that what they wrote is the server's, and whether it is."""
+"""Programs get a promise that their writes have reached the server; check that it holds."""
 
 import errno
 import mmap
@@ -12,9 +12,9 @@ from pathlib import Path
 from tests.kernel.guest.rig import SOURCE
 from tests.kernel.guest.slots import SLOT, SLOTS, Notes, now, put, record, version_of
 
-#: Writes a version of some slots, and returns when the kernel has promised them.
+#: Writes a version of some slots, and returns when the kernel has promised that they are stored.
 _Write = Callable[[Sequence[int], int], None]
-#: The slot in notes of what was not promised.
+#: The slot number in notes about what was not promised.
 _NONE = -1
 
 
@@ -54,7 +54,7 @@ def _by_map(path: Path) -> _Write:
     return write
 
 
-#: What promises, and how a program gets it: each on a file of that name.
+#: What gives the promise, and how a program gets it; each on a file of that name.
 _WAYS: dict[str, Callable[[Path], _Write]] = {
     "fsync": partial(_by_calls, flags=os.O_WRONLY, promise=os.fsync),
     "fdatasync": partial(_by_calls, flags=os.O_RDWR, promise=os.fdatasync),
@@ -65,7 +65,7 @@ _WAYS: dict[str, Callable[[Path], _Write]] = {
 
 
 class Promised:
-    """What the programs of all ways wrote to a mount of the source, and were promised."""
+    """What all programs wrote to a mount of the source, and what was promised to them."""
 
     def __init__(self, mount: Path) -> None:
         self._mount = mount
@@ -74,7 +74,7 @@ class Promised:
             (SOURCE / name).write_bytes(bytes(SLOTS * SLOT))
 
     def programs(self, batches: int) -> list[Callable[[], None]]:
-        """Return the programs, which write so many batches of slots; they go on after EIO."""
+        """Return the programs; each writes this many batches of slots, and continues after EIO."""
         return [partial(self._program, name, batches) for name in _WAYS]
 
     def _program(self, name: str, batches: int) -> None:
@@ -92,18 +92,18 @@ class Promised:
                 notes.take(slot, version, began)
 
     def batches(self) -> int:
-        """Return how many batches the slowest program was promised so far."""
+        """Return the number of batches promised so far to the slowest program."""
         return min(
             len({note.version for note in notes.read() if note.slot != _NONE})
             for notes in self._notes.values()
         )
 
     def unpromised(self) -> int:
-        """Return how many batches ended in an error."""
+        """Return how many batches failed."""
         return sum(note.slot == _NONE for notes in self._notes.values() for note in notes.read())
 
     def expect_kept(self) -> None:
-        """The source must have what was promised, or what was written over it later."""
+        """The source must have what was promised, or what later overwrote it."""
         for name, notes in self._notes.items():
             data = (SOURCE / name).read_bytes()
             promised = {note.slot: note.version for note in notes.read() if note.slot != _NONE}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Mounts of the module made by system calls, and a server that sends whatever a check wants."""
+"""Mounts of the module by system calls, and a server that sends whatever a check wants."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ _MAGIC = 0x64657475
 
 
 class _Op:
-    """Opcodes, as linux/fuse.h and protocol.h have them."""
+    """Opcodes of linux/fuse.h and protocol.h."""
 
     LOOKUP, FORGET, GETATTR, OPEN, INIT, INTERRUPT, BATCH_FORGET = 1, 2, 3, 14, 26, 36, 42
     TUNED_HELLO, TUNED_OPEN = 0x54554E00, 0x54554E01
@@ -27,9 +27,9 @@ class _Op:
 #: Replies with a name are for this node.
 _NODE = 7
 _LIBC = ctypes.CDLL(None, use_errno=True)
-#: Keeps the interpreter's lock, which a child must have.
+#: Keeps the interpreter's lock, which a child needs.
 _PYTHON = ctypes.PyDLL(None, use_errno=True)
-#: One number on every architecture.
+#: The same on every architecture.
 _CLONE3 = 435
 
 
@@ -39,7 +39,7 @@ def unshare(flags: int) -> None:
 
 
 def mount(device: int, point: Path | str, options: str = "") -> None:
-    """Mount on ``point`` by the module what is served through ``device``. Raises OSError."""
+    """Mount the server of ``device`` on ``point`` by the module. Raises OSError."""
     text = f"fd={device},rootmode=40000,user_id=0,group_id=0{options}"
     _checked(
         _LIBC.mount(b"raw", os.fsencode(point), b"fusetuned", 0, text.encode()), os.fspath(point)
@@ -58,7 +58,7 @@ def _checked(failed: int, what: str) -> None:
 
 
 def _fork(number: int) -> int:
-    """Fork a child that has this process number. Raises OSError."""
+    """Fork a child with this pid. Raises OSError."""
     wanted = ctypes.c_int(number)
     fields = (0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(wanted), 1)
     # struct clone_args of linux/sched.h
@@ -69,9 +69,9 @@ def _fork(number: int) -> int:
 
 
 def start(action: Callable[[], object], number: int = 0) -> int:
-    """Run ``action`` in a child process, whose status is 0 or the errno; return its number.
+    """Run ``action`` in a child process, whose status is 0 or the errno; return its pid.
 
-    That is ``number``, if it is given. Raises OSError if the number is taken.
+    The pid is ``number``, if that is given. Raises OSError if it is taken.
     """
     pid = _fork(number) if number else os.fork()
     if not pid:
@@ -87,7 +87,7 @@ def start(action: Callable[[], object], number: int = 0) -> int:
 
 
 def ended(pid: int, seconds: float) -> int | None:
-    """Return the status that a child ends with within ``seconds``, or None."""
+    """Return a child's exit status if it ends within ``seconds``, otherwise None."""
     for _ in range(int(seconds * 100)):
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
@@ -107,12 +107,12 @@ def _attr(node: int, mode: int) -> bytes:
 
 
 def _entry() -> bytes:
-    """Return a struct fuse_entry_out of a file that its owner may use, and a name for no time."""
+    """Return a struct fuse_entry_out of a file that its owner may use, with no entry timeout."""
     return struct.pack("=4QII", _NODE, 0, 0, 3600, 0, 0) + _attr(_NODE, 0o100600)
 
 
 class Raw:
-    """Replies to what the kernel asks; ``opened`` are the open flags in replies to TUNED_OPEN."""
+    """Replies to the kernel's requests; ``opened``: open flags in replies to TUNED_OPEN."""
 
     def __init__(self, device: int, mode: int) -> None:
         self.opened = 0
@@ -132,7 +132,7 @@ class Raw:
                     os.write(self._device, head + body)
 
     def _reply(self, opcode: int, node: int) -> bytes | None:
-        """Return the body of a reply; empty for ENOSYS, None where no reply is expected."""
+        """Return the body of a reply; empty for ENOSYS, None if no reply is expected."""
         if opcode in (_Op.FORGET, _Op.INTERRUPT, _Op.BATCH_FORGET):
             return None
         # struct fuse_init_out

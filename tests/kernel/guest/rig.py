@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the checks share: the module, mounts by it and beside it, and counts."""
+"""Shared by the checks: the module, mounts by it and of stock, and counters."""
 
 import errno
 import mmap
@@ -17,7 +17,7 @@ CONTROL = Path("/sys/fs/fusetuned/connections")
 MODULE = Path("/sys/module/fusetuned")
 SOURCE = Path("/srv/source")
 PAGE = mmap.PAGESIZE
-#: How much longer things take on a kernel that looks for faults, which has parameters for that.
+#: How much slower a debug kernel is, which its parameters reveal.
 SLOWNESS = 4 if re.search(r"\b(kasan|kcsan)", Path("/proc/cmdline").read_text()) else 1
 #: Whether freed memory stays with its cache for a while: KASAN's quarantine.
 KEEPS_FREED = "kasan" in Path("/proc/cmdline").read_text()
@@ -33,7 +33,7 @@ def run(*words: str | Path, check: bool = True) -> subprocess.CompletedProcess[s
 
 
 def load(*parameters: str) -> None:
-    """Load the module anew, and mount its control filesystem."""
+    """Reload the module, and mount its control file system."""
     unload()
     run("modprobe", "fusetuned", *parameters)
     run("mount", "-t", "fusetunedctl", "none", CONTROL)
@@ -56,7 +56,7 @@ def fresh_source() -> Path:
 
 @contextmanager
 def tuned(*options: str, mount: str = "", point: str = "/mnt/tuned") -> Iterator[Mirror]:
-    """Mount the source by the module; ``mount`` are its own options, joined by +."""
+    """Mount the source by the module; ``mount`` are its mount options, joined by +."""
     own = (f"tuned_options={mount}",) if mount else ()
     with Mirror(SOURCE, Path(point), "tuned", *own, *options) as mirror:
         yield mirror
@@ -99,12 +99,12 @@ def expect_errno(expected: int, action: Callable[[], object]) -> None:
 
 
 def set_pipe_limit(size: int) -> None:
-    """Set what a pipe may hold, in bytes."""
+    """Set the largest size of a pipe, in bytes."""
     Path("/proc/sys/fs/pipe-max-size").write_text(f"{size}\n")
 
 
 def direct(mirror: Mirror, size: int) -> None:
-    """Write and read ``size`` bytes in one call each, by a buffer that starts on a page."""
+    """Write and read ``size`` bytes in one call each, with a page-aligned buffer."""
     data = os.urandom(size)
     fd = os.open(mirror.mountpoint / "direct", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     with mmap.mmap(-1, size) as buffer:
@@ -118,16 +118,16 @@ def direct(mirror: Mirror, size: int) -> None:
 
 
 def write_delay(milliseconds: int) -> str:
-    """Return the option for a server whose writes last until all writers have begun theirs."""
+    """Return the option that makes a server's writes last until all writers have begun theirs."""
     return f"write_delay={milliseconds * SLOWNESS}ms"
 
 
 def reached(wanted: int, measure: Callable[[], int]) -> bool:
-    """Whether ``measure`` comes to ``wanted`` in one of six tries, and to more in none before it.
+    """Whether ``measure`` returns ``wanted`` in one of six tries, and not more in any before it.
 
-    Chance decides whether writers meet: the scheduler may run them one after another although
-    nothing holds them up. One try in which they meet shows that the kernel lets them. A try that
-    comes to more is a fault and ends it at once. A fault that keeps them apart does so six times.
+    Chance decides whether writers overlap: the scheduler may run them one after another although
+    nothing blocks them. One try in which they overlap shows that the kernel allows it. A try that
+    returns more is a fault and ends the loop. A fault that serialises them shows in all six.
     """
     for _ in range(6):
         if (most := measure()) >= wanted:
@@ -136,7 +136,7 @@ def reached(wanted: int, measure: Callable[[], int]) -> bool:
 
 
 def largest(mirror: Mirror) -> tuple[int, int]:
-    """Return the pages of the largest WRITE and READ since last asked."""
+    """Return the pages of the largest WRITE and READ since the last call."""
     ops = mirror.counters()["ops"]
     mirror.reset_counters()
     write, read = (ops[name]["largest_bytes"] for name in ("WRITE", "READ"))

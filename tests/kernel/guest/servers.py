@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Servers that people run, as Debian has them: what the module's options spare each of them.
+"""Servers of Debian that people use: which requests the module's options spare each of them.
 
-Some have a libfuse of their own (mergerfs, ntfs-3g), some Debian's (sshfs, bindfs), some none
+Some have their own libfuse (mergerfs, ntfs-3g), some Debian's (sshfs, bindfs), some none
 (rclone, gocryptfs: Go; an example of the crate fuser: Rust). Their requests are counted by the
 module, with and without its options.
 """
@@ -46,10 +46,10 @@ def _has_sftp() -> None:
 
 @dataclass(frozen=True)
 class Server:
-    """A server's command without the mount point, in the foreground, and what goes before it."""
+    """A server's command in the foreground, without the mount point, and its prefix."""
 
     command: tuple[str | Path, ...]
-    #: The module's, and the requests of which they leave at most a quarter.
+    #: Options of the module, and the requests that they reduce to a quarter or less.
     options: str
     fewer: tuple[str, ...]
     prepare: Callable[[], None] = _has_nothing
@@ -95,7 +95,7 @@ SERVERS = {
 
 @contextmanager
 def _served(server: Server, *before: str | Path) -> Iterator[None]:
-    """Mount by a server; its end is that of its mount."""
+    """Mount by a server, which must end with its mount."""
     _POINT.mkdir(exist_ok=True)
     process = subprocess.Popen([*before, *server.command, _POINT], stdin=subprocess.DEVNULL)
     try:
@@ -115,7 +115,7 @@ def _connection() -> Path:
 
 
 def _used(data: bytes) -> dict[str, int]:
-    """Write a file by small calls, open and read it many times, and count the requests."""
+    """Write a file with small calls, open and read it many times, and count the requests."""
     statistics = _connection() / "statistics"
     statistics.read_text()  # the module counts from here on
     fd = os.open(_POINT / "file", os.O_WRONLY | os.O_CREAT, 0o644)
@@ -135,13 +135,13 @@ def _counts(server: Server, data: bytes, *options: str) -> dict[str, int]:
     with _served(server, PROGRAM, "--required", *options, "--"):
         assert " fusetuned" in MOUNTINFO.read_text()
         counts = _used(data)
-    with _served(server):  # the kernel's own FUSE finds what is stored
+    with _served(server):  # mount by the kernel's own FUSE to look up what is stored
         assert (_POINT / "file").read_bytes() == data
     return counts
 
 
 def check_servers_that_people_run() -> dict[str, dict[str, list[int]]]:
-    """Of each server's requests that its options spare, at most a quarter is left."""
+    """For each server, its options reduce their requests to a quarter or less."""
     load()
     data = os.urandom(_CALLS * _BLOCK)
     found: dict[str, dict[str, list[int]]] = {}

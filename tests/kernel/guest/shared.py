@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Writers of one shared file beside writers of a file each: a measurement, for tests/bench."""
+"""Writers of one shared file compared with writers of one file each; for tests/bench."""
 
 import json
 from functools import partial
@@ -25,7 +25,7 @@ def _seconds(mirror: Mirror, writers: int, shared: bool) -> float:
     said = run("fio", "--output-format=json", *job)
     report: dict[str, Any] = json.loads(said.stdout[said.stdout.index("{") :])
     assert count(mirror, "WRITE") == writers * _BLOCKS
-    # Nothing was extended but by the writes.
+    # Only the writes have extended the file.
     assert count(mirror, "SETATTR") == 0
     return float(report["jobs"][0]["write"]["runtime"]) / 1000
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Writers of one file's slots, each in a process of its own, and what the file may have then.
+"""Writers of slots of one file, each in its own process, and what the file may then contain.
 
-A slot is a part of a page. It has an owner, who alone writes it, each time another version. So
-the file tells of each slot which write it is from, and whether it is whole.
+A slot is a part of a page. Only its owner writes it, each time another version. So the file shows
+for each slot which write it is from, and whether it is whole.
 """
 
 import mmap
@@ -22,14 +22,14 @@ from tests.kernel.guest.rig import PAGE, SLOWNESS
 SLOT = 512
 SLOTS = 32 * PAGE // SLOT
 _WORD = struct.Struct("=QQ")
-#: Nanoseconds by the clock that all processes share.
+#: Nanoseconds of a clock that all processes share.
 now = time.monotonic_ns
-#: Where writers note what they did, beside what is tested.
+#: Where writers note what they did, outside the tested mount.
 _NOTES = Path("/tmp/slots")  # noqa: S108
 
 
 def record(slot: int, version: int) -> bytes:
-    """Return what a version of a slot is."""
+    """Return the bytes of a version of a slot."""
     return _WORD.pack(slot + 1, version) * (SLOT // _WORD.size)
 
 
@@ -45,7 +45,7 @@ def version_of(data: bytes, slot: int) -> int:
 
 @dataclass(frozen=True)
 class Note:
-    """That a process wrote a slot, or (version 0) cut the file off before it, and when."""
+    """A process wrote a slot, or (version 0) truncated the file before it, at this time."""
 
     began: int
     ended: int
@@ -81,7 +81,7 @@ def processes(
     yield
     got = {pid: raw.ended(pid, 60 * SLOWNESS) for pid in pids}
     for pid in (pid for pid, status in got.items() if status is None):
-        os.kill(pid, signal.SIGKILL)  # it ends when the mount does
+        os.kill(pid, signal.SIGKILL)  # it ends with the mount
     assert set(got.values()) <= {*statuses}, got
 
 
@@ -91,7 +91,7 @@ def put(fd: int, slot: int, version: int) -> None:
 
 
 def by_calls(path: Path, flags: int, slots: Sequence[int], rounds: int) -> Callable[[], None]:
-    """Return what writes all the slots so many times by pwrite(2), and then fsyncs."""
+    """Return an action that writes all slots this many times by pwrite(2), then fsyncs."""
 
     def act() -> None:
         choose = random.Random(slots[0])
@@ -106,7 +106,7 @@ def by_calls(path: Path, flags: int, slots: Sequence[int], rounds: int) -> Calla
 
 
 def by_map(path: Path, slots: Sequence[int], rounds: int) -> Callable[[], None]:
-    """Return what writes all the slots so many times through a map, and then msyncs."""
+    """Return an action that writes all slots this many times by mmap, then msyncs."""
 
     def act() -> None:
         choose = random.Random(slots[0])
@@ -124,7 +124,7 @@ def by_map(path: Path, slots: Sequence[int], rounds: int) -> Callable[[], None]:
 def until(
     done: Callable[[], bool], path: Path, flags: int, slots: Sequence[int], notes: Notes
 ) -> Callable[[], None]:
-    """Return what writes slots at random, and goes on for some writes after ``done``."""
+    """Return an action that writes random slots, and continues for a while after ``done``."""
 
     def act() -> None:
         choose = random.Random(slots[0])
@@ -142,7 +142,7 @@ def until(
 
 
 def cut(path: Path, times: int, notes: Notes) -> None:
-    """Truncate so many times to any size, in each of the ways there are."""
+    """Truncate this many times to any size, in all possible ways."""
     choose = random.Random(1)
     fd = os.open(path, os.O_RDWR)
     for number in range(times):
@@ -160,9 +160,9 @@ def cut(path: Path, times: int, notes: Notes) -> None:
 
 
 def expect_after_cuts(data: bytes, writes: Sequence[Note], cuts: Sequence[Note]) -> int:
-    """Each slot must have its owner's last write, unless a cut came after it or meanwhile.
+    """Each slot must have its owner's last write, unless a truncate came after it or meanwhile.
 
-    Returns the number of slots that must have one.
+    Returns the number of slots that must have that write.
     """
     last = {write.slot: write for write in writes}
     kept = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a connection's `statistics` says, beside what the server counted."""
+"""A connection's `statistics`, compared with the server's counters."""
 
 import errno
 import os
@@ -30,12 +30,12 @@ from tests.native.mirror import Mirror, wait_for
 _WRITE_IN = 40
 
 
-#: What libfuse answers by itself.
+#: Requests that libfuse replies to by itself.
 _LIBFUSE = {"INIT", "INTERRUPT", "IOCTL"}
 
 
 def _as_the_server_counts(lines: dict[str, Line]) -> dict[str, tuple[int, int, int]]:
-    """Return count, errors and bytes by the names that mirrorfs has."""
+    """Return count, errors and bytes by mirrorfs's names."""
     found: dict[str, tuple[int, int, int]] = {}
     for opcode, line in lines.items():
         name = {"RENAME2": "RENAME", "BATCH_FORGET": "FORGET"}.get(opcode, opcode)
@@ -57,7 +57,7 @@ def _as_counted(mirror: Mirror) -> dict[str, tuple[int, int, int]]:
 
 
 def _await_equal_counts(mirror: Mirror) -> None:
-    """Let the kernel forget what it knows, and wait until server and kernel count alike."""
+    """Let the kernel forget its inodes, and wait until the counts of server and kernel agree."""
     os.sync()
     run("sh", "-c", "echo 3 >/proc/sys/vm/drop_caches")
     try:
@@ -76,7 +76,7 @@ def _await_equal_counts(mirror: Mirror) -> None:
 
 
 def _work(directory: Path, size: int) -> None:
-    """Do a bit of everything in a new directory; sizes are whole pages, so no READ is short."""
+    """Do some of everything in a new directory; sizes are whole pages, so no READ is short."""
     directory.mkdir()
     path = directory / "file"
     path.write_bytes(os.urandom(size))
@@ -106,7 +106,7 @@ def _work(directory: Path, size: int) -> None:
 
 
 def check_statistics_agree_with_the_server() -> None:
-    """Counts, errors and bytes, op by op, of work by several at once; read while it is done."""
+    """Counts, errors and bytes by opcode for parallel work, and read during it."""
     load()
     for options in (("timeout=1",), ("writeback",), ("direct_io",), ("splice=off", "timeout=0")):
         fresh_source()
@@ -132,7 +132,7 @@ def check_statistics_agree_with_the_server() -> None:
             assert lines["READ"].received >= 8 * 200 * PAGE
             assert lines["LOOKUP"].errors >= 40
             assert lines["RMDIR"].errors == 8
-            # An entry answered is a struct fuse_entry_out of 128 bytes, an error is none.
+            # A reply with an entry has a struct fuse_entry_out of 128 bytes, an error has none.
             made = lines["MKDIR"]
             assert made.received == 128 * made.count == 128 * 8
             # struct fuse_mkdir_in, and the directory's name as a string.
@@ -140,7 +140,7 @@ def check_statistics_agree_with_the_server() -> None:
 
 
 def check_statistics_agree_while_requests_end() -> None:
-    """Whenever it is read, the buckets add up to the count (`parse` asks it of each line)."""
+    """Whenever it is read, the sum of the buckets is the count (`parse` checks each line)."""
     load()
     fresh_source()
     with tuned("timeout=0") as mirror, ExitStack() as asking:
@@ -151,7 +151,7 @@ def check_statistics_agree_while_requests_end() -> None:
         wait_for(lambda: count(mirror, "GETATTR") > 100, "requests")
         readings = 100_000 // SLOWNESS
         with file_of(mirror).open("rb") as file:
-            # As fast as it can be: few of the readings meet the end of a request.
+            # As fast as possible, because few of the reads overlap with the end of a request.
             texts = dict.fromkeys(os.pread(file.fileno(), 2 * PAGE, 0) for _ in range(readings))
         counts = [parse(text.decode())["GETATTR"].count for text in texts]
         assert len(counts) > 100, "requests did not go on"
@@ -177,7 +177,7 @@ def _sleeps(stat: Path) -> bool:
 
 
 def check_statistics_of_what_was_not_answered() -> None:
-    """Aborted is an error; taken back before the server read it is nothing; INTERRUPT is sent."""
+    """An abort is an error; a request cancelled while pending is not counted; INTERRUPT is."""
     load()
     fresh_source().joinpath("file").touch()
     with tuned("timeout=0", "delay=3s") as mirror:
@@ -191,7 +191,7 @@ def check_statistics_of_what_was_not_answered() -> None:
         answered = lines["GETATTR"]
         assert (answered.count, answered.errors) == (1, 0)
         mirror.process.send_signal(signal.SIGSTOP)
-        # A thread that runs on might take the next request yet.
+        # A thread that is still running might take the next request.
         os.waitid(os.P_PID, mirror.process.pid, os.WSTOPPED)
         waiting = file_of(mirror).with_name("waiting")
         for abort in (False, True):
@@ -224,7 +224,7 @@ def check_statistics_file_and_its_connection() -> None:
             os.statvfs(mirror.mountpoint)
             return b"STATFS" in path.read_bytes()
 
-        # A processor's first request is not counted if there is no memory for it at once.
+        # A processor's first request is not counted if memory for it is not free at once.
         wait_for(counted, "a request that is counted")
         file = path.open("rb", buffering=0)
         assert b"STATFS" in file.read(PAGE)
@@ -239,7 +239,7 @@ def _kib(*names: str) -> int:
 
 
 def _charged_kib() -> float:
-    """Return what slabs hold that is charged to a memory control group."""
+    """Return the slab memory that is charged to a memory cgroup."""
     lines = Path("/proc/slabinfo").read_text().splitlines()
     sizes = (line.split() for line in lines if line.startswith("kmalloc-cg-"))
     return sum(int(words[1]) * int(words[3]) for words in sizes) / 1024
@@ -252,9 +252,9 @@ def _work_on(mirrors: list[Mirror]) -> None:
 
 
 def check_statistics_take_memory_when_they_are_read() -> dict[str, float]:
-    """A mount takes none for them before, and then for what occurs on the CPUs it occurs on.
+    """A mount takes no memory for them before, and then only for opcodes and CPUs in use.
 
-    Returns KiB a mount: what each possible CPU has of its own, and what is charged in slabs.
+    Returns KiB per mount: for each possible CPU, and charged slab memory.
     """
     load()
     fresh_source()
@@ -300,6 +300,6 @@ def check_statistics_go_with_their_connection() -> None:
         counted()
     assert _kib(*kinds) - before < 60 * 4
     unload()
-    # A merged cache's second name stays; with slub_debug none is merged.
+    # The second name of a merged cache stays; with slub_debug no cache is merged.
     slabs = Path("/sys/kernel/slab").glob("fusetuned*")
     assert not [path.name for path in slabs if not path.is_symlink()]

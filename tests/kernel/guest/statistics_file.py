@@ -12,7 +12,7 @@ from tests.native.mirror import Mirror
 _BUCKETS = 24
 
 
-#: What has no reply.
+#: Requests without a reply.
 _ONE_WAY = {"FORGET", "BATCH_FORGET", "INTERRUPT"}
 
 
@@ -41,7 +41,7 @@ def read(mirror: Mirror) -> dict[str, Line]:
 
 
 def begin(mirror: Mirror) -> None:
-    """Let kernel and server count from now on, when no request is in flight."""
+    """Start the counters of kernel and server while no request is in flight."""
     assert read(mirror) == {}
     mirror.reset_counters()
 

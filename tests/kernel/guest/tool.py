@@ -51,14 +51,14 @@ def _environment() -> dict[str, str]:
 
 
 def start(*words: str) -> subprocess.Popen[str]:
-    """Start the command, with directories of its own."""
+    """Start the command with its own directories."""
     command = [sys.executable, "-B", "-m", "fusetune", *words]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=_environment(), stdout=pipe, stderr=pipe, text=True)
 
 
 def _fusetune(*words: str, code: int = 0) -> str:
-    """Run the command, which must end with ``code``; return what it says, or why it fails."""
+    """Run the command, which must exit with ``code``; return its output, or the error."""
     with start(*words) as done:
         out, err = done.communicate(timeout=60)
     assert done.returncode == code, f"{words}: {done.returncode}: {out}{err}"
@@ -76,7 +76,7 @@ def _fresh_directories() -> None:
 
 
 def check_tool_loads_and_unloads() -> None:
-    """`module` says what is there, and leaves alone what is in use."""
+    """`module` shows what is loaded, and does not unload a module in use."""
     unload()
     fresh_source()
     release = os.uname().release
@@ -103,7 +103,7 @@ def check_tool_loads_and_unloads() -> None:
 
 
 def check_tool_sets_and_resets_a_mount() -> None:
-    """`list` mounts the control file system; `set` and `reset` change pages a request live."""
+    """`list` mounts the control file system; `set` and `reset` change max_pages live."""
     load()
     run("umount", CONTROL)
     fresh_source()
@@ -129,7 +129,7 @@ def check_tool_sets_and_resets_a_mount() -> None:
 
 
 def check_tool_sets_the_hosts_limit() -> None:
-    """`set host` reaches the module's parameter, which new mounts go by."""
+    """`set host` sets the module's parameter, which applies to new mounts."""
     load()
     fresh_source()
     _fresh_directories()
@@ -145,7 +145,7 @@ def check_tool_sets_the_hosts_limit() -> None:
 
 
 def check_tool_keeps_values_on_new_mounts() -> None:
-    """`watch` sets what is configured; a mount that negotiated less gets the rest."""
+    """`watch` sets what is configured; a mount that negotiated less gets the other values."""
     load()
     fresh_source()
     _fresh_directories()
@@ -168,9 +168,9 @@ def _open_as_a_user() -> None:
 
 
 def check_udev_keeps_the_device_for_root() -> None:
-    """Until a rule opens it; and systemd would mount the control file system.
+    """Until a rule says otherwise. systemd is also told to mount the control file system.
 
-    Mounts by the module ask for that, too, before the service.
+    Mounts by the module request that, too, before the service.
     """
     unload()
     rules = Path("/run/udev/rules.d")
@@ -180,7 +180,7 @@ def check_udev_keeps_the_device_for_root() -> None:
     daemon = subprocess.Popen(["/usr/lib/systemd/systemd-udevd"])
     try:
         wait_for(Path("/run/udev/control").exists, "udevd")
-        # Answered when it listens to the kernel, too.
+        # It replies when it also listens to the kernel.
         run("udevadm", "control", "--ping", "--timeout=30")
         run("modprobe", "fusetuned")
         run("udevadm", "settle", "--timeout=30")
@@ -199,7 +199,7 @@ def check_udev_keeps_the_device_for_root() -> None:
         own = rules / "61-own.rules"
         own.write_text(_OPENS_THE_DEVICE)
         run("udevadm", "control", "--reload")
-        # The kernel's events come another way, and may overtake that.
+        # The kernel's events arrive separately, and may overtake that.
         run("udevadm", "control", "--ping", "--timeout=30")
         run("udevadm", "trigger", "--action=change", "--settle", device)
         assert raw.in_child(_open_as_a_user) == 0
@@ -210,11 +210,11 @@ def check_udev_keeps_the_device_for_root() -> None:
 
 
 def check_tool_measures() -> None:
-    """fio runs in its own root, which takes this kernel's mount API, and leaves nothing."""
+    """fio runs in its own root, made with this kernel's mount API, and leaves nothing behind."""
     fresh_source()
     host = Host(run_dir=Path(_DIRECTORIES["run"]))
     host.make_dir(host.run_dir)
-    # Samples of 2 s, so that a machine as slow as this one is not taken for a hung server.
+    # Samples of 2 s, so that this slow machine is not mistaken for a hung server.
     how = ([WORKLOADS["seq-write"]], Budget(seconds=600), Interruption(), 4 << 20, 2.0)
     with stock("allow_other") as mirror:
         mount_controls(host)
@@ -225,7 +225,7 @@ def check_tool_measures() -> None:
 
 @contextmanager
 def _serving(words: list[str], point: Path) -> Iterator[None]:
-    """Let a server, whose command line stays in the foreground, mount at ``point``."""
+    """Mount at ``point`` by a server, whose command stays in the foreground."""
     point.mkdir(parents=True, exist_ok=True)
     with subprocess.Popen(words, env=_environment(), cwd=CHECKOUT) as server:
         try:
@@ -238,7 +238,7 @@ def _serving(words: list[str], point: Path) -> Iterator[None]:
 
 
 def check_tool_advises_options_of_the_module() -> None:
-    """bindfs gets what it has no option for, by the line that `advise` prints."""
+    """With the line that `advise` prints, bindfs gets options that it does not have itself."""
     unload()
     fresh_source()
     _fresh_directories()
@@ -265,15 +265,15 @@ def check_tool_advises_options_of_the_module() -> None:
 
 
 def check_tool_tries_options_of_the_module() -> None:
-    """`auto --try-options` mounts a second bindfs by the module, and proves that it writes faster.
+    """`auto --try-options` mounts a second bindfs by the module, and proves it faster.
 
-    The live mount stays one of the kernel's own FUSE.
+    The live mount stays on the kernel's own FUSE.
     """
     load()
     fresh_source()
     _fresh_directories()
     point = Path("/mnt/tried")
-    # With its own options set, the module's is what is left to try.
+    # Its own options are set, so only the module's remain to be tried.
     own = ["-o", "big_writes,xattr-none"]
     with _serving(["bindfs", "-f", *own, str(SOURCE), str(point)], point):
         words = ("auto", str(point), "-w", "small-write", "--try-options", "--json")

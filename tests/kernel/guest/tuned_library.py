@@ -21,7 +21,7 @@ LIBRARY = CHECKOUT / "build" / "libfuse"
 
 @contextmanager
 def environment(options: str) -> Iterator[None]:
-    """Give servers that start meanwhile the tuned library with these options."""
+    """Let servers that start meanwhile use the tuned library with these options."""
     own = {"LD_LIBRARY_PATH": str(LIBRARY), "FUSETUNE_OPTIONS": options}
     os.environ.update(own)
     try:
@@ -33,7 +33,7 @@ def environment(options: str) -> Iterator[None]:
 
 @contextmanager
 def served(options: str, *own_options: str, files: int = 0) -> Iterator[Mirror]:
-    """Mount so many files as without the module, by the tuned library with these options."""
+    """Mount this many files with the tuned library and these options, without the module."""
     make_files(files)
     with environment(options), stock(*own_options) as mirror:
         yield mirror

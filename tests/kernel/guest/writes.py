@@ -44,7 +44,7 @@ def _writes_at_once(mirror: Mirror, writers: int, name: str = "shared") -> int:
 
 
 def check_parallel_direct_writes() -> None:
-    """As many overwrites of one file at once as writers, whatever the server says."""
+    """All writers overwrite one file in parallel, whatever the server replies."""
     load()
     fresh_source()
     options = ("direct_io", write_delay(400))
@@ -59,7 +59,7 @@ def check_parallel_direct_writes() -> None:
 
 
 def check_parallel_direct_writes_do_not_extend() -> None:
-    """Appends and writes past the end of the file go one by one, and none is lost."""
+    """Appends and writes past the end of the file run one by one, and none is lost."""
     load()
     fresh_source()
     options = ("direct_io", "write_delay=20ms")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* What a client does with a mount: one system call of many, on names and files of a few. */
+/* A client's action on a mount: one of many system calls, on a few names and files. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 
 #include "hostile.h"
 
-/* FS_IOC_GETFLAGS; its header and sys/mount.h do not go together everywhere. */
+/* FS_IOC_GETFLAGS, whose header conflicts with sys/mount.h on some systems. */
 #define GET_FLAGS _IOR('f', 1, long)
 
 static sigjmp_buf faulted;
@@ -42,7 +42,7 @@ static const char *path(void)
 	return at;
 }
 
-/* An open one, if there is any. */
+/* An open file, if there is one. */
 static int *file(void)
 {
 	uint32_t first = below(FILES);
@@ -319,7 +319,7 @@ void let_go(void)
 		close_file(files + i);
 }
 
-/* A page that cannot be read or written, or a file that is too large, ends no client. */
+/* A page that cannot be read or written, or a too large file, must not kill the client. */
 void survive_faults(void)
 {
 	signal(SIGBUS, on_fault);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Numbers that the seeds choose. */
+/* Random numbers from the seeds. */
 #include <sys/stat.h>
 
 #include "hostile.h"
@@ -32,7 +32,7 @@ void seed(uint32_t mount, uint32_t process)
 	draw();
 }
 
-/* Near the limits of what is meant as a size, a number, a place or a flag. */
+/* Near the limits of sizes, numbers, offsets and flags. */
 uint64_t odd(void)
 {
 	static const uint64_t odds[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* What the files of the program `hostile` share; main.c says what it does. */
+/* Shared by the files of the program `hostile`; main.c says what it does. */
 #ifndef HOSTILE_H
 #define HOSTILE_H
 
@@ -15,7 +15,7 @@
 
 #define CLIENTS 4
 #define FILES 6
-/* Bytes; of a request the most that the kernel may send, of a reply the most that is made here. */
+/* Bytes: the largest request that the kernel may send, and the largest reply made here. */
 #define REQUEST (1100 << 10)
 #define BODY (160 << 10)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -24,7 +24,7 @@ enum lie {
 	HONEST, ERROR, SHORT, LONG, LENGTH, SHAPE, FIELD, NOISE, UNIQUE, TWICE, LATE, NEVER, NOTIFY, LIES
 };
 
-/* What all processes see. */
+/* Shared by all processes. */
 struct stage {
 	_Atomic uint32_t mount; /* 0: there is none */
 	_Atomic bool unmount;
@@ -41,7 +41,7 @@ struct reply {
 	uint8_t body[BODY];
 };
 
-/* How often something was done or happened. */
+/* How often each action or event occurred. */
 struct tally {
 	uint64_t replies, refused, tuned_opens, mounts, mounts_refused, deaths, complaints, told[LIES];
 };
@@ -52,7 +52,7 @@ extern struct tally tally;
 extern const char *type, *point;
 extern bool unmapped, every;
 
-/* draw.c: what follows depends on the seeds alone. */
+/* draw.c: results depend only on the seeds. */
 extern uint64_t base_seed;
 void seed(uint32_t mount, uint32_t process);
 uint64_t draw(void);
@@ -60,7 +60,7 @@ uint32_t below(uint32_t limit);
 bool one_in(uint32_t many);
 uint64_t odd(void);
 
-/* replies.c: the reply that is made, with `body_size` bytes after its header. */
+/* replies.c: the reply being built, with `body_size` bytes after its header. */
 extern struct request request;
 extern struct reply reply;
 extern size_t body_size;
@@ -93,7 +93,7 @@ void play_mount(uint32_t number, int *pipe_ends, uint64_t left);
 int open_log(void);
 void read_log(int log, uint32_t mount);
 
-/* Say what failed, with errno, and end. */
+/* Print what failed, with errno, and exit. */
 void die(const char *what);
 
 #endif

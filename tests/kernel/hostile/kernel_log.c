@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* What the kernel complains of. */
+/* The kernel's complaints. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +26,8 @@ void read_log(int log, uint32_t mount)
 		"BUG ", "suspicious rcu", "Oops", "INFO: ", "refcount_t", "general protection", "UBSAN",
 	};
 	/*
-	 * UML goes through a process's areas without RCU as it drops their pages. Which functions
-	 * race, whoever runs this program reads and judges.
+	 * UML walks a process's VMAs without RCU when it drops their pages. The user of this
+	  * program must judge reports of races.
 	 */
 	static const char *const known[] = { "lib/maple_tree.c", "BUG: KCSAN: data-race" };
 	char line[8192];

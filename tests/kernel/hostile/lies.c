@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* What is made of a reply that is to be wrong; and notifications, right and wrong. */
+/* Turn a correct reply into a wrong one; and send notifications, right and wrong. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 #include "hostile.h"
 
 /*
- * What a thread of its own sends: the kernel takes locks for a notification that a client holds
- * until its request is answered.
+ * Sent by a separate thread: for a notification the kernel takes locks that a client holds until
+ * its request is answered.
  */
 static struct reply notification;
 static int notified_device;
@@ -23,7 +23,7 @@ static void resize(size_t size)
 	body_size = size;
 }
 
-/* Make something else of the reply; what is not done with its bytes is left to the caller. */
+/* Make the reply wrong; the caller handles lies that do not change its bytes. */
 void spoil(enum lie lie)
 {
 	static const uint32_t shapes[] = {
@@ -73,7 +73,7 @@ void notify(int device)
 	uint32_t code = 1 + below(one_in(8) ? 30 : 9);
 
 	if (sem_trywait(&notification_sent))
-		return; /* one is on its way still */
+		return; /* one is still in flight */
 	body_size = 0;
 	switch (code) {
 	case FUSE_NOTIFY_POLL:

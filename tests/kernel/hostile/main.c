@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A FUSE server that lies, and clients that use its mounts.
+ * A hostile FUSE server, and clients that use its mounts.
  *
  *   hostile TYPE POINT SEED REPLIES [unmapped] [every]
  *
  * Mounts the file system TYPE (fuse or fusetuned) at POINT, again and again, until its server has
- * sent REPLIES replies. Each mount has a seed of its own, made from SEED and the mount's number. Up
- * to a point that the seed chooses, the server follows the protocol; from there on, its replies are
+ * sent REPLIES replies. Each mount has its own seed, made from SEED and the mount's number. Up to
+ * a point that the seed chooses, the server follows the protocol. From there on, its replies are
  * wrong in one of the ways of `enum lie`, as often as the seed says. Four processes use the mount
- * meanwhile. At the end a line of JSON says what was done; what the kernel complained of is printed
- * with the number of the mount in which it did.
+ * meanwhile. At the end a line of JSON says what was done. The kernel's complaints are printed with
+ * the number of the mount.
  *
- * With `unmapped`, they map no file: of a page that is mapped while a write to it fails, also the
- * kernel's own FUSE makes it warn (__folio_mark_dirty), now and then. With `every`, each mount of
- * fusetuned has all of its options, and otherwise some.
+ * With `unmapped`, they map no file: if a write to a mapped page fails, the kernel sometimes warns
+ * (__folio_mark_dirty), also with its own FUSE. With `every`, each mount of fusetuned has all of
+ * its options, and otherwise some.
  *
- * As the first process of a kernel, it also mounts what it needs, loads the module that the fifth
- * argument names, unloads it afterwards, and ends the machine.
+ * As the first process of a kernel, it also mounts what it needs, loads the module named by the
+ * fifth argument, unloads it afterwards, and ends the machine.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
 	char name[64];
 	int log;
 
-	/* A kernel may have arguments of its own behind them. */
+	/* The kernel may have added arguments of its own. */
 	if (argc < (first ? 6 : 5)) {
 		fprintf(stderr, "usage: hostile TYPE POINT SEED REPLIES [MODULE] [unmapped] [every]\n");
 		return 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A mount from its beginning to its end. */
+/* The life of a mount. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -38,7 +38,7 @@ static int mount_one(int device)
 	return mount("hostile", point, type, one_in(2) ? MS_NOSUID : 0, options);
 }
 
-/* Find the file that aborts the connection of what is mounted at the point. */
+/* Find the file that aborts the connection of the mount at this point. */
 static void find_abort(char *name, size_t size)
 {
 	char line[1024], at[256];
@@ -85,13 +85,13 @@ void play_mount(uint32_t number, int *pipe_ends, uint64_t left)
 	atomic_store(&stage->mount, number);
 	syscall(SYS_futex, &stage->mount, FUTEX_WAKE, CLIENTS);
 	serve(device, pipe_ends, budget < left ? budget : left, below(60), 1 + below(one_in(2) ? 3 : 30));
-	/* Unmounted with its server alive, or gone. */
+	/* Unmount with the server alive, or dead. */
 	if (one_in(3)) {
 		atomic_store(&stage->unmount, true);
 		serve(device, pipe_ends, 100, 0, 3);
 		atomic_store(&stage->unmount, false);
 	}
-	/* A notification may wait for a client, which holds the device and so the mount. */
+	/* A notification may wait for a client, and keeps the device and thus the mount. */
 	if (one_in(2) || sem_trywait(&notification_sent))
 		abort_by(abort_file);
 	else

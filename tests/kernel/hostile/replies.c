@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Replies as the protocol has them, of files that are as the seed chooses. */
+/* Correct replies, about files that the seed chooses. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/stat.h>
@@ -104,7 +104,7 @@ static void put_init(void)
 	init->time_gran = 1;
 	init->max_pages = 1 << below(9);
 	init->max_stack_depth = below(3);
-	/* What it offers, but for what a mount without an image has no use for. */
+	/* All flags that it offers, except those that need an image. */
 	flags &= draw() | TUNED_INIT_OPEN | FUSE_INIT_EXT | FUSE_MAX_PAGES;
 	flags &= ~(uint64_t)(FUSE_SECURITY_CTX | FUSE_MAP_ALIGNMENT);
 	init->flags = flags;
@@ -118,7 +118,7 @@ static void put_bytes(uint32_t most)
 	memset(put(size), 'a' + below(26), size);
 }
 
-/* A reply as the protocol has it. */
+/* Build a correct reply. */
 void put_honest(uint32_t opcode)
 {
 	const void *in = request.body;

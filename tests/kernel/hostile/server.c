@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* The server: it reads requests, and replies as the lie of each turn says. */
+/* The server: it reads requests, and replies with the lie of each turn. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 static struct fuse_in_header withheld[256];
 static unsigned int withheld_count;
 
-/* Send what is there; whether the kernel took it. */
+/* Send the reply; returns whether the kernel accepted it. */
 static bool send_bytes(int device, int *pipe_ends, bool moved)
 {
 	size_t size = sizeof(reply.head) + body_size;
@@ -75,12 +75,12 @@ static void answer(int device, int *pipe_ends, enum lie lie)
 	send_reply(device, pipe_ends, lie == LENGTH);
 	if (lie == TWICE)
 		send_reply(device, pipe_ends, false);
-	/* Refused, it may be waited for still; mostly that is ended here. */
+	/* A refused reply may still be awaited; mostly end that here. */
 	if (tally.refused > before && lost && !one_in(16))
 		send_error(device, pipe_ends, unique);
 }
 
-/* A late reply, of the opcode that was asked for or not; false if all is never to be answered. */
+/* Send a late reply, with the right opcode or not; false if it must never be sent. */
 static bool answer_late(int device, int *pipe_ends)
 {
 	for (unsigned int i = 0; i < withheld_count; i++) {
@@ -92,7 +92,7 @@ static bool answer_late(int device, int *pipe_ends)
 		body_size = 0;
 		reply.head.unique = head.unique;
 		reply.head.error = one_in(4) ? -ENOENT : 0;
-		/* What the request said is overwritten since: the reply is made of another's. */
+		/* The request has been overwritten: the reply is made from another one. */
 		if (!reply.head.error)
 			put_honest(head.opcode);
 		send_reply(device, pipe_ends, false);
@@ -107,7 +107,7 @@ static bool wants_no_reply(uint32_t opcode)
 	       opcode == FUSE_NOTIFY_REPLY;
 }
 
-/* Answer until `budget` tally.replies are sent, the connection is gone, or no one asks any more. */
+/* Reply until tally.replies reaches `budget`, the connection is gone, or requests end. */
 void serve(int device, int *pipe_ends, uint64_t budget, uint64_t honest, uint32_t often)
 {
 	uint64_t end = tally.replies + budget, turns = tally.replies + honest;
@@ -119,11 +119,11 @@ void serve(int device, int *pipe_ends, uint64_t budget, uint64_t honest, uint32_
 		struct pollfd polled = { device, POLLIN, 0 };
 		enum lie lie = HONEST;
 
-		/* It is gone, or asks for a larger buffer than there is. */
+		/* It is gone, or needs a larger buffer. */
 		if (size < 0 && (errno == ENODEV || errno == EINVAL))
 			return;
 		if (size < 0 && errno != EAGAIN)
-			continue; /* a request that was interrupted or too large: it is ended already */
+			continue; /* interrupted or too large: it has already ended */
 		if (size < 0) {
 			if (withheld_count && (poll(&polled, 1, 0) > 0 || answer_late(device, pipe_ends)))
 				continue;

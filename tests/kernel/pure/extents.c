@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Positions of parallel writes (extend.c). Writers begin and end in any order. Each append must be
- * placed behind the file and behind all writes in flight, and no two appends may overlap.
+ * Test positions of parallel writes (extend.c). Writers begin and end in any order. Each append is
+ * placed after i_size and after all writes in flight, and no two appends overlap.
  */
 #include "extend.c"
 
@@ -23,7 +23,7 @@ static struct file file = { &fi.inode };
 static struct writer writers[WRITERS];
 static u64 truncated, appends, overlapping, refused;
 
-/* As in the VFS: an append goes to the end of the file, and a file that is too large is refused. */
+/* As in the VFS: an append goes to the end of the file, and too large a file is refused. */
 ssize_t generic_write_checks(struct kiocb *iocb, struct iov_iter *from)
 {
 	if (iocb->ki_flags & IOCB_APPEND)
@@ -104,7 +104,7 @@ static void end(struct writer *writer)
 	writer->busy = false;
 }
 
-/* Two writes in flight whose iocbs have the same address: truncation concerns the later one. */
+/* Two writes in flight have the same iocb address: the truncation is for the later one. */
 static void one_address_twice(void)
 {
 	struct kiocb iocb = { .ki_filp = &file };
@@ -127,7 +127,7 @@ bool tuned_writes_back(const struct fuse_conn *fc)
 	return writes_back;
 }
 
-/* They may sleep. */
+/* These may sleep. */
 int tuned_past_cache_begin(struct kiocb *iocb)
 {
 	assert(iocb->ki_filp == &file && !fi.lock.held);

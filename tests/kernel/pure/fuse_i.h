@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the pure parts of the module need of a kernel, for a user-space program. Locks know whether
- * they are held, allocations fail when `failing` says so, and a test sets time and processor.
+ * The parts of a kernel that the module's pure parts need, for a user-space program. Locks know
+ * whether they are held, allocations fail if `failing` is set, and tests set time and processor.
  */
 #ifndef PURE_FUSE_I_H
 #define PURE_FUSE_I_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The statistics of a connection (statistics.c). What is shown is what was counted, on any processor.
- * Without memory less is counted, but count and histogram still agree.
+ * Test a connection's statistics (statistics.c). They show what was counted on any processor. If
+ * allocations fail, less is counted, but count and histogram still agree.
  */
 #include "statistics.c"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The values that max_pages may have: as a mount option, as the module's parameter, and after INIT.
- * Texts and numbers are drawn near the limits. The expected results are computed here anew.
+ * Test the values of max_pages: as a mount option, as the module's parameter, and after INIT. Texts
+ * and numbers are drawn near the limits. The expected results are computed independently here.
  */
 #include "fuse_i.h"
 
-/* What options.c and connection.c call beyond what the other pure parts do. */
+/* Functions that, of the pure parts, only options.c and connection.c call. */
 #define FUSE_DEFAULT_MAX_PAGES_PER_REQ 32
 #define XATTR_NAME_CAPS "security.capability"
 #define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
@@ -134,7 +134,7 @@ static int fs_parse(struct fs_context *fsc, const struct fs_parameter_spec *spec
 	return -ENOPARAM;
 }
 
-/* Mounting and the file to read are the kernel's. These are declared only, and never called. */
+/* The kernel mounts and opens the file. These are only declared and never called. */
 #define ELSEWHERE __attribute__((weak))
 ELSEWHERE struct file_system_type *get_fs_type(const char *name);
 ELSEWHERE struct vfsmount *kern_mount(struct file_system_type *type);
@@ -216,7 +216,7 @@ static void parse_option(void)
 		assert(tuned_parse_param(NULL, &param, &options) == -EINVAL);
 }
 
-/* The pages of a mount: those of the option, the parameter or stock, in this order; never more. */
+/* The pages of a mount: from the option, the parameter or stock, in this order. */
 static void negotiate(void)
 {
 	struct fuse_conn conn = { .max_pages_limit = fuse_max_pages_limit, .max_pages = near_limits() };

@@ -115,8 +115,8 @@ def test_splice(environment: str, spliced: set[str]) -> None:
         (f"max_pages={_MOST + 1}", f"fuse: max_pages is refused: the limit is {_MOST} pages"),
         ("max_pages=16,max_write=128K", "fuse: max_write is refused: 131072 bytes are more than"),
         ("max_readahead=1G", "fuse: max_readahead is refused: the kernel offers 131072 bytes"),
-        ("no_file_caps", "fuse: no_file_caps is refused: it needs a mount by fusetuned"),
-        ("atomic_open", "fuse: atomic_open is refused: it needs a mount by fusetuned"),
+        ("no_file_caps", "fuse: no_file_caps is refused: it needs a mount with fusetuned"),
+        ("atomic_open", "fuse: atomic_open is refused: it needs a mount with fusetuned"),
         ("io_uring", "fuse: io_uring is refused: "),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_wrong_argument_is_refused() -> None:
 def test_without_the_module_tuned_is_stock_with_one_line() -> None:
     with hello("tuned") as served:
         assert served.ours() == [
-            "fuse: mounted by the kernel's own FUSE: there is no /dev/fusetuned"
+            "fuse: mounted with the kernel's own FUSE: there is no /dev/fusetuned"
         ]
         assert served.answered_init()["max_write"] == "0x00100000"
 

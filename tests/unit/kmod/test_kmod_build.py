@@ -44,7 +44,7 @@ def test_an_older_f2fs_is_not_built(f2fs: Tree) -> None:
     assert found[RUNNING]["state"] == "skipped"
     assert found[RUNNING]["reason"] == (
         "its source, Linux 6.12.90-1, is older than the kernel's own f2fs, 6.12.94, and "
-        "linux-source-6.12 is not installed; for the older one all the same, put the line "
+        "linux-source-6.12 is not installed; to use the older one anyway, put the line "
         f"'f2fs=yes' into {f2fs.host.admin_dir}/older.conf"
     )
     assert found[OLDER]["state"] == "none"
