@@ -10,7 +10,7 @@ module: fusetune_facts
 short_description: Facts about the FUSE mounts of a host
 version_added: 1.0.0
 description:
-  - Returns every FUSE mount with its values, and whether each has what is kept for it.
+  - Returns every FUSE mount with its values, and whether these are the ones that are kept for it.
 author:
   - The fusetune developers (@fusetune)
 attributes:
@@ -20,10 +20,10 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Look at the FUSE mounts
+- name: Gather facts about the FUSE mounts
   fusetune.fusetune.fusetune_facts:
 
-- name: Which values differ from what is kept?
+- name: Show how many values differ from the kept ones
   ansible.builtin.debug:
     var: ansible_facts.fusetune.differences
 """
@@ -35,18 +35,18 @@ ansible_facts:
   type: dict
   contains:
     fusetune:
-      description: What fusetune knows of the host.
+      description: What fusetune knows about the host.
       type: dict
       contains:
         mounts:
-          description: The mounts, as C(fusetune list --json) has them.
+          description: The mounts, as C(fusetune list --json) prints them.
           type: list
           elements: dict
         differences:
-          description: How many values differ from what is kept.
+          description: How many values differ from the kept ones.
           type: int
         verified:
-          description: The mounts, as C(fusetune verify --json) has them.
+          description: The mounts, as C(fusetune verify --json) prints them.
           type: list
           elements: dict
 """

@@ -10,9 +10,9 @@ module: fusetune_mount
 short_description: Tune a FUSE mount
 version_added: 1.0.0
 description:
-  - Sets and keeps values of a FUSE mount, measures which are best, takes those that another host
-    exported, or puts back what was there before.
-  - In check mode nothing is measured and nothing is written.
+  - Sets and keeps values of a FUSE mount, measures which are best, imports those that another host
+    exported, or restores the old ones.
+  - In check mode, nothing is measured and nothing is written.
 options:
   path:
     description: The mount point, or the mount's bdi.
@@ -21,11 +21,11 @@ options:
   state:
     description:
       - C(present) sets O(knobs) and keeps them for later mounts.
-      - C(tuned) measures with C(fusetune auto), unless a result of it is kept already, and sets and
-        keeps what is proven better.
-      - C(imported) takes O(content), and sets what is kept for the mount then.
-      - C(applied) sets what is kept for the mount.
-      - C(absent) puts back the values found before the first change, and keeps nothing.
+      - C(tuned) measures with C(fusetune auto) unless its result is already kept, and sets and
+        keeps values that are proven better.
+      - C(imported) imports O(content), and then sets the values that are kept for the mount.
+      - C(applied) sets the values that are kept for the mount.
+      - C(absent) restores the values found before the first change, and keeps nothing.
     type: str
     choices: [present, tuned, imported, applied, absent]
     default: applied
@@ -34,34 +34,34 @@ options:
     type: dict
     default: {}
   workloads:
-    description: What to measure, for C(tuned); by default what C(fusetune auto) does.
+    description: What to measure, for C(tuned); the default is that of C(fusetune auto).
     type: list
     elements: str
     default: []
   unguarded:
-    description: Read workloads that may get worse, for C(tuned), as C(--no-guard) of fusetune auto.
+    description: Read workloads that may get worse, for C(tuned); see C(fusetune auto --no-guard).
     type: list
     elements: str
     default: []
   budget:
-    description: The time that measuring may take, for C(tuned).
+    description: The time that the measurement may take, for C(tuned).
     type: str
     default: 60s
   remeasure:
-    description: Measure also where a result is kept, for C(tuned).
+    description: Measure even if a result is kept, for C(tuned).
     type: bool
     default: false
   content:
     description: The text that C(fusetune export) wrote on another host, for C(imported).
     type: str
   signature:
-    description: The text of its signature, if it is signed.
+    description: The text of the signature of O(content), if it is signed.
     type: str
 author:
   - The fusetune developers (@fusetune)
 attributes:
   check_mode:
-    description: Says what would change, and changes nothing.
+    description: Shows what would change, and changes nothing.
     support: full
   diff_mode:
     description: Shows the values before and after.
@@ -76,13 +76,13 @@ EXAMPLES = r"""
     workloads: [seq-read]
   register: measured
 
-- name: Take the result elsewhere
+- name: Import the result on another host
   fusetune.fusetune.fusetune_mount:
     path: /mnt/models
     state: imported
     content: "{{ lookup('ansible.builtin.file', 'models.toml') }}"
 
-- name: Put everything back
+- name: Restore the old values
   fusetune.fusetune.fusetune_mount:
     path: /mnt/models
     state: absent
@@ -90,15 +90,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 result:
-  description: What the command printed as JSON.
-  returned: where a command ran
+  description: The JSON output of the command.
+  returned: if a command ran
   type: dict
 export:
-  description: What is kept for the mount, as C(fusetune export) writes it.
+  description: The values that are kept for the mount, as C(fusetune export) writes them.
   returned: for C(tuned), if something is kept
   type: str
 kept_before:
-  description: What was kept before, as C(fusetune export) writes it; empty for nothing.
+  description: The values that were kept before, as C(fusetune export) writes them; may be empty.
   returned: for C(imported)
   type: str
 """
