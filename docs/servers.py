@@ -24,7 +24,7 @@ _SECOND = {
 
 
 def server_page(recipe: Recipe) -> str:
-    """Return the page: how the server is recognised, and each option that bears on speed."""
+    """Return the page: how the server is recognised, and each option that affects speed."""
     return "\n".join(_parts(recipe))
 
 
@@ -41,9 +41,9 @@ def _parts(recipe: Recipe) -> Iterator[str]:
     why = _escaped(server.second_because)
     yield f"`auto --try-options` {_SECOND[server.second]}: {why}.\n"
     yield from _section("Options that make it faster", [_option(one) for one in recipe.option])
-    yield from _section("Options that hurt or do nothing", [_bad(one) for one in recipe.bad])
+    yield from _section("Options that hurt or have no effect", [_bad(one) for one in recipe.bad])
     yield from _section("By the module fusetuned", [_by_module(one) for one in recipe.module])
-    yield f"Facts on the server are from {_escaped(server.source)}.\n"
+    yield f"Facts about the server are from {_escaped(server.source)}.\n"
 
 
 def _section(title: str, entries: Sequence[str]) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _option(one: Option) -> str:
     shown = one.name if one.propose in (None, "true") else f"{one.name}={one.propose}"
     text = [_plain(one.about), _verdict(one.class_, one.condition, one.otherwise)]
     if one.workloads:
-        text.append(f"It bears on {_names(one.workloads)}.")
+        text.append(f"It affects {_names(one.workloads)}.")
     if one.slows:
         text.append(f"It slows down {_names(one.slows)}.")
     bounds = [

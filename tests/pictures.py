@@ -29,13 +29,13 @@ _TEXT = """\
 <!-- make pictures -->
 ![Speed by read_ahead_kb, with intervals](pictures/curve.svg)
 
-This is what `auto` measured of sequential reads from a server that takes 2 ms a request and serves
-8 at once. Nobody maps files there, so the guard for page faults is left out:
+The picture shows what `auto` measured for sequential reads from a server that takes 2 ms per
+request and serves 8 at once. No program maps files there, so the guard for page faults is disabled:
 
     mirrorfs -o {options} /mnt/source /mnt/x
     fusetune {auto} --plot curve.svg
 
-A part of the report of that mount, by `fusetune report --format html /mnt/x`:
+This is a part of the report on that mount, from `fusetune report --format html /mnt/x`:
 
 ![The HTML report in a browser](pictures/report.png)
 

@@ -219,15 +219,16 @@ def _make() -> str:
 
 ADVICE = Section(
     "Mounted as advised",
-    "Speed of Debian 12's servers with the changes of class safe that `fusetune advise -w "
-    "WORKLOAD` proposes, with all that it proposes, with these and `max_ratio` 40, and with all "
-    "that it proposes if no workload is named, as a ratio to the speed as mounted before. In "
-    f"brackets is the 95 % interval over {BLOCKS} blocks, in each of which each is measured once, "
-    "in random order; all are mounted at the same time over equal trees on tmpfs. An empty field: "
-    "nothing is proposed, the same is proposed, or nothing is written. CPU time is in seconds a "
-    "GiB; that of the server includes what is behind it: sshd on this host, and a local S3 server "
-    "that keeps its objects in memory. rclone is mounted with `--vfs-cache-mode writes`. "
-    "squashfuse's metadata is opening and looking at files.",
+    "Speed of Debian 12's servers with the safe changes that `fusetune advise -w WORKLOAD` "
+    "proposes, with all changes that it proposes, with all of them and `max_ratio` 40, and with "
+    "all that it proposes if no workload is named, as a ratio to the speed with the original "
+    f"mount. The brackets contain the 95 % interval over {BLOCKS} blocks; each block measures "
+    "every mount once, in random order. All are mounted at the same time over identical trees on "
+    "tmpfs. A field is empty if nothing is proposed, if the same is proposed, or if nothing is "
+    "written. CPU time is in seconds per GiB; that of the server includes the programs behind "
+    "it: sshd on this host, and a local S3 server that stores its objects in memory. rclone is "
+    "mounted with `--vfs-cache-mode writes`. For squashfuse, metadata means opening files and "
+    "reading their attributes.",
     (_COLUMNS,),
     _make,
 )

@@ -100,28 +100,30 @@ def _published() -> str:
 
 LIST = Section(
     "Listing many mounts",
-    "Time of `fusetune list --json` as a ratio to `findmnt -J` and one `cat` of the same files, "
-    f"run in turn {RUNS} times: the median, in brackets the least and the most.",
+    "Time of `fusetune list --json` as a ratio to the time of `findmnt -J` and one `cat` of the "
+    f"same files, run alternately {RUNS} times: the median, and in brackets the minimum and the "
+    "maximum.",
     (_LISTED,),
     _list,
 )
 START = Section(
     "Start-up",
-    "Time of `fusetune --help` as a ratio to `python3 -c 'import click'`, run in turn "
-    f"{RUNS} times: the median, in brackets the least and the most.",
+    "Time of `fusetune --help` as a ratio to the time of `python3 -c 'import click'`, run "
+    f"alternately {RUNS} times: the median, and in brackets the minimum and the maximum.",
     (),
     _start,
 )
 CALIBRATION = Section(
     "What FUSE can do on this host",
-    f"`fusetune {' '.join(_CALIBRATE)} --json`: speed as a ratio to {NATIVE}, in brackets the 95 % "
-    "interval over the rounds.",
+    f"`fusetune {' '.join(_CALIBRATE)} --json`: speed as a ratio to the speed of {NATIVE}. The "
+    "brackets contain the 95 % interval over the rounds.",
     (("workload", "mirrorfs, stock", "mirrorfs, tuned"),),
     _calibration,
 )
 PUBLISHED = Section(
     "Five published papers",
-    f"`fusetune {' '.join(_PUBLISHED)} --json`; in brackets the 95 % interval over rounds.",
+    f"`fusetune {' '.join(_PUBLISHED)} --json`. The brackets contain the 95 % interval over the "
+    "rounds.",
     (_PAPER,),
     _published,
 )

@@ -209,10 +209,10 @@ def _make() -> str:
 
 CONTESTS = Section(
     "auto, the grid and the static rules",
-    "Speed with auto's choice, as a ratio to the speed with the contender's values; in brackets "
-    f"the 95 % interval over {BLOCKS} blocks, in each of which every contender is measured once. "
-    "The grid is every combination of the values that auto may choose from. All choose for the one "
-    "workload alone: auto with --no-guard.",
+    "Speed with the values that auto chose, as a ratio to the speed with those of the contender. "
+    f"The brackets contain the 95 % interval over {BLOCKS} blocks; each block measures every "
+    "contender once. The grid is every combination of the values that auto may choose from. "
+    "Everything is chosen for the one workload alone, so auto runs with --no-guard.",
     (_RATIOS, _CHOICES),
     _make,
 )

@@ -82,12 +82,12 @@ def _make() -> str:
 COST = Section(
     "What statistics of the tuned module cost",
     "Instructions of a request from call to return, in the calling program, the kernel and "
-    "mirrorfs together: those of the tuned module as a ratio to those of the same module without "
-    "the hooks of statistics. The calls are fstat(2) with no cached attributes and pread(2) of 512 "
-    "bytes with direct I/O, 1000 of each per round, in 10 rounds with the modules in turn; in "
-    "brackets the 95 % interval over the rounds. Instructions are counted, not timed, by QEMU's "
-    f"`-icount shift=0` with one processor and Debian's Linux {USERLAND.series}; an instruction "
-    "that reads a clock counts as one.",
+    "mirrorfs together, with the tuned module as a ratio to the same module without the hooks "
+    "for statistics. The calls are fstat(2) without cached attributes and pread(2) of 512 bytes "
+    "with direct I/O, 1000 of each per round, in 10 rounds that alternate between the modules. "
+    "The brackets contain the 95 % interval over the rounds. Instructions are counted, not "
+    f"timed, with QEMU's `-icount shift=0`, one processor and Debian's Linux {USERLAND.series}; "
+    "an instruction that reads a clock counts as one.",
     (_COLUMNS,),
     _make,
 )

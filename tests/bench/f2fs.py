@@ -22,10 +22,10 @@ def _make() -> str:
 F2FS = Section(
     "Writers at once on f2fs",
     "Several writers make direct writes of 2 MiB at once, 16 MiB each (16 writers: 64 MiB each), "
-    "to a new f2fs in an emulated virtual machine with Debian's kernel. The table counts, by "
-    "FIEMAP, at how many places the blocks of one write are apart, except at the end of a segment. "
-    "Each count is of one run; a run of the kernel's f2fs is repeated up to 5 times while it "
-    "tore no write.",
+    "to a new f2fs in an emulated virtual machine with Debian's kernel. The table counts, using "
+    "FIEMAP, the places at which the blocks of one write are not contiguous, except at the end "
+    "of a segment. Each count is from one run; a run with the kernel's f2fs is repeated up to 5 "
+    "times while all of its writes are contiguous.",
     (_COLUMNS,),
     _make,
 )

@@ -292,12 +292,12 @@ def _make() -> str:
 
 FLEET = Section(
     "A fleet, simulated",
-    f"{NODES} hosts with {VOLUMES} volumes each of {PROFILES} profiles for a week, each volume "
-    f"mounted {MOUNTS} times at other paths; {FLAT:.0%} of the profiles gain nothing, {ODD:.0%} of "
-    f"the volumes are unlike their profile, and {WRONG:.0%} of the canary's results are right for "
-    "no other host. Speeds are drawn; resolving, storing, exporting and importing are fusetune's "
-    f"own code. A host judges by {PAIRS} pairs with {NOISE:.0%} noise whether a shared result is "
-    "worse than the kernel's defaults.",
+    f"The simulation has {NODES} hosts with {VOLUMES} volumes each, of {PROFILES} profiles, for a "
+    f"week. Each volume is mounted {MOUNTS} times at different paths; {FLAT:.0%} of the profiles "
+    f"gain nothing, {ODD:.0%} of the volumes differ from their profile, and {WRONG:.0%} of the "
+    "canary's results are right for no other host. Speeds are random; resolving, storing, "
+    f"exporting and importing use fusetune's own code. A host judges from {PAIRS} pairs with "
+    f"{NOISE:.0%} noise whether a shared result is worse than the kernel's defaults.",
     (_HEADS,),
     _make,
 )

@@ -61,10 +61,10 @@ def _make() -> str:
 MISSES = Section(
     "How often auto misses a gain",
     f"auto runs with {RUNS} seeds, each on a fresh mount, with the default budget and --no-guard. "
-    "The grid's best is at least 1.2 times as fast as stock there, and a run that proves nothing "
-    "better has missed that. The gain found is the speed after over the speed before: the median, "
-    "in brackets the least and the most, as of the evaluations. The last column counts what ended "
-    "the runs.",
+    "The grid's best values are at least 1.2 times as fast as stock there, so a run that proves "
+    "nothing better has missed this gain. The gain found is the speed after divided by the speed "
+    "before. For the gain and the evaluations, the table has the median, and in brackets the "
+    "minimum and the maximum. The last column counts what ended the runs.",
     (_HEADINGS,),
     _make,
 )

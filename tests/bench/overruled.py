@@ -28,12 +28,12 @@ def _make() -> str:
 
 OVERRULED = Section(
     "Options that overrule a server",
-    "Speed of servers whose mounts fusetune-intercept makes by the tuned module with these "
-    "options, as a ratio to that of the same servers on the kernel's own FUSE; writes count until "
-    f"they are synced. Linux {USERLAND.series} runs in an emulated virtual machine with two cores; "
-    "the servers are the distribution's bindfs, on libfuse 2, and mirrorfs on its libfuse 3. Each "
-    f"of {ROUNDS} rounds measures both on fresh mounts; in brackets the 95 % interval over the "
-    "rounds.",
+    "Speed of servers whose mounts fusetune-intercept makes with the tuned module and these "
+    "options, as a ratio to the speed of the same servers on the kernel's own FUSE. The time of "
+    f"writes includes their sync. Linux {USERLAND.series} runs in an emulated virtual machine "
+    "with two cores; the servers are the distribution's bindfs, on libfuse 2, and mirrorfs on "
+    f"its libfuse 3. Each of {ROUNDS} rounds measures both on fresh mounts. The brackets contain "
+    "the 95 % interval over the rounds.",
     (_COLUMNS,),
     _make,
 )

@@ -15,10 +15,11 @@ HEAD = """\
 <!-- SPDX-License-Identifier: GPL-2.0-or-later -->
 # Benchmarks
 
-`make bench`, run as root, makes this page. Each section names the command that makes it alone, and
-the machine. Each section says what stands in brackets: a 95 % interval of the mean ratio, or the
-least and the most of the ratios. Unless a section says otherwise, a speed or a time is a ratio of
-two figures measured in the same run, and the server is mirrorfs over tmpfs.
+`make bench`, run as root, generates this page. Each section names its machine, and the command
+that generates it alone. The figures in brackets are a 95 % interval of the mean ratio, or the
+minimum and the maximum of the ratios, as each section says. Unless a section says otherwise, a
+speed or a time is a ratio of two figures measured in the same run, and the server is mirrorfs over
+tmpfs.
 """
 
 

@@ -72,23 +72,23 @@ def _measured_works() -> dict[str, Sequence[Gain]]:
 _SIDES = {
     "szeredi": (
         "bytes of the largest WRITE",
-        "Every later kernel and libfuse has direct_io and big_writes, so there the tuned column "
-        "should equal the stock one; the library gives them to servers that do not ask for them. "
-        "The writeback cache is what is tuned: with max_ratio 100 and strict_limit 0 it takes the "
-        "whole burst.",
+        "Every later kernel and libfuse has direct_io and big_writes, so the tuned column should "
+        "equal the stock one for these; the library provides them to servers that do not ask for "
+        "them. Only the writeback cache is tuned: with max_ratio 100 and strict_limit 0, it "
+        "absorbs the whole burst.",
     ),
     "hayasaka": (
         "bytes of the largest request",
-        "Linux has taken up to 256 pages per request since 4.20, and libfuse asks for them. So "
-        "stock has that part of the gain, and only requests of more than 256 pages are the tuned "
-        "column's. Since 3.10 the requests of one direct read or write are sent at once (async_dio "
-        "in fs/fuse/file.c). The waits between them, which larger requests saved in 2012, are gone "
-        "with 32 pages already.",
+        "Linux has accepted up to 256 pages per request since 4.20, and libfuse asks for them. "
+        "Stock therefore has that part of the gain, and only requests of more than 256 pages are "
+        "specific to the tuned column. Since 3.10, the requests of one direct read or write are "
+        "sent at once (async_dio in fs/fuse/file.c). The waits between them, which larger "
+        "requests saved in 2012, no longer occur even with 32 pages.",
     ),
     "singh-atomic": (
         "requests a file",
-        "LOOKUP and OPEN, or LOOKUP and CREATE, are one request, which no kernel has by itself. "
-        "mirrorfs serves it by its own atomic_open=on.",
+        "LOOKUP and OPEN, or LOOKUP and CREATE, are sent as one request, which no kernel does by "
+        "itself. mirrorfs serves this request with its own option atomic_open=on.",
     ),
 }
 _COLUMNS = ("mount", "published", "stock", "tuned")
@@ -117,12 +117,12 @@ def _make() -> str:
 
 TUNED_VS_STOCK = Section(
     "Published papers with module and library, beside stock",
-    "Speed as a ratio to that of the mount that was stock in the paper, on the kernel's own FUSE "
-    "and the distribution's libfuse in the same run: as published, of other stock mounts, and of "
-    "the tuned module with the tuned library. In brackets is the 95 % interval over "
-    f"{ROUNDS} rounds. dd stands for dd and iozone, opens stand for bonnie++. Linux "
-    f"{USERLAND.series} runs in an emulated virtual machine with two cores. The last column has "
-    "sizes with stock, then with tuned.",
+    "Speed as a ratio to the speed of the mount that was stock in the paper, on the kernel's own "
+    "FUSE and the distribution's libfuse in the same run: as published, of other stock mounts, "
+    "and of the tuned module with the tuned library. The brackets contain the 95 % interval over "
+    f"{ROUNDS} rounds. dd takes the place of dd and iozone, and opens take the place of bonnie++. "
+    f"Linux {USERLAND.series} runs in an emulated virtual machine with two cores. The last column "
+    "shows sizes with stock, then with tuned.",
     tuple((*_COLUMNS, what) for what, _ in _SIDES.values()),
     _make,
 )

@@ -53,11 +53,12 @@ def _make() -> str:
 
 SHARED_FILE = Section(
     "One shared file",
-    "Writers extend one shared file by direct writes of 4 KiB, each in a part of its own: speed as "
-    "a ratio to that with a file each, and the most WRITEs in flight on the shared file. Linux "
-    f"{USERLAND.series} runs in an emulated virtual machine with two cores; the server is mirrorfs "
-    "with `write_delay=1ms`; fio has a thread for each writer. Both are measured in turn "
-    f"{ROUNDS} times: the median, in brackets the least and the most.",
+    "Writers extend one shared file with direct writes of 4 KiB, each in its own part. The table "
+    "has the speed as a ratio to the speed with one file per writer, and the largest number of "
+    f"WRITEs in flight on the shared file. Linux {USERLAND.series} runs in an emulated virtual "
+    "machine with two cores; the server is mirrorfs with `write_delay=1ms`; fio has one thread "
+    f"per writer. Both are measured alternately {ROUNDS} times: the median, and in brackets the "
+    "minimum and the maximum.",
     (_COLUMNS,),
     _make,
 )

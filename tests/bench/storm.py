@@ -75,10 +75,11 @@ def _make() -> str:
 
 STORM = Section(
     "Many mounts at once",
-    "Mounts are made at once and unmounted again, in a container with its own systemd and udev. "
-    "CPU time of fusetune.service per mount, its start included, is a ratio to that of one "
-    f"`fusetune apply M`, which ran {ALONE} times: to the median, in brackets to the most and the "
-    "least. Starts are the first one and those that systemd made because the service had failed.",
+    "Many mounts are made at once and unmounted again, in a container with its own systemd and "
+    "udev. The CPU time of fusetune.service per mount, including its start, is a ratio to that "
+    f"of one `fusetune apply M`, which ran {ALONE} times: to the median, and in brackets to the "
+    "maximum and the minimum. The starts include the first one and those that systemd made "
+    "because the service had failed.",
     (_COLUMNS,),
     _make,
 )

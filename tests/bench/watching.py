@@ -158,11 +158,12 @@ def _make() -> str:
 
 WATCHING = Section(
     "What watching costs",
-    "4 KiB reads at random places of a file, past the cache, one at a time, watched by bpftrace "
-    f"and not, {_BLOCKS} blocks of {_SECONDS} seconds each, in random order. The kernel counts the "
-    "time in the probes, and that of counting with it (`kernel.bpf_stats_enabled`); it is shown as "
-    "a share of the time that the reads took. Beside it stands the CPU time of the watching "
-    "processes. Of both the median, in brackets the least and the most.",
+    "Reads of 4 KiB at random places in a file, without the page cache, one at a time, with and "
+    f"without bpftrace watching, in {_BLOCKS} blocks of {_SECONDS} seconds each, in random order. "
+    "The kernel counts the time spent in the probes, including the time that the counting itself "
+    "takes (`kernel.bpf_stats_enabled`); the table shows it as a share of the time that the "
+    "reads took, and the CPU time of the watching processes. Both are medians, with the minimum "
+    "and the maximum in brackets.",
     (_COLUMNS,),
     _make,
 )

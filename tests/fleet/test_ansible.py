@@ -148,7 +148,7 @@ def test_it_stops_and_puts_back_where_a_host_gets_worse(fleet: tuple[Fleet, Moun
     measured(hosts.containers["canary"], 0)
     done = rolled_out(hosts, fusetune_worse=0.8, fusetune_budget="8s")
     assert done.status != 0
-    assert "of its speed before; the host was put back" in done.text
+    assert "of its earlier speed; the host was restored" in done.text
     assert mounts.readahead() == {"canary": 0, "second": 1024, "third": 128}
     kept = hosts.containers["second"].run("fusetune", "show", POINT).stdout
     assert "saved: read_ahead_kb=1024" in kept
