@@ -22,7 +22,7 @@
 
 bool caller_waits(const struct caller *caller)
 {
-	return answer_awaited(caller->listener, caller->call->id);
+	return reply_awaited(caller->listener, caller->call->id);
 }
 
 int proc_open(const struct settings *settings)

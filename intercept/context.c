@@ -46,8 +46,8 @@ static enum verdict hand_over(const struct caller *caller, int context, bool clo
 	};
 
 	if (ioctl(caller->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0)
-		return answer_failed(caller, -errno, "");
-	return ANSWERED;
+		return reply_failed(caller, -errno, "");
+	return REPLIED;
 }
 
 enum verdict context_open(struct caller *caller)
@@ -63,13 +63,13 @@ enum verdict context_open(struct caller *caller)
 	    !is_fuse(name, &block) || !caller_waits(caller))
 		return CONTINUED;
 	if (take_device(caller, &device) == -1)
-		return answer_stock(caller, strerror(errno));
+		return reply_stock(caller, strerror(errno));
 	close(device.fd);
 	snprintf(type, sizeof(type), "%s%s", caller->settings->type, block ? "blk" : "");
 	context = fsopen(type, FSOPEN_CLOEXEC);
 	if (context == -1)
-		return errno == ENODEV ? answer_stock(caller, strerror(errno)) :
-			answer_failed(caller, -errno, "");
+		return errno == ENODEV ? reply_stock(caller, strerror(errno)) :
+			reply_failed(caller, -errno, "");
 	err = options_set(context, caller->settings->options);
 	if (err)
 		return mount_refused(caller, context, err);
@@ -112,7 +112,7 @@ enum verdict context_configure(struct caller *caller)
 	if (device.replaces < 0 || !device_is_stock(caller, device.replaces) || !caller_waits(caller))
 		return CONTINUED;
 	if (take_device(caller, &device) == -1)
-		return answer_stock(caller, strerror(errno));
+		return reply_stock(caller, strerror(errno));
 	err = device_replace(caller, &device);
-	return err ? answer_failed(caller, err, "") : CONTINUED;
+	return err ? reply_failed(caller, err, "") : CONTINUED;
 }

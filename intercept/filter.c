@@ -6,7 +6,7 @@
  *
  * libseccomp generates the filter. It is loaded here, because libseccomp before 2.6
  * cannot set SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (Linux 5.19). Without that flag,
- * a signal would interrupt a call that is being answered, and restart it.
+ * a signal would interrupt a call that is being handled, and restart it.
  */
 #include "intercept.h"
 

@@ -13,19 +13,20 @@
  * The processes. The process that was started becomes the server by execve(2), so
  * its parent sees no difference. A supervisor and the listener belong to no session
  * or terminal, and end when no process has the filter any longer. Each trapped call
- * is handled by its own process, so that several calls can be answered at once, and
+ * is handled by its own process, so that several calls can be served at once, and
  * because only a process can enter the caller's namespaces.
  *
  *	main.c		arguments; becomes the server
  *	filter.c	which calls are trapped
  *	listener.c	starts, waits for calls, and ends with the server
  *	requests.c	a process for each call; undoes the mount of one that was killed
- *	answer.c	replies to calls
+ *	call.c		dispatches a call
+ *	reply.c		replies to a call
  *	caller.c	the caller's arguments and descriptors
  *	rights.c	the caller's root, working directory, namespaces and rights
  *	device.c	the device that replaces the caller's
  *	mount.c		mount(2)
- *	options.c	mount options
+ *	options.c	file system types and mount options
  *	context.c	fsopen(2) and fsconfig(2)
  *	message.c	messages for the user
  *	pass.c		passes descriptors through a socket
@@ -76,7 +77,7 @@ const char *listener_start(const struct settings *settings);
 
 /* requests.c */
 
-/* Starts a process that answers the call. */
+/* Starts a process that handles the call. */
 void requests_begin(const struct settings *settings, int listener,
 		    const struct seccomp_notif *call);
 bool requests_full(void);
@@ -121,27 +122,24 @@ void caller_value(const struct caller *caller, const char *file, const char *nam
 /* Adopts the caller's root, working directory, namespaces and rights; 0 or -errno. */
 int rights_take(const struct caller *caller);
 
-/* answer.c */
+/* reply.c */
 
 /* What happens to a call. */
 enum verdict {
 	CONTINUED,	/* the kernel continues it as if it was not trapped */
-	ANSWERED,	/* it has been replied to, or its caller is gone */
+	REPLIED,	/* it has been replied to, or its caller is gone */
 };
 
-/* Answers one call; runs in its own process. */
-void answer(const struct settings *settings, int listener, int channel,
-	    const struct seccomp_notif *call);
 /* Ends the call with 0 or -errno. Returns false if nobody waits for it any more. */
-bool answer_send(int listener, uint64_t id, int error);
+bool reply_send(int listener, uint64_t id, int error);
+/* Lets the kernel continue the call. */
+void reply_continue(int listener, uint64_t id);
 /* Whether the call has no reply yet and its caller is alive. */
-bool answer_awaited(int listener, uint64_t id);
+bool reply_awaited(int listener, uint64_t id);
 /* Ends the call with this error, and reports why unless that is "". */
-enum verdict answer_failed(const struct caller *caller, int error, const char *why);
+enum verdict reply_failed(const struct caller *caller, int error, const char *why);
 /* The module cannot serve this call: lets the kernel's FUSE do it, or fails if `required`. */
-enum verdict answer_stock(const struct caller *caller, const char *why);
-/* Whether a file system type is FUSE's; sets block for FUSE on a block device. */
-bool is_fuse(const char *type, bool *block);
+enum verdict reply_stock(const struct caller *caller, const char *why);
 
 /* device.c */
 
@@ -165,6 +163,9 @@ int device_replace(const struct caller *caller, const struct device *device);
 
 /* options.c */
 
+/* Whether a file system type is FUSE's; sets block for FUSE on a block device. */
+bool is_fuse(const char *type, bool *block);
+
 /* The longest value that fsconfig(2) takes (fs/fsopen.c, strndup_user(_value, 256)). */
 #define OPTIONS_LONGEST 255
 
@@ -177,7 +178,7 @@ bool options_fit(const char *options);
 
 /* mount.c */
 
-enum verdict mount_answer(struct caller *caller);
+enum verdict mount_call(struct caller *caller);
 /* Ends a call whose mount was refused with -errno, and passes on the kernel's message. */
 enum verdict mount_refused(const struct caller *caller, int context, int error);
 /* Unmounts, given a descriptor of a mount in this process's namespace. */
@@ -187,6 +188,12 @@ void mount_undo(int proc, int mount);
 
 enum verdict context_open(struct caller *caller);
 enum verdict context_configure(struct caller *caller);
+
+/* call.c */
+
+/* Handles one call; runs in its own process. */
+void call_handle(const struct settings *settings, int listener, int channel,
+		 const struct seccomp_notif *call);
 
 /* message.c */
 

@@ -129,12 +129,12 @@ enum verdict mount_refused(const struct caller *caller, int context, int error)
 	ssize_t length = read(context, text, sizeof(text) - 1);
 
 	if (length < 3)
-		return answer_failed(caller, error, "");
+		return reply_failed(caller, error, "");
 	text[length] = 0;
 	text[strcspn(text, "\n")] = 0;
 	snprintf(why, sizeof(why), "cannot mount with the additional options \"%s\": %s",
 		 caller->settings->options, text + 2);
-	return answer_failed(caller, error, why);
+	return reply_failed(caller, error, why);
 }
 
 /* Configures the context as for mount(2), and creates the super block. Returns 0 or -errno. */
@@ -182,7 +182,7 @@ void mount_undo(int proc, int mount)
 static int attach_error(int mount, int target, int error)
 {
 	struct statx a, b;
-	/* Cached attributes suffice; the server does not answer requests yet. */
+	/* Cached attributes suffice; the server does not reply to requests yet. */
 	int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
 
 	if (error == EINVAL && !statx(mount, "", flags, STATX_TYPE, &a) &&
@@ -200,13 +200,13 @@ static enum verdict attach(const struct caller *caller, const struct request *re
 	/* The listener undoes the mount if this process is killed. */
 	pass_fd(caller->channel, mount);
 	if (move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
-		return answer_failed(caller, attach_error(mount, target, errno), "");
+		return reply_failed(caller, attach_error(mount, target, errno), "");
 	err = device_replace(caller, &request->device);
-	if (!err && answer_send(caller->listener, caller->call->id, 0))
-		return ANSWERED;
+	if (!err && reply_send(caller->listener, caller->call->id, 0))
+		return REPLIED;
 	/* Before the reply, so that the caller never finds this mount when it retries. */
 	mount_undo(caller->proc, mount);
-	return answer_failed(caller, err, "");
+	return reply_failed(caller, err, "");
 }
 
 static enum verdict make_long(const struct caller *caller, const struct request *request)
@@ -215,7 +215,7 @@ static enum verdict make_long(const struct caller *caller, const struct request 
 
 	if (!err)
 		err = device_replace(caller, &request->device);
-	return answer_failed(caller, err, "");
+	return reply_failed(caller, err, "");
 }
 
 static enum verdict make_new(const struct caller *caller, const struct request *request, int target)
@@ -226,8 +226,8 @@ static enum verdict make_new(const struct caller *caller, const struct request *
 	snprintf(type, sizeof(type), "%s%s", caller->settings->type, request->block ? "blk" : "");
 	context = fsopen(type, FSOPEN_CLOEXEC);
 	if (context == -1)
-		return errno == ENODEV ? answer_stock(caller, strerror(errno)) :
-			answer_failed(caller, -errno, "");
+		return errno == ENODEV ? reply_stock(caller, strerror(errno)) :
+			reply_failed(caller, -errno, "");
 	err = create(caller, request, context);
 	if (err)
 		return mount_refused(caller, context, err);
@@ -242,28 +242,28 @@ static enum verdict make_here(const struct caller *caller, struct request *reque
 	int target = caller_path(caller, request->target);
 
 	if (target == -1)
-		return answer_failed(caller, -errno, "");
+		return reply_failed(caller, -errno, "");
 	if (device_open(caller, found, &request->device) == -1)
-		return answer_stock(caller, strerror(errno));
+		return reply_stock(caller, strerror(errno));
 	if (strlen(request->source) > OPTIONS_LONGEST || !options_fit(request->options))
 		return make_long(caller, request);
 	return make_new(caller, request, target);
 }
 
-enum verdict mount_answer(struct caller *caller)
+enum verdict mount_call(struct caller *caller)
 {
 	struct request *request = calloc(1, sizeof(*request));
 	int found, err;
 
 	if (!request)
-		return answer_failed(caller, -ENOMEM, "");
+		return reply_failed(caller, -ENOMEM, "");
 	if (!read_arguments(caller, request))
 		return CONTINUED;
 	found = device_find(caller);
 	if (found == -1)
-		return answer_stock(caller, strerror(errno));
+		return reply_stock(caller, strerror(errno));
 	err = rights_take(caller);
 	if (err)
-		return answer_failed(caller, err, "cannot take the rights of the process that mounts");
+		return reply_failed(caller, err, "cannot take the rights of the process that mounts");
 	return make_here(caller, request, found);
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Mount options as mount(2) takes them: one string, separated by commas. */
+/*
+ * File system types and mount options as mount(2) takes them: the options are one
+ * string, separated by commas.
+ */
 #include "intercept.h"
 
 #include <errno.h>
@@ -7,6 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+
+bool is_fuse(const char *type, bool *block)
+{
+	size_t length = strcspn(type, ".");
+
+	*block = length == 7 && !strncmp(type, "fuseblk", length);
+	return *block || (length == 4 && !strncmp(type, "fuse", length));
+}
 
 /* SELinux allows commas within quotes in these (security/selinux/hooks.c). */
 static bool is_label(const char *option)

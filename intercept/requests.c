@@ -37,17 +37,17 @@ void requests_begin(const struct settings *settings, int listener,
 	pid_t process;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel)) {
-		answer_send(listener, call->id, -errno);
+		reply_send(listener, call->id, -errno);
 		return;
 	}
 	process = fork();
 	if (!process) {
-		answer(settings, listener, channel[1], call);
+		call_handle(settings, listener, channel[1], call);
 		_exit(0);
 	}
 	close(channel[1]);
 	if (process == -1) {
-		answer_send(listener, call->id, -errno);
+		reply_send(listener, call->id, -errno);
 		close(channel[0]);
 		return;
 	}
@@ -85,9 +85,9 @@ static void abandoned(const struct settings *settings, int listener, int request
 
 	snprintf(path, sizeof(path), "%d/ns/mnt", requests[request].caller);
 	space = openat(proc, path, O_RDONLY | O_CLOEXEC);
-	if (answer_awaited(listener, requests[request].id) && mount != -1 && space != -1)
+	if (reply_awaited(listener, requests[request].id) && mount != -1 && space != -1)
 		undo(proc, mount, space);
-	answer_send(listener, requests[request].id, -EIO);
+	reply_send(listener, requests[request].id, -EIO);
 	if (proc != -1)
 		close(proc);
 	if (mount != -1)
