@@ -65,7 +65,7 @@ void mirror_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offse
 void mirror_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void mirror_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
 
-/* files.c */
+/* opening.c */
 
 /*
  * How often opening and creating by name is tried at most; it is repeated if another
@@ -79,6 +79,8 @@ int source_flags(const struct options *opts, int flags);
 int fill_open(struct call *call, struct inode *inode, int fd, struct fuse_file_info *fi);
 /* Only with passthrough. */
 void backing_put(struct call *call, struct inode *inode);
+
+/* files.c */
 void mirror_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void mirror_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		   struct fuse_file_info *fi);
