@@ -24,9 +24,9 @@ two figures measured in the same run, and the server is mirrorfs over tmpfs.
 
 @dataclass(frozen=True)
 class Section:
-    """One section: what it says of the method, its tables' headings, and what measures them.
+    """One section: its text about the method, its tables' headings, and what measures them.
 
-    ``make`` returns the section's tables. Raises RuntimeError where the measurement failed.
+    ``make`` returns the section's tables. Raises RuntimeError if the measurement failed.
     """
 
     title: str
