@@ -13,7 +13,7 @@ _FIGURES = pytest.StashKey[list[str]]()
 
 @pytest.hookimpl(hookwrapper=True)  # type: ignore[misc]
 def pytest_runtest_makereport() -> Generator[None, Any, None]:
-    """On CI everything that tests need is there: a skipped test hides something."""
+    """CI has everything that tests need, so a skipped test is an error."""
     outcome = yield
     report = outcome.get_result()
     if os.environ.get("CI") and report.skipped:
@@ -23,7 +23,7 @@ def pytest_runtest_makereport() -> Generator[None, Any, None]:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Show what was measured, or counted, at the end of the run."""
+    """Show measured figures and counts at the end of the run."""
     figures = request.config.stash.setdefault(_FIGURES, [])
     return lambda text: figures.append(f"{request.node.name}: {text}")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The main job on an embedded default: mirrorfs over tmpfs, as slow as a disk, tuned by auto.
+"""A demonstration without other hardware: a slow mirrorfs over tmpfs, tuned by auto.
 
 Run by ``make demo`` as root; leaves nothing behind.
 """
@@ -14,10 +14,10 @@ from fusetune.errors import ExitCode
 from tests.native.mirror import Mirror
 from tests.tmpfs import tmpfs
 
-# A disk or a network that takes 1 ms a request and serves 8 at once.
+# A disk or a network that takes 1 ms for each request and serves 8 at a time.
 OPTIONS = "writeback,no_xattr,delay=1ms,served=8"
-# Files that are read from start to end. Readahead costs programs that map files and jump about in
-# them (mmap-read), so auto would refuse it; here there are none.
+# Files that are read from start to end. Readahead slows programs that map files and jump around in
+# them (mmap-read), so auto would refuse it; there are none here.
 WORKLOADS = ("-w", "seq-read", "--no-guard", "mmap-read")
 
 
@@ -49,7 +49,7 @@ def main() -> None:
             code = fusetune(directory, "auto", str(point), *WORKLOADS)
             if fusetune(directory, "reset", str(point)):
                 sys.exit(ExitCode.FAILED)
-    # That nothing better was found is a result, too.
+    # It is also a result if nothing better was found.
     sys.exit(ExitCode.DONE if code == ExitCode.NOTHING_BETTER else code)
 
 

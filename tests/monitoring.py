@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The files in monitoring/, for the tests of them."""
+"""The files in monitoring/, for their tests."""
 
 import json
 import re
@@ -12,7 +12,7 @@ DASHBOARD = DIRECTORY / "dashboard.json"
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Yield each query of the dashboard, its variables replaced by what fits all, with a name."""
+    """Yield each query of the dashboard with a name; its variables match everything."""
     dashboard = json.loads(DASHBOARD.read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
@@ -20,7 +20,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def variables() -> Iterator[tuple[str, str, str]]:
-    """Yield each variable that Prometheus is asked for: its name, the metric and the label."""
+    """Yield each variable that is queried from Prometheus: its name, the metric and the label."""
     for one in json.loads(DASHBOARD.read_text())["templating"]["list"]:
         if one["type"] == "query":
             found = re.fullmatch(r"label_values\((.*), (\w+)\)", one["query"]["query"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Breaks the code one small thing at a time and runs the unit tests: which breaks go unnoticed?
+"""Make one small mistake in the code at a time, and see which ones no unit test finds.
 
 ``make mutants``, or ``python3 tests/mutants.py [-n SAMPLE] [-s SEED] [MODULE...]``. Works on a copy
 of the checkout. A mutant is killed when a test fails, or loops. tests/mutants.txt lists survivors
@@ -31,7 +31,7 @@ GOAL = 0.9
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
-#: What notices a break: patterns of modules, and the tests in tests/unit that are about them, the
+#: Which tests find mutants: patterns of modules, and their tests in tests/unit, the
 #: quickest first.
 TESTS = {
     "tuner/confirming": "confirming search*",
@@ -60,7 +60,7 @@ TESTS = {
     "report/overview": "overview",
 }
 
-#: Processor seconds, and seconds by the clock, after which a mutant's tests are taken to loop.
+#: Seconds of CPU time and of real time after which a mutant's tests are assumed to loop.
 CPU_LIMIT, CLOCK_LIMIT = 60, 180
 
 _TIMES = itertools.count(1)
@@ -77,12 +77,12 @@ _PAIRS: tuple[tuple[type[ast.AST], type[ast.AST]], ...] = (
 )
 _OTHER = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
-# What is no behaviour: types, decorators, and the texts of errors.
+# Not behaviour: types, decorators, and the texts of errors.
 _SKIPPED = ("annotation", "returns", "decorator_list", "exc", "cause")
 
 
 class Mutant(NamedTuple):
-    """One break; ``apply`` makes it in the tree that it was found in."""
+    """One mutation; ``apply`` makes it in its syntax tree."""
 
     function: str
     line: int
@@ -110,7 +110,7 @@ def _is_removable(node: ast.AST) -> bool:
 
 
 def _replacements(node: ast.AST, field: str) -> Iterator[ast.AST]:
-    """Yield what ``node`` may become, which is its parent's ``field``."""
+    """Yield mutations of ``node``, which is its parent's ``field``."""
     if type(node) in _OTHER:
         yield _OTHER[type(node)]()
     elif _is_removable(node):
@@ -126,7 +126,7 @@ def _replacements(node: ast.AST, field: str) -> Iterator[ast.AST]:
 
 
 def mutants(parent: ast.AST, function: str = "", line: int = 1) -> Iterator[Mutant]:
-    """Yield each break of the tree."""
+    """Yield each mutation of the tree."""
     if isinstance(parent, ast.FunctionDef | ast.ClassDef):
         function = f"{function}.{parent.name}".lstrip(".")
     line = getattr(parent, "lineno", line)
@@ -148,13 +148,13 @@ def mutants(parent: ast.AST, function: str = "", line: int = 1) -> Iterator[Muta
 
 
 def passes(copy: Path, module: Path, text: str, tests: list[str]) -> bool:
-    """Return whether the tests pass with ``text`` in the place of ``module``.
+    """Return whether the tests pass with ``text`` instead of ``module``.
 
     A child of this process runs them, which has loaded pytest already.
     """
     before = module.read_text()
     module.write_text(text)
-    # Bytecode counts as fresh by the second and the size: no two texts have the same time.
+    # Python compares time (in seconds) and size of bytecode, so each text gets its own time.
     os.utime(module, (next(_TIMES),) * 2)
     if not (child := os.fork()):
         os.setsid()
@@ -174,7 +174,7 @@ def passes(copy: Path, module: Path, text: str, tests: list[str]) -> bool:
 
 
 def found_in(path: Path) -> Iterator[tuple[ast.Module, Mutant]]:
-    """Yield each mutant of a module, with a tree of its own."""
+    """Yield each mutant of a module, each with its own tree."""
     text = path.read_text()
     for number in itertools.count():
         tree = ast.parse(text)
@@ -185,7 +185,7 @@ def found_in(path: Path) -> Iterator[tuple[ast.Module, Mutant]]:
 
 
 def modules_of(copy: Path, asked: list[str]) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each module asked for, and the tests about it."""
+    """Yield each requested module, and its tests."""
     for known, words in TESTS.items():
         tests = [
             t for word in words.split() for t in (copy / "tests/unit").rglob(f"test_{word}.py")
@@ -229,7 +229,7 @@ def try_module(copy: Path, module: Path, tests: list[str], options: argparse.Nam
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-n", "--sample", type=int, help="that many of each module's mutants")
     parser.add_argument("-s", "--seed", type=int, default=0, help="of the sample")
@@ -245,7 +245,7 @@ def main() -> None:
                 (copy / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(CHECKOUT / file, copy / file, follow_symlinks=False)
         os.chdir(copy)
-        sys.path[0] = str(copy)  # was the directory of this file
+        sys.path[0] = str(copy)  # this was the directory of this file
         killed = sum(try_module(copy, *one, options) for one in modules_of(copy, options.module))
     print(f"{killed} of {options.all} killed")
     sys.exit(killed < GOAL * options.all)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The pictures of docs/, of a real run: ``make pictures``, as root, in its own mount namespace.
+"""The pictures of docs/, from a real run: ``make pictures``, as root, in its own mount namespace.
 
-A curve that ``auto`` measured, and the HTML report of the same mount in Chromium.
+A curve measured by ``auto``, and the HTML report of the same mount in Chromium.
 """
 
 import io
@@ -22,7 +22,7 @@ from tests.tmpfs import tmpfs
 
 _PICTURES = CHECKOUT / "docs" / "pictures"
 _PAGE = CHECKOUT / "docs" / "choosing.md"
-#: What is served: as slow as a network, eight requests at once.
+#: The server: as slow as a network, eight requests at a time.
 _OPTIONS = "writeback,no_xattr,delay=2ms,served=8"
 _AUTO = "auto /mnt/x -w seq-read --no-guard mmap-read"
 _TEXT = """\
@@ -62,14 +62,14 @@ def _photograph(file: Path, directory: Path) -> None:
         shot = browser.driver.get_screenshot_as_png()
     finally:
         browser.driver.quit()
-    # In 256 colours it takes less space, and looks the same.
+    # With 256 colours it is smaller and looks the same.
     Image.open(io.BytesIO(shot)).convert("RGB").quantize(256).save(
         _PICTURES / "report.png", optimize=True
     )
 
 
 def main() -> None:
-    """Measure, draw, and say in the page on what machine."""
+    """Measure, draw, and describe the machine on the page."""
     if os.geteuid() != 0:
         sys.exit("make pictures mounts tmpfs and writes to /sys: run it as root")
     _PICTURES.mkdir(exist_ok=True)

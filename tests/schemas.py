@@ -21,12 +21,12 @@ def schema(command: str) -> dict[str, Any]:
 
 
 def check(document: Document) -> dict[str, Any]:
-    """Return the JSON object of ``document``, valid by its schema; else raise ValidationError."""
+    """Return ``document`` as a JSON object; raise ValidationError if its schema is violated."""
     return validate(document.as_object())
 
 
 def validate(document: dict[str, Any]) -> dict[str, Any]:
-    """Return ``document`` if it is as the schema that it names says, else raise ValidationError."""
+    """Return ``document`` if it matches the schema that it names, else raise ValidationError."""
     name, _, version = document["schema"].partition("/")
     assert version == "1"
     jsonschema.Draft202012Validator(schema(name.removeprefix("fusetune."))).validate(document)

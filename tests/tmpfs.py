@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A tmpfs, or tracefs, for as long as a test needs it."""
+"""A temporary tmpfs or tracefs for a test."""
 
 import subprocess
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def tmpfs(directory: Path, options: str) -> Iterator[Path]:
 
 @contextmanager
 def tracefs() -> Iterator[None]:
-    """Mount tracefs where bpftrace looks for it, unless it is there."""
+    """Mount tracefs where bpftrace looks for it, unless it is mounted."""
     if (TRACING / "events").is_dir():
         yield
         return

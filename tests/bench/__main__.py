@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``make bench``: measured tables, printed and written to docs/benchmarks.md.
 
-Every figure is a ratio of what was measured in the same run. ``--only NAME`` runs one table and
+Every figure is a ratio of values from the same run. ``--only NAME`` runs one table and
 leaves the others in the file as they are.
 """
 
@@ -44,7 +44,7 @@ SECTIONS: dict[str, Section] = {
 
 
 def command(name: str) -> str:
-    """Return the command that makes one section, as the page has it."""
+    """Return the command for one section, as shown on the page."""
     return f"`python3 -m tests.bench --only {name}` on "
 
 
@@ -55,7 +55,7 @@ def read() -> dict[str, str]:
 
 
 def main() -> None:
-    """Measure what the command line asks for, print it and write it to the page."""
+    """Measure the requested tables, print them and write them to the page."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench", description=__doc__)
     parser.add_argument("--only", choices=SECTIONS)
     only = parser.parse_args().only

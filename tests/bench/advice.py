@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Servers mounted as ``fusetune advise`` proposes, beside the same servers as they were.
+"""Servers mounted as ``fusetune advise`` proposes, compared with the same servers as before.
 
     /usr/bin/python3 -m tests.bench.advice [--blocks N] [SERVER...]
 
-prints the table for some servers, from fewer blocks, without writing it to the page.
+prints the table for some servers, with fewer blocks, without writing it to the page.
 """
 
 import argparse
@@ -45,7 +45,7 @@ from tests.native.servers import run_server
 from tests.tmpfs import tmpfs
 
 BLOCKS = 6
-_SECONDS = 1.0  # after which fio ends a job that has not come to its end
+_SECONDS = 1.0  # after which fio ends an unfinished job
 _RATIO = 40
 _BEFORE, _SAFE, _ALL, _RATIOED = "as mounted", "safe", "all", f"all, max_ratio {_RATIO}"
 _ANY = "all, of any workload"
@@ -57,7 +57,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Mounted:
-    """A mounted tree. ``pids`` of what serves it; ``max_ratio``: the file of this knob."""
+    """A mounted tree. ``pids`` of its server; ``max_ratio``: the file of this knob."""
 
     point: Path
     pids: Sequence[int]
@@ -66,7 +66,7 @@ class Mounted:
 
 @dataclass(frozen=True)
 class Sample:
-    """One run of a workload: its figure, GiB that it moved, CPU seconds of server and client."""
+    """One run of a workload: its figure, GiB transferred, CPU seconds of server and client."""
 
     figure: float
     gib: float
@@ -95,7 +95,7 @@ def _advice(point: Path, *workloads: str) -> tuple[Changes, Changes]:
 
 
 def job_of(workload: Workload, kind: Kind) -> str:
-    """Return fio's job; for a read-only server, of metadata the parts that only read."""
+    """Return fio's job; for a read-only server, only the reading parts of metadata."""
     if "seq-write" in kind.workloads:
         return workload.job
     parts = re.split(r"^(?=\[)", workload.job, flags=re.MULTILINE)
@@ -140,7 +140,7 @@ def _children() -> float:
 def _blocks(
     mounts: Mapping[str, Mounted], workload: Workload, job: str, blocks: int
 ) -> dict[str, list[Sample]]:
-    """Measure each contender once a block, in random order."""
+    """Measure each contender once per block, in random order."""
     order = [name for name in mounts if name != _RATIOED or workload.writes]
     found: dict[str, list[Sample]] = {name: [] for name in order}
     shuffle = random.Random(1)
@@ -157,7 +157,7 @@ def _blocks(
 
 
 def row(server: str, workload: str, found: Mapping[str, Sequence[Sample]]) -> list[str]:
-    """Return the cells of one workload on one server, by what was measured of each contender."""
+    """Return the cells of one workload on one server, from each contender's measurements."""
     logs = {name: [math.log(one.figure) for one in samples] for name, samples in found.items()}
     gains = (
         ratio(paired(logs[name], logs[_BEFORE])) if name in logs else ""

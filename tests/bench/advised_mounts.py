@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Servers that `fusetune advise` knows, each mounted several times over equal fresh trees."""
+"""Servers known to `fusetune advise`, each mounted several times over equal new trees."""
 
 import base64
 import os
@@ -14,12 +14,12 @@ from tests.native.advised import changed
 from tests.native.mirror import CHECKOUT, PATIENCE, wait_for
 from tests.native.servers import Command, command_of
 
-#: Bytes of the file that is read, and of the one that is written.
+#: Bytes of the file to read, and of the file to write.
 SIZE = 64 << 20
 FILES = 200
 READ, SMALL = "read-data", "small.{}"
 S3_SERVER = CHECKOUT / "build" / "gofakes3"
-#: Where sshd has its unprivileged process; systemd makes it for sshd's service.
+#: sshd's directory for privilege separation, which systemd creates for sshd's service.
 _SEPARATION = Path("/run/sshd")
 _KEY = "fusetune"  # of the S3 server, which takes any
 _READS = ("seq-read", "rand-read", "metadata")
@@ -28,7 +28,7 @@ WORKLOADS = ("seq-read", "seq-write", "small-write", "rand-read", "metadata")
 
 @dataclass(frozen=True)
 class Services:
-    """What serves all instances of a server besides itself; ``pids`` of it, as it is started."""
+    """A service that all instances of a server use; its ``pids``, once it is started."""
 
     directory: Path
     stack: ExitStack
@@ -36,7 +36,7 @@ class Services:
     ports: dict[str, int] = field(default_factory=dict)
 
     def port(self, name: str, start: Callable[[Path, int], Command]) -> int:
-        """Return the port of a service of 127.0.0.1, started if it is the first call."""
+        """Return the port of a service on 127.0.0.1, which the first call starts."""
         if name not in self.ports:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
@@ -66,7 +66,7 @@ def _run(*words: str | Path) -> None:
     subprocess.run(words, check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
 
 
-# The servers. Each function returns the command that mounts a fresh tree, made in a directory.
+# The servers. Each function creates a new tree in a directory and returns the command to mount it.
 
 
 def _native(server: str) -> Callable[[Services, Path], Command]:
@@ -112,7 +112,7 @@ def _s3(directory: Path, port: int) -> Command:
 
 
 def _bucket(services: Services, directory: Path) -> str:
-    """Return rclone's name of a fresh bucket, filled from the directory's source."""
+    """Return rclone's name of a new bucket, filled from the directory's source."""
     where = f"http://127.0.0.1:{services.port('S3', _s3)}"
     keys = f"access_key_id={_KEY},secret_access_key={_KEY}"
     remote = f":s3,provider=Other,endpoint='{where}',{keys},force_path_style=true:{directory.name}"
@@ -186,9 +186,9 @@ KINDS: Mapping[str, Kind] = {
 
 @contextmanager
 def services(directory: Path) -> Iterator[Services]:
-    """Give services whose files are in ``directory``; they end with the context.
+    """Yield services whose files are in ``directory``; they end with the context.
 
-    Variables of the environment that are for AWS are unset: the S3 server is this host's.
+    Environment variables for AWS are unset, because the S3 server is on this host.
     """
     directory.mkdir()
     for name in [one for one in os.environ if one.startswith("AWS_")]:
@@ -198,7 +198,7 @@ def services(directory: Path) -> Iterator[Services]:
 
 
 def tree(kind: Kind, running: Services, directory: Path) -> Command:
-    """Make a fresh tree in ``directory``, and return the command that mounts it."""
+    """Create a new tree in ``directory``, and return the command to mount it."""
     for name in ("source", "mnt", "scratch"):
         (directory / name).mkdir(parents=True)
     if not kind.through:
@@ -207,7 +207,7 @@ def tree(kind: Kind, running: Services, directory: Path) -> Command:
 
 
 def write_data(directory: Path) -> None:
-    """Write the file to be read: text, which squashfs can compress to three quarters."""
+    """Write the file to read: text that squashfs can compress to three quarters."""
     with (directory / READ).open("wb") as stream:
         for _ in range(SIZE >> 20):
             stream.write(base64.b64encode(os.urandom((1 << 20) // 4 * 3)))

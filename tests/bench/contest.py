@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """auto against an exhaustive grid and against the static rules that people use.
 
-Every contender is a setting of live knobs. What is compared is measured in the same blocks, each
+Every contender is a setting of live knobs. Contenders are measured in the same blocks, each
 contender once a block in random order; ratios are of the same block.
 """
 
@@ -93,7 +93,7 @@ class Result:
 
 @contextmanager
 def mounted(server: Server) -> Iterator[tuple[Host, Mount]]:
-    """Mount ``server`` over a tmpfs while the context lasts."""
+    """Mount ``server`` over a tmpfs for the duration of the context."""
     with (
         tempfile.TemporaryDirectory(prefix="fusetune-bench-") as name,
         tmpfs(Path(name), "size=2G"),
@@ -115,7 +115,7 @@ def compare(
     logs: dict[str, list[float]] = {name: [] for name in settings}
     order = list(settings)
     shuffle = random.Random(1)
-    # As long a sample as in auto's default budget, but as many as are wanted.
+    # Samples as long as in auto's default budget, but as many as needed.
     unlimited, sample_seconds = Budget(36_000, 1 << 50), Budget().seconds / 200
     workloads = [WORKLOADS[server.workload]]
     with (
@@ -182,7 +182,7 @@ _CHOICES = ("server", "auto chose", "grid's best", "evaluations", "seconds")
 
 
 def _words(setting: dict[str, int]) -> str:
-    """Return a setting's values that are not stock."""
+    """Return those values of a setting that are not stock."""
     return ", ".join(f"{name} {value}" for name, value in setting.items()) or "stock"
 
 

@@ -14,7 +14,7 @@ from tests.bench.page import Section, table
 from tests.kernel.machine import build, image_of, run
 from tests.kernel.suites import USERLAND, copy_of_dkms, import_module
 
-#: Samples of a machine: by opcode, for each round, instructions a call with and without.
+#: A machine's samples: by opcode, for each round, instructions per call with and without.
 Samples = dict[str, list[tuple[float, float]]]
 _MODULE = "fusetuned"
 _HOOKS = "statistics.cocci"
@@ -34,9 +34,9 @@ def leave_out_hooks(dkms: Path) -> None:
 
 
 def imported(dkms: Path, directory: Path) -> Path:
-    """Make the module's source by a copy of dkms/, and return its directory, in ``directory``.
+    """Import the module's source with a copy of dkms/, and return its directory in ``directory``.
 
-    Raises RuntimeError with what import_kernel.py said.
+    Raises RuntimeError with import_kernel.py's output.
     """
     done = import_module(_MODULE, directory / "module", USERLAND.source(), dkms=dkms)
     if done.returncode:
@@ -45,13 +45,13 @@ def imported(dkms: Path, directory: Path) -> Path:
 
 
 def _made(dkms: Path, directory: Path) -> Path:
-    """Build the module from a copy of dkms/, and return what a machine needs of it."""
+    """Build the module from a copy of dkms/, and return the files that a machine needs."""
     build(USERLAND, (imported(dkms, directory),), directory / "built")
     return directory / "built"
 
 
 def _instructions() -> Samples:
-    """Return what a machine with both modules counted; raises RuntimeError with its console."""
+    """Return the counts of a machine with both modules; raises RuntimeError with its console."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         dkms = copy_of_dkms(scratch / "copy")

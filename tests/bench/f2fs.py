@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Writers at once on the kernel's f2fs and on ours, in a virtual machine of each series."""
+"""Parallel writers on the kernel's f2fs and on ours, in a virtual machine of each series."""
 
 from tests.bench.page import Section, table
 from tests.kernel.machine import made_and_run

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Simulated mounts and hosts to judge a search by: known optimum, known noise, known drift.
 
-A landscape says what a setting is truly worth; a host says what fio would print on a machine whose
+A landscape has the true value of a setting; a host returns what fio would print on a machine whose
 speed drifts and whose samples scatter. Both are functions of a seed alone.
 """
 
@@ -32,14 +32,14 @@ DRIFTS = ("sine", "walk", "steps")
 
 
 class Effect(Protocol):
-    """What part of a setting multiplies the figure by."""
+    """The factor by which a part of a setting changes the figure."""
 
     def __call__(self, setting: Setting) -> float: ...
 
 
 @dataclass(frozen=True)
 class Saturating:
-    """Rises with the value and levels off, as when each request costs a fixed time more."""
+    """Rises with the value and levels off, as if each request costs a fixed extra time."""
 
     name: str
     half: float  # value at which half of the gain is reached
@@ -89,7 +89,7 @@ class Cliff:
 
 @dataclass(frozen=True)
 class Level:
-    """A category's factor; 1 where none is given."""
+    """A category's factor; 1 if none is given."""
 
     name: str
     factors: Mapping[int, float]
@@ -129,7 +129,7 @@ class DirtyLimit:
 
 @dataclass(frozen=True)
 class Landscape:
-    """What every setting is truly worth for each workload, up to the host's speed."""
+    """The true value of every setting for each workload, apart from the host's speed."""
 
     family: str
     seed: int
@@ -189,7 +189,7 @@ class Host:
         return math.exp(self._level)
 
     def measure(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """Return what a measurement of these true figures comes out as, now."""
+        """Return the result of measuring these true figures now."""
         speed = self._speed()
         measured = {}
         for name, figure in figures.items():

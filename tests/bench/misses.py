@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How often auto ends without a change where one is worth 1.2 times the speed or more."""
+"""How often auto ends without a change although one is worth 1.2 times the speed or more."""
 
 import statistics
 import sys
@@ -20,7 +20,7 @@ GAINING = tuple(server for server in SERVERS if server.gains)
 
 
 def run(server: Server, seed: int) -> Outcome:
-    """Let auto tune a fresh mount, with its default budget."""
+    """Let auto tune a new mount, with its default budget."""
     workloads = [WORKLOADS[server.workload]]
     with mounted(server) as (host, mount):
         resolver = Resolver(host, Config())

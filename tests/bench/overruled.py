@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What options of the tuned module gain that overrule a server, measured in a virtual machine."""
+"""The gain of module options that override a server, measured in a virtual machine."""
 
 import math
 
@@ -13,7 +13,7 @@ _COLUMNS = ("server", "what is done", "options", "speed to stock")
 
 
 def _make() -> str:
-    """Return the table. Raises RuntimeError where the machine did not get so far."""
+    """Return the table. Raises RuntimeError if the machine did not finish."""
     said = made_and_run(USERLAND.series, "measure_overruled")
     entry = said.checks.get("measure_overruled", {})
     if not entry.get("value"):

@@ -25,9 +25,9 @@ tmpfs.
 
 @dataclass(frozen=True)
 class Section:
-    """One section: what it says of the method, its tables' headings, and what measures them.
+    """One section: its text about the method, its tables' headings, and what measures them.
 
-    ``make`` returns the section's tables. Raises RuntimeError where the measurement failed.
+    ``make`` returns the section's tables. Raises RuntimeError if the measurement failed.
     """
 
     title: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Published works with module and tuned library beside stock, in one virtual machine."""
+"""Published papers with module and tuned library compared with stock, in one virtual machine."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tests.kernel.guest.papers import ROUNDS, Seconds, Sizes
 from tests.kernel.machine import made_and_run
 from tests.kernel.suites import USERLAND
 
-#: The mount of each work that was stock then, and whose speed stock's own is compared with.
+#: The mount of each paper that was stock at that time; today's stock is compared with it.
 STOCK = {"szeredi": "big_writes+splice", "hayasaka": "32 pages", "singh-atomic": "stock"}
 
 
@@ -34,7 +34,7 @@ class Gain:
 
 
 def gains(name: str, seconds: Seconds, sizes: Sizes) -> list[Gain]:
-    """Return what a machine measured of the work of this name beside what was published."""
+    """Return a machine's measurements for this paper, with the published figures."""
     logs = {key: [-math.log(one) for one in row] for key, row in seconds.items()}
     work = PAPERS[name]
     found = []
@@ -57,9 +57,9 @@ def gains(name: str, seconds: Seconds, sizes: Sizes) -> list[Gain]:
 
 
 def _measured_works() -> dict[str, Sequence[Gain]]:
-    """Return what guest/papers.py measures, by work.
+    """Return what guest/papers.py measures, by paper.
 
-    Raises RuntimeError where the machine did not get so far.
+    Raises RuntimeError if the machine did not finish.
     """
     said = made_and_run(USERLAND.series, "measure_works")
     entry = said.checks.get("measure_works", {})
@@ -68,7 +68,7 @@ def _measured_works() -> dict[str, Sequence[Gain]]:
     return {name: gains(name, *measured) for name, measured in entry["value"].items()}
 
 
-#: By paper: what its sizes are, and why stock has what it has.
+#: By paper: what its sizes are, and why stock has its figures.
 _SIDES = {
     "szeredi": (
         "bytes of the largest WRITE",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One shared file beside a file each, measured in a virtual machine with the tuned module."""
+"""One shared file compared with one file each, in a virtual machine with the tuned module."""
 
 import statistics
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _COLUMNS = ("mount", "writers", "shared file to a file each", "in flight")
 
 @dataclass(frozen=True)
 class Shared:
-    """Speed on one file as a ratio to that on a file each, and the most WRITEs in flight on it."""
+    """Speed on one file relative to one file each, and the most WRITEs in flight on it."""
 
     mount: str
     writers: int
@@ -26,7 +26,7 @@ class Shared:
 def _shared_files() -> list[Shared]:
     """Return what guest/shared.py measures: median ratio, least and most.
 
-    Raises RuntimeError where the machine did not get so far.
+    Raises RuntimeError if the machine did not finish.
     """
     said = made_and_run(USERLAND.series, "measure_shared_file")
     entry = said.checks.get("measure_shared_file", {})

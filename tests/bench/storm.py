@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Many mounts at once, set by the service; beside a start of the program for each."""
+"""Many mounts at once, set by the service; compared with one start of the program for each."""
 
 import resource
 import statistics

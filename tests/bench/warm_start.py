@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a search gains that begins at an earlier run's choice, and loses where that is wrong.
+"""What a search gains if it begins at an earlier run's choice, and loses if that is wrong.
 
     /usr/bin/python3 -m tests.bench.warm_start [--runs N]
 
@@ -44,7 +44,7 @@ class Pair:
 
 
 def searched(land: Landscape, noise: float, number: int, earlier: Earlier | None = None) -> Search:
-    """Search a mount on the host of that number."""
+    """Search a mount on the host with that number."""
     machine = host(land, noise, number)
     names = list(land.workloads)
     search = Search(land.dimensions, land.start, names, land.seed + number, earlier=earlier)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ``profile`` and ``top`` cost while they watch 4 KiB reads by bpftrace."""
+"""The cost of ``profile`` and ``top`` while they watch 4 KiB reads by bpftrace."""
 
 import json
 import math
@@ -37,7 +37,7 @@ _COLUMNS = ("watched by", "reads/s, watched / alone", "probes' time / a read's",
 
 @dataclass(frozen=True)
 class Watched:
-    """A block: reads a second, the share of them that probes took, and cores that the rest took."""
+    """A block: reads per second, the probes' share of the time, and cores used by the rest."""
 
     speed: float
     probes: float
@@ -65,12 +65,12 @@ def _programs() -> dict[int, int]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Return what a process and all that it has started have used."""
+    """Return the CPU time of a process and of all its descendants."""
     return cpu_of([str(pid)], processes(Host())).seconds
 
 
 def _reads(file: Path) -> float:
-    """Return 4 KiB reads a second past the cache."""
+    """Return the number of uncached 4 KiB reads per second."""
     said = subprocess.run(
         [
             *("fio", "--name=reads", f"--filename={file}", f"--size={_SIZE}", "--rw=randread"),
@@ -89,7 +89,7 @@ def _reads(file: Path) -> float:
 def _watcher(
     point: Path, directory: Path, words: tuple[str, ...]
 ) -> Iterator[tuple[int, set[int]]]:
-    """Watch a mount; give the watcher's process, and its BPF programs once all are there."""
+    """Watch a mount; yield the watcher's process, and its BPF programs once all are loaded."""
     before = _programs()
     own = ("--state-dir", directory / "state", "--run-dir", directory / "run")
     name, *more = words

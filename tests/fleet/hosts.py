@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Hosts for Ansible: containers with a systemd of their own, reached without a network."""
+"""Hosts for Ansible: containers with their own systemd, reached without a network."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _COUNT = re.compile(r"^(\S+) +: +(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Played:
-    """What a playbook did: what it printed, and Ansible's counts by host, such as "changed"."""
+    """A playbook's result: its output, and Ansible's counts by host, such as "changed"."""
 
     status: int
     text: str
@@ -31,7 +31,7 @@ class Played:
 
 
 class Fleet:
-    """Containers by name, as one group; ``directory`` is for what Ansible keeps."""
+    """Containers by name, as one group; ``directory`` is for Ansible's files."""
 
     def __init__(self, directory: Path, containers: Mapping[str, Container]) -> None:
         self.directory, self.containers = directory, containers
@@ -56,7 +56,7 @@ class Fleet:
         }
 
     def play(self, playbook: str | list[Any], *words: str, **variables: object) -> Played:
-        """Run a playbook of the collection, or one that is given, on all of them."""
+        """Run a playbook of the collection, or the given one, on all of them."""
         if not isinstance(playbook, str):
             file = self.directory / "playbook.json"
             file.write_text(json.dumps(playbook))
@@ -82,7 +82,7 @@ class Fleet:
         return Played(done.returncode, done.stdout, counts)
 
     def lint(self) -> None:
-        """Let ansible-lint find nothing in the collection, by its strictest profile."""
+        """ansible-lint must find nothing in the collection, with its strictest profile."""
         done = subprocess.run(
             ["ansible-lint", "--nocolor", "--offline", "--strict", "--profile", "production"],
             cwd=self.directory / "ansible_collections" / "fusetune" / "fusetune",

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# Stands for ssh(1): runs the last argument as a command line in the container whose name is the
-# argument before. $FLEET/NAME has the process id of its systemd; 255: it cannot be reached.
+# Used instead of ssh(1): runs the last argument as a command line in the container named by the
+# argument before it. $FLEET/NAME has the pid of its systemd. Exit status 255: it cannot be reached.
 for word; do
 	host=$command
 	command=$word

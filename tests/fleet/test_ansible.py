@@ -22,7 +22,7 @@ pytestmark = requires("ansible-playbook", "ansible-lint")
 POINT = "/mnt/models"
 SUITES = {"canary": "bookworm", "second": "bookworm", "third": "trixie"}
 OTHERS = ("second", "third")
-#: A gain that no noise hides: readahead on a server that takes 2 ms a request.
+#: A gain that noise cannot hide: readahead on a server that takes 2 ms for each request.
 SLOW = ("delay=2ms,served=8", "fsname=models")
 ASKED = {
     "fusetune_mount": POINT,
@@ -71,7 +71,7 @@ def give_libfuse(host: Container) -> None:
 
 
 def reset(fleet: Fleet) -> None:
-    """Put every host back."""
+    """Restore every host."""
     for container in fleet.containers.values():
         container.run("fusetune", "reset", "--all")
         container.run("rm", "-rf", "/var/lib/fusetune", "/etc/fusetune")
@@ -97,7 +97,7 @@ def test_a_canary_measures_and_the_others_follow(fleet: tuple[Fleet, Mounts]) ->
     assert mounts.readahead() == before, "check mode changes nothing"
     assert looked.of("changed")["canary"] == 1
 
-    for budget in ("20s", "120s"):  # a host with other work proves less in the same time
+    for budget in ("20s", "120s"):  # a busy host proves less in the same time
         done = rolled_out(hosts, fusetune_budget=budget)
         if "proved nothing better" not in done.text:
             break
@@ -126,7 +126,7 @@ def test_a_canary_measures_and_the_others_follow(fleet: tuple[Fleet, Mounts]) ->
 
 
 def test_it_stops_and_puts_back_where_a_host_fails(fleet: tuple[Fleet, Mounts]) -> None:
-    """The second host has a section that asks for another value, so it does not verify."""
+    """A section on the second host sets another value, so verify fails there."""
     hosts, mounts = fleet
     reset(hosts)
     measured(hosts.containers["canary"], 4096)
@@ -141,7 +141,7 @@ def test_it_stops_and_puts_back_where_a_host_fails(fleet: tuple[Fleet, Mounts]) 
 
 
 def test_it_stops_and_puts_back_where_a_host_gets_worse(fleet: tuple[Fleet, Mounts]) -> None:
-    """Without readahead each page is a request of 2 ms."""
+    """Without readahead each page costs a request of 2 ms."""
     hosts, mounts = fleet
     reset(hosts)
     measured(hosts.containers["second"], 1024)
@@ -192,7 +192,7 @@ def test_values_by_module_and_facts(fleet: tuple[Fleet, Mounts]) -> None:
     assert (done.status, done.of("changed")) == (0, dict.fromkeys(SUITES, 1)), done.text
     assert set(mounts.readahead().values()) == {1024}
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
-    knobs["read_ahead_kb"] = "128K"  # the kernel's default, which nothing has to keep
+    knobs["read_ahead_kb"] = "128K"  # the kernel's default, which need not be kept
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 1)
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
     knobs["read_ahead_kb"] = "1M"
@@ -220,7 +220,7 @@ def test_the_role_configures(fleet: tuple[Fleet, Mounts]) -> None:
 
 
 def test_the_role_installs_from_a_repository(fleet: tuple[Fleet, Mounts], tmp_path: Path) -> None:
-    """The package is made for this test, and apt is real."""
+    """The package is a dummy, but apt is real."""
     hosts, _ = fleet
     control = "Package: fleet-test\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x.example>\n"
     made = tmp_path / "made" / "DEBIAN"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is in inside/ runs in a suite's tree only, where test_suites.py starts it."""
+"""The tests in inside/ run only in a suite's tree, where test_suites.py starts them."""
 
 from pathlib import Path
 

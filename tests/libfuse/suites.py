@@ -17,7 +17,7 @@ IMPORT = CHECKOUT / "libfuse" / "import_libfuse.py"
 #: Servers for the virtual machines of tests/kernel, and the one that is sanitized there.
 EXAMPLES = ("hello", "passthrough", "passthrough_ll")
 SANITIZED_EXAMPLE = "passthrough_ll"
-#: Builds library and servers once more, as one program each, with sanitizers, in /out/sanitized.
+#: Builds library and servers again in /out/sanitized: one program each, with sanitizers.
 SANITIZE = """
     export LDFLAGS="-static-libasan -static-libubsan"
     meson setup -Db_sanitize=address,undefined -Db_lundef=false -Dudevrulesdir=/tmp \\
@@ -42,7 +42,7 @@ class Suite:
     series: str
 
     def tree(self) -> Path:
-        """Return the directory of this suite, made first (minutes) if it is not there."""
+        """Return the directory of this suite; make it first (minutes) if needed."""
         options = (
             "--variant=minbase",
             f"--include={','.join(_PACKAGES)}",
@@ -54,14 +54,14 @@ class Suite:
         return tree.made(self.name, "libfuse", options, *lines)
 
     def source(self) -> Path:
-        """Return the distribution's source of libfuse3, its patches applied, in the tree."""
+        """Return the distribution's patched source of libfuse3, in the tree."""
         (directory,) = (self.tree() / "usr" / "src").glob(f"fuse3-{self.series}.*")
         return directory
 
     def inside(self, out: Path, script: str) -> subprocess.CompletedProcess[str]:
-        """Run a shell script as root in the tree, which stays as it is, and return its end.
+        """Run a shell script as root in the tree, which is not changed, and return the result.
 
-        ``out`` is /out there, the checkout /checkout, unchangeable.
+        ``out`` is /out there; the checkout is /checkout, read-only.
         """
         return inside(self.tree(), out, {CHECKOUT: "/checkout"}, script, 3600)
 
@@ -70,7 +70,7 @@ SUITES = tuple(Suite(name, series) for series, name in series_in(IMPORT.parent).
 
 
 def import_library(output: Path, source: Path) -> subprocess.CompletedProcess[str]:
-    """Run import_libfuse.py and return its end."""
+    """Run import_libfuse.py and return the result."""
     return subprocess.run(
         [sys.executable, IMPORT, output, source],
         env=with_cached_spatch(),
@@ -82,9 +82,9 @@ def import_library(output: Path, source: Path) -> subprocess.CompletedProcess[st
 
 
 def build(suite: Suite, out: Path, tests: str) -> str:
-    """Import and build a suite's library below ``out``/new; return what was said.
+    """Import and build a suite's library below ``out``/new; return the output.
 
-    ``tests``: "yes" runs libfuse's own, too. Raises RuntimeError with what was said.
+    ``tests``: "yes" also runs libfuse's own. Raises RuntimeError with the output.
     """
     done = import_library(out / "source", suite.source())
     if done.returncode:
@@ -100,9 +100,9 @@ def build(suite: Suite, out: Path, tests: str) -> str:
 
 
 def library(name: str) -> Path:
-    """Return a directory with the library of the suite of this name, built first if it changed.
+    """Return a directory with the library of the suite of this name; build it if it changed.
 
-    libfuse's own ``EXAMPLES`` are in it, too, and sanitized-``SANITIZED_EXAMPLE``.
+    It also has libfuse's ``EXAMPLES`` and sanitized-``SANITIZED_EXAMPLE``.
     """
     suite = next(suite for suite in SUITES if suite.name == name)
     files = [CHECKOUT / "dkms" / "hooks.py", CHECKOUT / "dkms/fusetuned/tuned/protocol.h"]

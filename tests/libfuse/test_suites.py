@@ -31,16 +31,16 @@ _INSIDE = """
 def built(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[Suite], tuple[Path, str]]]:
-    """Return where a suite's library was built, and what building said.
+    """Return the directory of a suite's built library, and the output of the build.
 
-    All are begun at once: libfuse's own tests wait most of the time.
+    All builds start at once, because libfuse's own tests wait most of the time.
     """
 
-    # Not in the threads: the first two to call mktemp() may get a base directory each.
+    # Not in the threads: the first two calls of mktemp() may get different base directories.
     directories = {suite: tmp_path_factory.mktemp("libfuse") for suite in SUITES}
 
     def make(suite: Suite) -> tuple[Path, str]:
-        # mktemp() lets root alone in, but some servers are run by others.
+        # mktemp() only lets root in, but other users run some servers.
         out = directories[suite] / suite.name
         out.mkdir()
         return out, build(suite, out, "yes")
@@ -55,7 +55,7 @@ def built(
 def test_builds_and_passes_libfuses_own_tests(
     suite: Suite, built: Callable[[Suite], tuple[Path, str]]
 ) -> None:
-    """build.sh compares the symbols, too: it ends in an error where they differ."""
+    """build.sh also compares the symbols, and fails if they differ."""
     out, said = built(suite)
     assert not re.findall(r".*lib/tuned/.*warning.*", said)
     assert list(out.glob("new/usr/lib/*/fusetune/libfuse3.so.?"))
@@ -67,7 +67,7 @@ def test_builds_and_passes_libfuses_own_tests(
 
 @_EVERY
 def test_servers(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> None:
-    """inside/ runs in the tree, in a mount namespace of its own."""
+    """inside/ runs in the tree, in its own mount namespace."""
     out, _ = built(suite)
     ended = suite.inside(out, _INSIDE)
     assert ended.returncode == 0, ended.stdout[-12000:]
@@ -75,11 +75,11 @@ def test_servers(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> No
 
 @_EVERY
 def test_sanitized(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> None:
-    """Each option once more, with every access and leak of library and server watched.
+    """Each option again, with library and server built with sanitizers.
 
-    Parallel writes and threads show with mirrorfs. atomic_open needs the module: tests/kernel has
-    it in check_library_atomic_open_sanitized. A set-user-ID server needs the library as a shared
-    one.
+    mirrorfs shows parallel writes and threads. atomic_open needs the module and is tested by
+    check_library_atomic_open_sanitized in tests/kernel. A set-user-ID server needs a shared
+    library.
     """
     out, _ = built(suite)
     script = f"""
@@ -131,7 +131,7 @@ def _refused(ours: Path, output: Path, source: Path) -> str:
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Path:
-    """A copy of what is imported from and by, to be broken."""
+    """A copy of the source and of the importer, for tests to break."""
     root = IMPORT.parents[1]
     shutil.copytree(root / "libfuse", tmp_path / "ours" / "libfuse")
     hooks = tmp_path / "ours" / "dkms"
@@ -148,7 +148,7 @@ def ours(tmp_path: Path) -> Path:
 def test_a_hook_that_did_not_land_is_refused(
     suite: Suite, script: str, ours: Path, tmp_path: Path
 ) -> None:
-    """What the rules add is not what it should be; spatch does not mind."""
+    """If the rules add wrong code, which spatch does not notice."""
     rules = ours / "libfuse" / "rules" / f"{script}.cocci"
     lines = rules.read_text().splitlines()
     changed = [line.replace("tuned_", "other_") if line[:1] == "+" else line for line in lines]

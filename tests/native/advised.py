@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Fresh trees mounted with options as ``fusetune advise`` writes them, and changed behind it."""
+"""New trees, mounted with the options that ``fusetune advise`` writes, and changed behind it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +12,7 @@ from fusetune.recipes.recipe import Bad, Recipe
 from fusetune.recipes.spelling import spellings_of, spellings_of_bad
 from tests.native.servers import command_of, run_server
 
-#: What the versions of Debian 12 do not have yet, and what only limits the speed.
+#: Options that Debian 12's versions lack, and options that only limit the speed.
 _LEFT_OUT = {
     *(("bindfs", "direct-io"), ("bindfs", "read-rate"), ("bindfs", "write-rate")),
     *(("mergerfs", "async-read"), ("mergerfs", "read-thread-count"), ("rclone", "direct-io")),
@@ -25,7 +25,7 @@ def recipe(server: str) -> Recipe:
 
 
 def harmful(server: str, kind: str) -> dict[str, str]:
-    """Return each option that hurts and whose repair is of class ``kind``, set to hurt."""
+    """Return the harmful setting of each option whose repair is of class ``kind``."""
     bad = [one for one in recipe(server).bad if one.kind == "harmful" and one.class_ == kind]
     return {one.option: _hurting(one) for one in bad if (server, one.option) not in _LEFT_OUT}
 
@@ -37,7 +37,7 @@ def _hurting(bad: Bad) -> str:
 
 
 def changed(server: str, command: list[str | Path], values: Changes) -> list[str | Path]:
-    """Return a command line with options set, or left out for None, as advise prints it."""
+    """Return a command line with options set, or removed for None, as advise prints it."""
     known = recipe(server)
     spellings = [spellings_of(known.server, option) for option in known.option]
     names = {one.name for one in spellings}
@@ -64,10 +64,10 @@ def mounted(
     values: Changes,
     fill: Callable[[Path], None] | None = None,
 ) -> Iterator[Site]:
-    """Mount a fresh tree in ``directory`` by the server's usual command with ``values`` set.
+    """Mount a new tree in ``directory`` by the server's usual command with ``values`` set.
 
-    ``fill``: what another client does before, in a tree that it may change later, too. Raises
-    ValueError where there can be no other client.
+    ``fill``: what another client does before, in a tree that it may also change later. Raises
+    ValueError if there can be no other client.
     """
     source, point, scratch = (directory / name for name in ("source", "mnt", "scratch"))
     for path in (source, point, scratch):

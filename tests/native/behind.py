@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Files that are changed behind a mount, and when a program sees that through the mount."""
+"""Change files behind a mount, and see when a program notices that through the mount."""
 
 import os
 import time
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _OLD, _NEW = b"old!" * 2048, b"new!" * 2048
-_WAIT = 0.05  # seconds between two looks
-#: Looks by which one mount may show a change later than another that shows it as soon.
+_WAIT = 0.05  # seconds between two observations
+#: How many observations later an equally fast mount may show a change.
 _SLACK = 6
 
 
@@ -68,9 +68,9 @@ def _names(path: Path) -> object:
 
 @dataclass(frozen=True)
 class Change:
-    """What another client does to a path, and what a program looks at.
+    """A change by another client to a path, and what a program observes.
 
-    ``look``: None: at what a file has that the program opened before.
+    ``look``: None means the contents of a file that the program opened before.
     """
 
     act: Callable[[Path], None]
@@ -94,7 +94,7 @@ CHANGES: Mapping[str, Change] = {
 
 
 def fill(behind: Path) -> None:
-    """Make what `CHANGES` change."""
+    """Create what `CHANGES` change."""
     for name, one in CHANGES.items():
         if one.look is _names:
             (behind / name).mkdir()
@@ -108,18 +108,18 @@ def _change(behind: Path) -> None:
 
 
 class View:
-    """What a program sees below ``root``; it holds open what it opened before."""
+    """What a program sees below ``root``; it keeps the files open that it opened before."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        _names(root / "names")  # mergerfs lets the kernel keep a directory when it is listed again
+        _names(root / "names")  # mergerfs keeps the kernel's cached listing
         held = (name for name, one in CHANGES.items() if one.look is None)
         self._open = {name: (root / name).open("rb", buffering=0) for name in held}
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open files."""
         for stream in self._open.values():
-            with suppress(OSError):  # rclone says here that the file has changed
+            with suppress(OSError):  # rclone reports here that the file has changed
                 stream.close()
 
     def seen(self) -> dict[str, object]:
@@ -127,7 +127,7 @@ class View:
         return {name: self._seen(name, one.look) for name, one in CHANGES.items()}
 
     def _seen(self, name: str, look: Callable[[Path], object] | None) -> object:
-        """Return what is there, or the number of the error."""
+        """Return what is found, or the errno."""
         try:
             if look:
                 return look(self._root / name)
@@ -140,11 +140,12 @@ class View:
 def seen_later(
     before: tuple[Path, Path], after: tuple[Path, Path], looks: int
 ) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
-    """Make `CHANGES` in two trees and look at them through their mounts, up to ``looks`` times.
+    """Make `CHANGES` in two trees and observe them through their mounts, up to ``looks`` times.
 
-    ``before``, ``after``: a mount and the directory behind it. Yield after each look the changes
-    that the second mount shows later than the first, and those that the first has shown. The
-    second is looked at first beforehand and last afterwards, so a slow host does not make it late.
+    ``before``, ``after``: a mount and the directory behind it. After each observation, yield the
+    changes that the second mount shows later than the first, and those that the first has shown.
+    The second is observed first before the changes and last after them, so a slow host does not
+    make it late.
     """
     with closing(View(after[0])) as new, closing(View(before[0])) as old:
         new.seen()
@@ -153,7 +154,7 @@ def seen_later(
             _change(tree)
         with closing(View(before[1])) as there:
             wanted = there.seen()
-        early: dict[str, int] = {}  # the number of the first look that shows a change
+        early: dict[str, int] = {}  # the number of the first observation that shows a change
         again: dict[str, int] = {}
         for number in range(looks):
             for view, first in ((old, early), (new, again)):
@@ -167,5 +168,5 @@ def seen_later(
 
 
 def _late(old: Mapping[str, int], new: Mapping[str, int], never: int) -> frozenset[str]:
-    """Return what the new mount did not show within `_SLACK` looks after the old one."""
+    """Return what the new mount did not show within `_SLACK` observations of the old one."""
     return frozenset(name for name, first in old.items() if new.get(name, never) > first + _SLACK)

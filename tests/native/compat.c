@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A 32-bit program that mounts FUSE, for kernels whose own programs are 64-bit. It
- * stands alone, for a host need not have a 32-bit C library. Its argument is the
- * mount point; it exits with the error of mount(2), and leaves the mount.
+ * A 32-bit program that mounts FUSE, for 64-bit kernels. It uses no C library,
+ * because the host may lack a 32-bit one. Its argument is the mount point. It exits
+ * with the errno of mount(2), and leaves the mount.
  *
  *	cc -m32 -nostdlib -static -fno-stack-protector -fno-pic -no-pie compat.c
  */

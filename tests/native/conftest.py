@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Fixtures for tests on real mounts, and the check that each test leaves the host as it was.
+"""Fixtures for tests on real mounts, and a check that each test leaves the host unchanged.
 
-All of it happens in a mount namespace of our own: other work on the host neither sees these
-mounts nor disturbs them, and the kernel drops them when the test run ends, however it ends.
+Everything happens in a separate mount namespace, so other work on the host neither sees nor
+disturbs these mounts, and the kernel drops them when the test run ends, however it ends.
 """
 
 import ctypes
@@ -26,13 +26,13 @@ from tests.native.requirements import requires
 from tests.native.servers import SERVERS, missing, serve
 from tests.tmpfs import tmpfs, tracefs
 
-#: Some user who is not root, and whom fusermount3 can name.
+#: A user other than root, with an entry in /etc/passwd for fusermount3.
 NOBODY = 65534
 AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
 CONNECTIONS = Path("/sys/fs/fuse/connections")
 #: The live knobs of a mount of the kernel's FUSE.
 _KNOBS = [knob for knob in LIVE if knob.init_line is None]
-#: Their values where the server asks for nothing.
+#: Their values if the server requests none.
 STOCK = {knob.name: knob.stock for knob in _KNOBS if knob.stock is not None}
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNS = 0x00020000
@@ -51,7 +51,7 @@ def sysfs_files(bdi: str) -> dict[str, Path]:
 
 
 def sysfs_values(bdi: str) -> dict[str, int]:
-    """Read the live knobs of the mount with this bdi, past all code under test."""
+    """Read the live knobs of the mount with this bdi, without any code under test."""
     return {name: int(file.read_text()) for name, file in sysfs_files(bdi).items()}
 
 
@@ -65,7 +65,7 @@ def write_sysfs(bdi: str, **values: int) -> None:
 
 
 def _mounts() -> list[str]:
-    """Return every mount but those of the kernel's own kinds, in the order of mounting."""
+    """Return all mounts except of the kernel's own file systems, in the order of mounting."""
     found = []
     for line in MOUNTINFO.read_text(errors="surrogateescape").split("\n"):
         fields, _, tail = line.partition(" - ")
@@ -119,13 +119,13 @@ def _run(*words: str | Path, check: bool = True) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_namespace() -> None:
-    """Give the tests a mount namespace without foreign FUSE mounts, and make orphans ours."""
+    """Give the tests a mount namespace without other FUSE mounts, and adopt orphans."""
     if os.geteuid() != 0 or not Path("/dev/fuse").exists():
         return
     if _LIBC.unshare(_CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "unshare")
     _run("mount", "--make-rprivate", "/")
-    # A server that daemonises, or loses its parent, becomes our child: so it can be found.
+    # A server that daemonises or loses its parent becomes our child, so it can be found.
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for line in reversed(MOUNTINFO.read_text(errors="surrogateescape").splitlines()):
         fields, _, tail = line.partition(" - ")
@@ -140,7 +140,7 @@ def own_namespace() -> None:
 
 
 def _open_device_to_all() -> None:
-    """Give /dev/fuse the mode that udev gives it, 0666, in this mount namespace alone."""
+    """Give /dev/fuse mode 0666, as udev does, in this mount namespace only."""
     if os.stat("/dev/fuse").st_mode & 0o666 == 0o666:
         return
     with tempfile.TemporaryDirectory() as name, tmpfs(Path(name), "size=4K"):
@@ -162,7 +162,7 @@ def nothing_left_behind(own_namespace: None) -> Iterator[None]:
     values, files = _host_values(), _own_files()
     yield
     deadline = time.monotonic() + 20
-    # What was told to end may take a moment to do so.
+    # Processes that were told to end may take a moment.
     while (late := _processes().keys() - processes.keys()) and time.monotonic() < deadline:
         time.sleep(0.01)
     found = [f"process {pid}: {_processes().get(pid)}" for pid in late]
@@ -188,15 +188,15 @@ def _end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     except (ProcessLookupError, ChildProcessError):
-        pass  # it ended by itself, or another of our processes waits for it
+        pass  # it has ended by itself, or another of our processes waits for it
 
 
-# What tests ask for
+# Fixtures that tests request
 
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A directory that every user may enter and write to, unlike pytest's."""
+    """A directory that every user can enter and write to, unlike pytest's."""
     with tempfile.TemporaryDirectory(prefix="fusetune-test-") as name:
         os.chmod(name, 0o777)  # noqa: S103
         yield Path(name)
@@ -212,7 +212,7 @@ def fusetune(tmp_path: Path) -> Iterator[Fusetune]:
 
 @pytest.fixture
 def tmpfs_dir(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs with a directory ``source`` in it, for what servers serve."""
+    """A tmpfs with a directory ``source``, for servers to serve."""
     directory = tmp_path / "tmpfs"
     directory.mkdir()
     with tmpfs(directory, "size=1G,mode=0755") as mounted:
@@ -252,7 +252,7 @@ def user_mirror(open_path: Path) -> Iterator[Mirror]:
 def served(
     request: pytest.FixtureRequest, tmp_path: Path, tmpfs_dir: Path
 ) -> Iterator[tuple[Path, str]]:
-    """A mount point and its bdi, of each server in turn."""
+    """A mount point and its bdi, for each server in turn."""
     lacking = missing(request.param)
     if lacking:
         pytest.skip(f"missing: {', '.join(lacking)}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Random operations on a file of a mount, compared with a model in memory, as fsx does.
+"""Random operations on a file on a mount, compared with a model in memory, as fsx does.
 
-A seed decides which operations are done, in which order and where in the file.
+A seed decides which operations happen, in which order and where in the file.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ _LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 class Wrong(AssertionError):
-    """The file is not what the operations made of it."""
+    """The file differs from its model."""
 
 
 class Exerciser:
@@ -83,7 +83,7 @@ class Exerciser:
         raise self._wrong(f"byte {begin + first} is {has}, not {should}")
 
     def _place(self, end: int) -> tuple[int, int]:
-        """Return a place of at least one byte before ``end``: its beginning and its length."""
+        """Return offset and length of a range of at least one byte before ``end``."""
         begin = self._random.randrange(end)
         length = self._random.randint(1, min(_LARGEST, end - begin))
         self._note(begin, length)
@@ -115,7 +115,7 @@ class Exerciser:
     # By the name of the file
 
     def replace(self) -> None:
-        """Write the whole file anew, from its beginning to its end; rclone shows 0 bytes late."""
+        """Rewrite the whole file from beginning to end; rclone shows 0 bytes late."""
         self._close()
         self._model = bytearray(self._random.randbytes(self._random.randint(1, MOST // 2)))
         self._write_out(os.O_TRUNC, self._model)
@@ -125,7 +125,7 @@ class Exerciser:
         self._compare(self._path.read_bytes(), 0, self._model)
 
     def rename(self) -> None:
-        """Rename the file, at times over another one."""
+        """Rename the file, sometimes over another one."""
         other = next(self._names)
         if self._random.random() < 0.5:
             other.write_bytes(b"another file")
@@ -133,7 +133,7 @@ class Exerciser:
         self._path = other
 
     def append(self) -> None:
-        """Write at the end of the file, wherever that is."""
+        """Append to the file."""
         new = self._random.randbytes(self._random.randint(1, _LARGEST))
         self._note(len(new))
         self._write_out(os.O_APPEND, new)
@@ -145,7 +145,7 @@ class Exerciser:
             self._resize(self._random.randrange(len(self._model)))
 
     def extend(self) -> None:
-        """Make the file longer, by zeros."""
+        """Extend the file with zeros."""
         self._resize(len(self._model) + self._random.randint(1, _LARGEST))
 
     def _resize(self, size: int) -> None:
@@ -171,7 +171,7 @@ class Exerciser:
         self._compare(found, begin, self._model[begin : begin + length])
 
     def map_write(self) -> None:
-        """Write to mapped memory, at times without msync."""
+        """Write to mapped memory, sometimes without msync."""
         if not self._model:
             return
         begin, length = self._place(len(self._model))
@@ -207,7 +207,7 @@ class Exerciser:
         self._model.extend(bytes(max(0, begin + length - len(self._model))))
 
     def fsync(self) -> None:
-        """Let the server have all that was written."""
+        """Send all written data to the server."""
         os.fsync(self._open())
 
     def reopen(self) -> None:
@@ -265,9 +265,9 @@ def _do(directory: Path, seed: int, operations: Iterable[str]) -> None:
 
 
 def _apart(task: Callable[[], None]) -> None:
-    """Run a task in a child process, which a failed access to mapped memory ends.
+    """Run a task in a child process, because a failed access to mapped memory kills it.
 
-    Raises what the task raised, and OSError for such an end.
+    Raises what the task raised, and OSError if the child was killed.
     """
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
@@ -290,7 +290,7 @@ def _apart(task: Callable[[], None]) -> None:
 
 def _report(task: Callable[[], None], sending: Connection) -> None:
     failure = None
-    faulthandler.disable()  # the parent says it in its own words
+    faulthandler.disable()  # the parent reports it in its own words
     try:
         task()
     except (OSError, Wrong) as error:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A process whose /proc/PID/cmdline makes each reader wait, as a hostile user can have one.
+"""A process whose /proc/PID/cmdline blocks every reader, as a hostile user can make one.
 
-A page fault takes the mmap_lock for reading and keeps it from its second try on (mm/filemap.c,
-filemap_fault()). So the server of the file fails the first two READs and never replies to the
-third. Another thread asks for the lock to write, and readers that come later wait behind that.
+A page fault takes the mmap_lock for reading and, from its second try on, keeps it (mm/filemap.c,
+filemap_fault()). So the file's server fails the first two READs and never replies to the third.
+Another thread requests the lock for writing, and later readers wait behind it.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def _serve(point: Path, owner: int) -> None:
 
 
 def _hold(file: Path, *words: str) -> None:
-    """Have /dev/fuse open, and the mmap_lock for good. Ends by SIGBUS when the server does.
+    """Keep /dev/fuse open and the mmap_lock held. SIGBUS ends it when the server ends.
 
-    ``words`` are there to be among the arguments.
+    ``words`` only serve to be among the arguments.
     """
     os.open("/dev/fuse", os.O_RDWR)
     fd = os.open(file, os.O_RDONLY)
@@ -76,16 +76,16 @@ def _hold(file: Path, *words: str) -> None:
 
 
 def waits(file: Path) -> bool:
-    """Whether a reader of ``file`` waits for longer than half a second."""
+    """Whether reading ``file`` takes longer than half a second."""
     tried = subprocess.run(["timeout", "0.5", "cat", file], capture_output=True, check=False)
     return tried.returncode == 124
 
 
 @contextmanager
 def holding(point: Path, owner: int, *words: str | Path) -> Iterator[int]:
-    """Yield the process id of such a process of the user ``owner``; ``words``: more arguments.
+    """Yield the pid of such a process of the user ``owner``; ``words``: more arguments.
 
-    ``point``: where the file system is mounted that it needs; removed afterwards.
+    ``point``: where to mount the file system that it needs; removed afterwards.
     """
     ours = [sys.executable, "-m", __spec__.name]
     point.mkdir()

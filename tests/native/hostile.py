@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A FUSE server in raw protocol that keeps files well, and then shows one as what it is not."""
+"""A FUSE server in raw protocol that behaves at first, and then lies about one file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.native.servers import mounts_at
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MNT_DETACH = 2
-# Numbers and structures are those of include/uapi/linux/fuse.h, version 7.31.
+# Numbers and structures as in include/uapi/linux/fuse.h, version 7.31.
 _HEADER = struct.Struct("=IIQQIIIHH")
 _ATTR = struct.Struct("=6Q3I7I")
 _BIG_WRITES, _MAX_WRITE = 1 << 5, 128 << 10
@@ -29,7 +29,7 @@ _NO_REPLY = (2, 36, 42)  # FORGET, INTERRUPT, BATCH_FORGET
 
 @dataclass(frozen=True)
 class Shown:
-    """What the server says of a file; ``nodeid``: under which number."""
+    """What the server reports for a file; ``nodeid``: its number."""
 
     nodeid: int
     mode: int
@@ -39,7 +39,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Fault:
-    """From the answer number ``after`` on, ``change`` is made to what is said of ``name``.
+    """From reply number ``after`` on, ``change`` is applied to replies about ``name``.
 
     ``name`` is the beginning of a file's name, "" for the root.
     """
@@ -60,13 +60,13 @@ class _Node:
     data: bytearray = field(default_factory=bytearray)
     children: dict[str, _Node] = field(default_factory=dict)
     told: int = 0
-    sparse: int = 0  # bytes of zeros in place of data
+    sparse: int = 0  # zero bytes instead of data
 
 
 class HostileServer:
-    """A mount of type fuse.raw at ``point`` with ``fault``, while the context lasts.
+    """A mount of type fuse.raw at ``point`` with ``fault``, for the duration of the context.
 
-    ``target``: where each symbolic link leads; ``sparse``: names and sizes of files of zeros.
+    ``target``: the target of each symbolic link; ``sparse``: names and sizes of files of zeros.
     ``reads``: name, offset and size of each READ of these.
     """
 
@@ -98,7 +98,7 @@ class HostileServer:
 
     @property
     def names(self) -> list[str]:
-        """What is in its root directory."""
+        """The names in its root directory."""
         return list(self._root.children)
 
     def _serve(self) -> None:
@@ -112,7 +112,7 @@ class HostileServer:
                     code, body = 0, self._answer(opcode, nodeid, request[_HEADER.size :])
                 except OSError as error:
                     code, body = error.errno or errno.EIO, b""
-                with suppress(FileNotFoundError):  # its caller has gone
+                with suppress(FileNotFoundError):  # its caller is gone
                     reply = struct.pack("=IiQ", 16 + len(body), -code, unique)
                     os.write(self._fd, reply + body)
 
@@ -255,16 +255,16 @@ _OPERATIONS: dict[int, Callable[[HostileServer, _Node, bytes], bytes]] = {
 
 
 def as_kind(kind: int, rdev: int = 0) -> Callable[[Shown], Shown]:
-    """Return the change of a file's type to ``kind`` (S_IFLNK and so on)."""
+    """Return a change of a file's type to ``kind`` (S_IFLNK and so on)."""
     return lambda shown: replace(shown, mode=kind | stat.S_IMODE(shown.mode), rdev=rdev)
 
 
 def as_size(size: int) -> Callable[[Shown], Shown]:
-    """Return the change of a file's size to ``size`` bytes."""
+    """Return a change of a file's size to ``size`` bytes."""
     return lambda shown: replace(shown, size=size)
 
 
 def as_another() -> Callable[[Shown], Shown]:
-    """Return the change of a file's number to one never told before."""
+    """Return a change of a file's number to one never used before."""
     numbers = iter(range(1 << 32, 1 << 40))
     return lambda shown: replace(shown, nodeid=next(numbers))

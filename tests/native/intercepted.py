@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A program that fusetune-intercept runs, and that mounts in the ways that servers do, and others.
+"""A program for fusetune-intercept to run. It mounts in the ways that servers do, and in others.
 
-Each of ``CASES`` is a way. It prints what a test compares: mountinfo's lines or an error's name.
+Each of ``CASES`` is a way. It prints what a test compares: lines of mountinfo or an error's name.
 """
 
 import ctypes
@@ -41,14 +41,14 @@ _MS_REMOUNT = 32
 
 
 def _whose(fd: int, opened: int) -> str:
-    """Return whether ``fd`` still is what was opened: files of the kernel share their flags."""
+    """Return whether ``fd`` is still what was opened: duplicates share their flags."""
     fcntl.fcntl(opened, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
     same = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND
     return "own device" if same else "other device"
 
 
 def flags(point: Path, old: str) -> None:
-    """Each flag of mount(2) alone, and all; ``old``: with the magic number that mount(8) passes."""
+    """Each flag of mount(2), and all together; ``old``: with the magic number of mount(8)."""
     with suppress(FileExistsError):
         point.mkdir()
     magic = MGC if old == "old" else 0
@@ -63,7 +63,7 @@ def flags(point: Path, old: str) -> None:
 
 
 def pages(point: Path) -> None:
-    """Arguments that end with their page, the next one out of reach, and that lie in two pages."""
+    """Arguments that end with their page, the next one unmapped, and that span two pages."""
     target = bytes(point)
     for closed in (True, False):
         with device() as fd:
@@ -78,7 +78,7 @@ def pages(point: Path) -> None:
 
 
 def refused(point: Path) -> None:
-    """Calls that no kernel makes a mount of."""
+    """Calls that the kernel refuses."""
     endless = Pages(closed=True)
     unended = endless.put(b"x" * 64, PAGE - 64)
     here = bytes(point)
@@ -107,7 +107,7 @@ def refused(point: Path) -> None:
 
 
 def kept(point: Path) -> None:
-    """The source and options of the server stay, long ones too; then remounts read-only."""
+    """The server's source and options are kept, also long ones; then remounts read-only."""
     for source in (b"", b"host:/a,b c", b"branch:" * 100):
         with device() as fd:
             more = b",default_permissions,allow_other,max_read=8192"
@@ -118,7 +118,7 @@ def kept(point: Path) -> None:
 
 
 def served(point: Path) -> None:
-    """The device that replaced the server's has its flags, and the mount's requests."""
+    """The device that replaced the server's has the same flags, and gets the requests."""
     fd = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK)
     os.set_inheritable(fd, True)
     opened = os.dup(fd)
@@ -133,12 +133,12 @@ def served(point: Path) -> None:
 
 
 def place(point: Path) -> None:
-    """From a root, a working directory and a mount namespace of its own."""
+    """With its own root, working directory and mount namespace."""
     syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.propagate("/", syscalls.MS_PRIVATE)
     inner = point / "root" / "inner"
     inner.mkdir(parents=True)
-    before = MOUNTINFO.open()  # after chroot(2), paths of mountinfo begin at the new root
+    before = MOUNTINFO.open()  # after chroot(2), paths in mountinfo begin at the new root
     os.chdir(inner.parent)
     with device() as one, device() as other:
         os.chroot(point / "root")
@@ -149,7 +149,7 @@ def place(point: Path) -> None:
 
 
 def user(point: Path) -> None:
-    """In a user namespace: there and only there it may mount."""
+    """In a user namespace: it may mount there and nowhere else."""
     with device() as fd:
         syscalls.unshare(syscalls.CLONE_NEWUSER)
         print(call_mount(b"s", bytes(point), b"fuse.x", 6, options_for(fd)))
@@ -172,7 +172,7 @@ def unprivileged(point: Path) -> None:
 
 
 def context(point: Path, how: str) -> None:
-    """By fsopen(2), with the descriptor as a text or as itself."""
+    """By fsopen(2), with the descriptor as a string or as a descriptor."""
     fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     opened = os.dup(fd)
     made = _new_mount(b"fuse", fd, by_number=how == "number")
@@ -205,7 +205,7 @@ def _new_mount(fstype: bytes, fd: int, *, by_number: bool) -> int | str:
 
 
 def many(point: Path, count: str) -> None:
-    """Mounts and unmounts, one after the other; each mount is served."""
+    """Mount and unmount repeatedly; each mount is served."""
     found = set()
     for _ in range(int(count)):
         with RawServer(point) as server:
@@ -215,7 +215,7 @@ def many(point: Path, count: str) -> None:
 
 
 def at_once(point: Path, count: str) -> None:
-    """Several mounts by as many threads, all served, then unmounted; after a line of input."""
+    """After a line of input, several threads mount, serve and unmount at the same time."""
     sys.stdin.readline()
     start = threading.Barrier(int(count))
     servers: list[RawServer] = []
@@ -237,7 +237,7 @@ def at_once(point: Path, count: str) -> None:
 
 
 def fds(point: Path) -> None:
-    """Mount points that are links to the process itself."""
+    """Mount points through links such as /proc/self."""
     directory = os.open(point, os.O_PATH)
     for path in (f"/proc/self/fd/{directory}", f"/dev/fd/{directory}", "/proc/thread-self/cwd/."):
         os.chdir(point)
@@ -249,7 +249,7 @@ def fds(point: Path) -> None:
 
 
 def ask(point: Path) -> None:
-    """One mount for each line of standard input, whose error's name is printed."""
+    """Mount once for each line of standard input, and print the error's name."""
     for _ in sys.stdin:
         fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         print(call_mount(b"s", bytes(point), b"fuse.x", 6, options_for(fd)), flush=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Programs run by fusetune-intercept, with the kernel's own FUSE in the module's place.
+"""Programs run by fusetune-intercept, with the kernel's own FUSE instead of the module.
 
-Its option max_read stands for the module's: a mount that has this value was intercepted.
+Its option max_read stands for the module's: a mount with this value was intercepted.
 """
 
 import os
@@ -22,7 +22,7 @@ CASES = (sys.executable, "-m", "tests.native.intercepted")
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, whatever its exit code."""
+    """Run a program until it ends, whatever its exit code."""
     return subprocess.run(
         [*words],
         cwd=CHECKOUT,
@@ -60,7 +60,7 @@ def children(pid: int) -> list[int]:
 
 
 def parties_of(server: int) -> tuple[int, int]:
-    """Return supervisor and listener of a server, once it has become the server."""
+    """Return supervisor and listener of a server, once it has called execve(2)."""
     mark = f"INTERCEPTED={os.getpid()}-{server}".encode()
 
     def supervisors() -> list[int]:
@@ -79,9 +79,9 @@ def parties_of(server: int) -> tuple[int, int]:
 
 @contextmanager
 def running(point: Path, name: str = "ask", *more: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a case; by default the one that mounts at ``point`` for each line that it is sent."""
+    """Run a case; by default the one that mounts at ``point`` for each input line."""
     point.mkdir(exist_ok=True)
-    # The mark tells this server's listener from others'.
+    # The mark distinguishes this server's listener from others.
     shell = 'INTERCEPTED="$0-$$" exec "$@"'
     process = subprocess.Popen(
         ["sh", "-c", shell, str(os.getpid()), *INTERCEPT, *CASES, name, str(point), *more],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A program in place of fio, whose figures follow a mount's read_ahead_kb and scatter by 1 %."""
+"""A fake fio whose figures depend on a mount's read_ahead_kb, with 1 % of noise."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +9,11 @@ from tests.native.conftest import sysfs_files
 from tests.native.mirror import Mirror
 from tests.native.servers import also_mounted
 
-#: Where faults lose, and where CPU time changes.
+#: Above this, page faults get slower and CPU time changes.
 THRESHOLD = 512
-#: Reads twice as fast with each doubling of read_ahead_kb up to 4096, but faults at 60 % of their
-#: speed above the threshold, and CPU time by the expression in CPU. fio sees no /sys; the value is
-#: bound into its own directory.
+#: Each doubling of read_ahead_kb up to 4096 doubles the speed of reads. Above the threshold, page
+#: faults have 60 % of their speed. CPU time is the value of the expression in CPU. fio sees no
+#: /sys, so the value is bind-mounted into its own directory.
 _FIO = """#!/usr/bin/python3
 import json, os, random, re, sys
 
@@ -43,9 +43,9 @@ print(json.dumps({"jobs": jobs}))
 
 @contextmanager
 def made_up_fio(directory: Path, mirror: Mirror, cpu: str = "0") -> Iterator[dict[str, str]]:
-    """Give the environment in which fusetune finds this fio.
+    """Yield an environment in which fusetune finds this fio.
 
-    ``cpu``: CPU seconds of each job, an expression of Python in which ``ahead`` is read_ahead_kb.
+    ``cpu``: CPU seconds of each job, a Python expression in which ``ahead`` is read_ahead_kb.
     """
     program, ahead = directory / "fio", directory / "ahead"
     program.write_text(_FIO.replace("THRESHOLD", str(THRESHOLD)).replace("CPU", cpu))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A mirrorfs mount for tests: started, asked for its counters, always cleaned up."""
+"""A mirrorfs mount for tests, with its counters; always cleaned up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOUNTINFO = Path("/proc/self/mountinfo")
 #: The control file systems of the kernel's FUSE and of the tuned module.
 _CONTROL = (Path("/sys/fs/fuse/connections"), Path("/sys/fs/fusetuned/connections"))
 
-#: Seconds that any one wait may take.
+#: Seconds after which any wait fails.
 PATIENCE = 60.0
 
 
@@ -34,14 +34,14 @@ def wait_for(condition: Callable[[], bool], what: str, timeout: float = PATIENCE
 
 
 def unescape(field: str) -> str:
-    """A path as mountinfo writes it, with its octal escapes undone (proc(5))."""
+    """Undo the octal escapes of a path in mountinfo (proc(5))."""
     for code in ("\\040", "\\011", "\\012", "\\134"):
         field = field.replace(code, chr(int(code[1:], 8)))
     return field
 
 
 def mounted_at(mountpoint: Path) -> str | None:
-    """The ``MAJOR:MINOR`` of what is mounted at exactly this path, or None."""
+    """The ``MAJOR:MINOR`` of the mount at exactly this path, or None."""
     found = None
     for line in MOUNTINFO.read_text().splitlines():
         fields = line.split()
@@ -51,16 +51,16 @@ def mounted_at(mountpoint: Path) -> str | None:
 
 
 def open_files(pid: int) -> list[str]:
-    """What a process has open, as its links in /proc/PID/fd say it."""
+    """What a process has open, according to its links in /proc/PID/fd."""
     found = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed since it was listed
+        with suppress(FileNotFoundError):  # closed after it was listed
             found.append(os.readlink(link))
     return found
 
 
 def unmount(mountpoint: Path) -> None:
-    """Unmount what is mounted at this path, if anything: politely, else detached."""
+    """Unmount what is mounted at this path, if anything; if busy, detach it."""
     for command in (["fusermount3", "-u"], ["umount", "-l"]):
         if mounted_at(mountpoint) is None:
             return
@@ -75,10 +75,10 @@ def unmount(mountpoint: Path) -> None:
 class Mirror:
     """A running mirrorfs; mounted when the constructor returns.
 
-    ``options`` are ``-o`` options such as ``"delay=2ms"``. As a context manager it ends the
-    server, unmounts whatever happened, and reaps. The mount point is made if it does not exist.
-    After ``lifetime`` seconds the server is killed, so that a test waiting in the mount gets
-    ENOTCONN instead of waiting for ever.
+    ``options`` are ``-o`` options such as ``"delay=2ms"``. The context manager ends the server,
+    unmounts and reaps, whatever happened. The mount point is created if it does not exist. After
+    ``lifetime`` seconds the server is killed, so that a test that waits in the mount gets ENOTCONN
+    instead of waiting forever.
     """
 
     lifetime = 300.0
@@ -89,7 +89,7 @@ class Mirror:
         self.source = source
         self.mountpoint = mountpoint.resolve()
         self.mountpoint.mkdir(parents=True, exist_ok=True)
-        # Beside neither source nor mount: both belong to the test.
+        # Not beside source or mount, because both belong to the test.
         self._scratch = tempfile.TemporaryDirectory(prefix="mirrorfs-")
         self._counters = Path(self._scratch.name) / "counters.json"
         self._log = Path(self._scratch.name) / "stderr"
@@ -98,8 +98,8 @@ class Mirror:
             command += ["-o", option]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
-        # A process of its own: one that waits in a FUSE mount cannot be killed, and then no
-        # thread of it ends the server either.
+        # A separate process: one that waits in a FUSE mount cannot be killed, and none of its
+        # threads could then end the server.
         self._watchdog = subprocess.Popen(
             [
                 *("sh", "-c", 'sleep "$1"; kill -KILL "$2"', "watchdog"),
@@ -115,7 +115,7 @@ class Mirror:
         try:
             wait_for(self._is_ready, f"mount of {self.mountpoint}")
         except BaseException:
-            self._ended = True  # what went wrong is told already
+            self._ended = True  # the failure is reported already
             self._clean_up()
             raise
 
@@ -126,16 +126,16 @@ class Mirror:
             self.bdi = mounted_at(self.mountpoint) or ""
         if not (self.bdi and self._counters.exists() and self.counters()["init"]):
             return False
-        # Until INIT is answered, what the kernel will send is not settled; and the server counts
-        # it before it sends the answer.
+        # Until the reply to INIT, it is open what the kernel will send; and the server counts
+        # INIT before it replies.
         connection = self.bdi.partition(":")[2]
         files = (root / connection / "waiting" for root in _CONTROL)
         return not any(file.exists() and file.read_text().strip() != "0" for file in files)
 
     def suspend(self) -> None:
-        """Stop the server by SIGSTOP, and return when none of its threads can reply any more.
+        """Stop the server by SIGSTOP; return when none of its threads can reply any more.
 
-        A thread stops only when it runs again, and may have replied before that.
+        A thread stops only when it is next scheduled, and may reply before that.
         """
         self.process.send_signal(signal.SIGSTOP)
         wait_for(self._is_stopped, "the server's stop")
@@ -151,7 +151,7 @@ class Mirror:
         return bool(states) and set(states) <= {"T", "t"}
 
     def log(self) -> str:
-        """What the server wrote to stderr so far."""
+        """What the server has written to stderr so far."""
         return self._log.read_text(errors="replace")
 
     def _read(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Mirror:
         return document
 
     def counters(self) -> dict[str, Any]:
-        """The counters as of now; after the server's end, its last document."""
+        """The current counters; after the server's end, its last document."""
         if self.process.poll() is not None:
             return self._read()
         return self._ask(signal.SIGUSR1, "sequence")
@@ -189,17 +189,17 @@ class Mirror:
         return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
-        """End the server as a crash would; the dead mount stays until ``unmount``."""
+        """Kill the server; the dead mount stays until ``unmount``."""
         self._ended = True
         self.process.kill()
         self.process.wait(PATIENCE)
 
     def unmount(self) -> None:
-        """Unmount if anything is mounted: politely, else detached."""
+        """Unmount if anything is mounted; if busy, detach it."""
         unmount(self.mountpoint)
 
     def _clean_up(self) -> None:
-        """End it all. Raises RuntimeError where the server ends badly and no test asked for it."""
+        """End everything. Raises RuntimeError if the server fails and no test caused that."""
         asked = self._ended
         try:
             status = self.stop()

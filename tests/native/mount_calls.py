@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""mount(2) with arguments of any kind, and what it has mounted."""
+"""mount(2) with arguments of any kind, and the resulting mounts."""
 
 import ctypes
 import errno
@@ -23,7 +23,7 @@ _MNT_DETACH, _PROT_NONE = 2, 0
 
 
 class Pages:
-    """Two pages of memory, the second of which is out of reach if ``closed``."""
+    """Two pages of memory; the second is inaccessible if ``closed``."""
 
     def __init__(self, *, closed: bool) -> None:
         self._map = mmap.mmap(-1, 2 * PAGE)
@@ -38,13 +38,13 @@ class Pages:
 
 
 def lines_at(point: Path) -> list[str]:
-    """Return of each mount at ``point`` what mountinfo says of the mount itself."""
+    """Return for each mount at ``point`` what mountinfo says about the mount itself."""
     rows = (line.split(" ") for line in MOUNTINFO.read_text().splitlines())
     return [" ".join(row[5:]) for row in rows if row[4] == str(point)]
 
 
 def call_mount(*arguments: int | bytes) -> str:
-    """Call mount(2) with texts or addresses; return the error's name, "0" without one."""
+    """Call mount(2) with strings or addresses; return the error's name, "0" for success."""
     words = [
         ctypes.c_char_p(one) if isinstance(one, bytes) else ctypes.c_ulong(one) for one in arguments
     ]

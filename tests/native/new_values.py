@@ -12,5 +12,5 @@ NEW = {
 }
 WORDS = [f"{name}={value}" for name, value in NEW.items()]
 PIPE = Path("/proc/sys/fs/pipe-max-size")
-#: Seconds within which a command that asks no server must be done, starting Python included.
+#: Seconds within which a command that asks no server must end, including the start of Python.
 AT_ONCE = 5.0

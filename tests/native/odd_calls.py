@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Calls that no server makes: by chance, and with memory that changes while the kernel reads it."""
+"""Calls that no server makes: random ones, and with memory that changes during the call."""
 
 import ctypes
 import os
@@ -59,7 +59,7 @@ def changing(point: Path, count: str) -> None:
 
 
 def fuzz(point: Path, seed: str, count: str) -> None:
-    """mount(2), fsopen(2) and fsconfig(2) with arguments at random; the mounts go away."""
+    """mount(2), fsopen(2) and fsconfig(2) with random arguments; the mounts are removed."""
     draw = random.Random(int(seed))
     held = [Pages(closed=closed) for closed in (True, False)]
     contexts: list[int] = []
@@ -74,7 +74,7 @@ def fuzz(point: Path, seed: str, count: str) -> None:
             arguments = [_argument(draw, held, words) for _ in range(5)]
             call = draw.choice(["mount", "mount", "fsopen", "fsconfig"])
             if call == "mount":
-                # No flag that makes it something else than a new mount.
+                # Only flags with which it is still a new mount.
                 call_mount(*arguments[:3], draw.choice([0, 6, MGC, *FLAGS]), arguments[4])
             elif call == "fsopen":
                 made = LIBC.syscall(FSOPEN, _word(arguments[0]), draw.choice([0, 1, 2]))
@@ -102,7 +102,7 @@ def _word(argument: int | bytes) -> ctypes.c_ulong | ctypes.c_char_p:
 
 
 def _argument(draw: random.Random, held: list[Pages], words: list[bytes]) -> int | bytes:
-    """Return a text of some of ``words``, perhaps at a page's end, or an address of nothing."""
+    """Return a string of some ``words``, perhaps at a page's end, or an invalid address."""
     kind = draw.randrange(8)
     if kind == 0:
         return draw.choice([0, 8, 1 << 47, 1 << 63, (1 << 64) - 1, held[0].start + PAGE])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command line as tests run it: as users do, with directories of its own."""
+"""Run the command line as users do, but with its own directories."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
 
 
 class Fusetune:
-    """The command line, run as users run it, with its own directories for all that it keeps."""
+    """The command line, run as users run it, but with its own directories for state."""
 
     def __init__(self, directory: Path) -> None:
         self.state = directory / "state"
@@ -48,9 +48,9 @@ class Fusetune:
         timeout: float = 120.0,
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run it to its end, whatever its exit code; there must be no traceback.
+        """Run it until it ends, whatever its exit code; there must be no traceback.
 
-        ``before`` is put before the command, such as setpriv or strace.
+        ``before`` precedes the command, such as setpriv or strace.
         """
         done = subprocess.run(
             [*before, *self.command(*words)],
@@ -67,7 +67,7 @@ class Fusetune:
         return done
 
     def start(self, *words: Word, environment: Mapping[str, str] | None = None) -> Started:
-        """Start it without waiting for its end; it is killed at the end of the test."""
+        """Start it without waiting; it is killed at the end of the test."""
         process = subprocess.Popen(
             self.command(*words),
             cwd=CHECKOUT,
@@ -98,9 +98,9 @@ class Fusetune:
         return schemas.validate(json.loads(done.stdout))
 
     def fails(self, *words: Word, code: int = 1, **how: Any) -> str:
-        """Run it and return the line that it must fail with, the last and only error on stderr.
+        """Run it, which must fail, and return the last line and only error on stderr.
 
-        Lines of progress, and on what will be read, may come before it.
+        Lines of progress, and about what it reads, may precede it.
         """
         done = self(*words, **how)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
@@ -116,13 +116,13 @@ class Fusetune:
         return Host(state_dir=self.state, run_dir=self.run, admin_dir=self.config)
 
     def configure(self, text: str, name: str = "fusetune.toml") -> Path:
-        """Write a configuration file of the administrator's."""
+        """Write an administrator's configuration file."""
         file = self.config / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         return file
 
     def find(self, name: str | Path) -> Mount:
-        """Return the mount, by the library."""
+        """Return the mount, using the library."""
         mount_controls(self.host)
         return find(self.host, str(name))

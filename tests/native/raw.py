@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Many real FUSE mounts whose server never answers, not even INIT.
+"""Many real FUSE mounts whose server never replies, not even to INIT.
 
-Run as a program, it mounts, says so, and unmounts when its stdin ends: so the mounts go away with
-whoever started it, however that ends.
+As a program, it mounts, prints a line, and unmounts when its stdin ends, so that the mounts go away
+with the process that started it, however that ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _MS_NOSUID, _MS_NODEV, _MNT_DETACH = 2, 4, 2
 _INIT = 26
 _CHECKOUT = Path(__file__).resolve().parents[2]
-#: Seconds that mounting, and unmounting, may take; some milliseconds a mount on a busy host.
+#: Time limit in seconds for mounting and unmounting; a mount takes some milliseconds.
 _PATIENCE = 60.0
 
 
@@ -33,7 +33,7 @@ class RawMounts:
     """``count`` mounts of type fuse.raw at ``directory``/0, /1 and so on, while the context lasts.
 
     ``points`` are the mount points, in the order of mounting. Any access to them hangs.
-    ``before`` is put before the program that mounts, whose process is ``pid``.
+    ``before`` precedes the program that mounts, whose process is ``pid``.
     """
 
     def __init__(self, count: int, directory: Path, before: Sequence[str] = ()) -> None:
@@ -71,7 +71,7 @@ class RawMounts:
 
     @property
     def pid(self) -> int:
-        """Process id of the server."""
+        """The pid of the server."""
         assert self._process
         return self._process.pid
 
@@ -80,7 +80,7 @@ class RawMounts:
         try:
             self._process.communicate(timeout=_PATIENCE)  # its stdin ends
         except subprocess.TimeoutExpired:
-            # Its file descriptors go with it, and the connections with them.
+            # This closes its file descriptors and thus ends the connections.
             self._process.kill()
             self._process.communicate()
             _unmount(self.points)
@@ -93,7 +93,7 @@ def mount(
     fstype: bytes = FSTYPE.encode(),
     flags: int = _MS_NOSUID | _MS_NODEV,
 ) -> None:
-    """Mount on ``point`` a FUSE file system served through ``fd`` (/dev/fuse). Raises OSError."""
+    """Mount a FUSE file system served through ``fd`` (/dev/fuse) on ``point``. Raises OSError."""
     options = f"fd={fd},rootmode=40000,user_id={owner},group_id={owner}"
     if _LIBC.mount(b"raw", os.fsencode(point), fstype, flags, options.encode()):
         number = ctypes.get_errno()
@@ -106,7 +106,7 @@ def _unmount(points: list[Path]) -> None:
 
 
 class RawServer:
-    """One mount whose INIT is answered when the test says so, and nothing else ever.
+    """A mount that replies to INIT when the test wants it, and to nothing else.
 
     ``fstype`` begins with "fuse". Unmounted at the end of the context, or by `unmount`.
     """
@@ -114,13 +114,13 @@ class RawServer:
     def __init__(self, point: Path, fstype: str = FSTYPE) -> None:
         self.point = point.parent.resolve() / point.name
         with suppress(FileExistsError):
-            os.mkdir(self.point)  # it may be a mount point, and then nobody answers
+            os.mkdir(self.point)  # it may be a mount point, whose server does not reply
         self._fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         mount(self._fd, self.point, fstype=fstype.encode())
         self.device = mounts_at(self.point)[-1]
 
     def answer(self, max_readahead: int = 1 << 30, max_background: int = 0) -> None:
-        """Answer INIT as a server that asks for these (bytes; 0: the kernel's default)."""
+        """Reply to INIT and request these values (bytes; 0: the kernel's default)."""
         request = os.read(self._fd, 1 << 16)
         _, opcode, unique = struct.unpack_from("=IIQ", request)
         assert opcode == _INIT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What native tests need of the host, and what they say where it is missing."""
+"""What native tests need on the host, and the message if it is missing."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from tests.native.mirror import BINARY, CHECKOUT
 
 
 def requires(*programs: str, binary: Path = BINARY) -> pytest.MarkDecorator:
-    """A mark that skips, naming what is missing: root, /dev/fuse, the server or a program."""
+    """A mark that skips a test and names what is missing: root, /dev/fuse, server or program."""
     missing = []
     if os.geteuid() != 0:
         missing.append("root")

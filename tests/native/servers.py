@@ -19,7 +19,7 @@ _SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
 _PASSTHROUGH = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c")
 
 Command = list[str | Path]
-#: In the command line of rclone; no output may have it.
+#: In rclone's command line; no output may contain it.
 SECRET = "hunter2"  # noqa: S105 - of nobody
 
 
@@ -28,7 +28,7 @@ def _mirrorfs(source: Path, point: Path, scratch: Path) -> Command:
 
 
 def _sshfs(source: Path, point: Path, scratch: Path) -> Command:
-    # In place of ssh: the protocol is the same, and no daemon or key is needed.
+    # Instead of ssh: the protocol is the same, without a daemon or key.
     ssh = scratch / "ssh"
     ssh.write_text(f"#!/bin/sh\nexec {_SFTP_SERVER}\n")
     ssh.chmod(0o755)
@@ -62,7 +62,7 @@ def _mergerfs(source: Path, point: Path, scratch: Path) -> Command:
 
 
 def _rclone(source: Path, point: Path, scratch: Path) -> Command:
-    # It has no secret, so this command is not run; but nobody is to see it.
+    # There is no secret, so this command is not run; but nobody may see it.
     secret = ["--password-command", f"echo {SECRET}"]
     return ["rclone", "mount", source, point, "--config", "", "--cache-dir", scratch, *secret]
 
@@ -99,10 +99,10 @@ _COMMANDS: Mapping[str, tuple[Callable[[Path, Path, Path], Command], tuple[str, 
     "sshfs": (_sshfs, ("sshfs", str(_SFTP_SERVER))),  # libfuse 3, high level
     "bindfs": (_bindfs, ("bindfs",)),  # libfuse 2 on Debian 12
     "passthrough_ll": (_passthrough_ll, ("gcc", "pkg-config", str(_PASSTHROUGH))),
-    "mergerfs": (_mergerfs, ("mergerfs",)),  # a libfuse of its own
+    "mergerfs": (_mergerfs, ("mergerfs",)),  # its own libfuse
     "rclone": (_rclone, ("rclone",)),  # bazil.org/fuse, Go
     "gocryptfs": (_gocryptfs, ("gocryptfs",)),  # go-fuse
-    "ntfs-3g": (_ntfs_3g, ("ntfs-3g", "mkntfs")),  # a libfuse 2 of its own
+    "ntfs-3g": (_ntfs_3g, ("ntfs-3g", "mkntfs")),  # its own libfuse 2
     "fuse-overlayfs": (_fuse_overlayfs, ("fuse-overlayfs",)),  # libfuse 3, low level
 }
 SERVERS = tuple(_COMMANDS)
@@ -119,7 +119,7 @@ def missing(server: str) -> list[str]:
 
 
 def mounts_at(point: Path) -> list[str]:
-    """Return the devices of what is mounted at exactly this path, the topmost last."""
+    """Return the devices of the mounts at exactly this path, the topmost last."""
     found = []
     for line in MOUNTINFO.read_text(errors="surrogateescape").split("\n"):
         fields = line.split(" ")
@@ -132,7 +132,7 @@ def mounts_at(point: Path) -> list[str]:
 def serve(
     server: str, source: Path, point: Path, *, uid: int = 0, options: str = ""
 ) -> Iterator[str]:
-    """Mount ``source`` at ``point`` by ``server``, as user ``uid``; give its device (the bdi).
+    """Mount ``source`` at ``point`` by ``server``, as user ``uid``; yield its device (the bdi).
 
     Unmounted and ended afterwards, whatever happened.
     """
@@ -148,7 +148,7 @@ def serve(
 
 
 def command_of(server: str, source: Path, point: Path, scratch: Path) -> Command:
-    """Return the command that mounts ``source`` at ``point``; what it needs is in ``scratch``."""
+    """Return the command that mounts ``source`` at ``point``; its files are in ``scratch``."""
     return _COMMANDS[server][0](source, point, scratch)
 
 
@@ -156,7 +156,7 @@ def command_of(server: str, source: Path, point: Path, scratch: Path) -> Command
 def run_server(
     command: Command, point: Path, log: Path
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """Run a command that mounts at ``point``; give its process and the mount's device (the bdi).
+    """Run a command that mounts at ``point``; yield its process and the device (the bdi).
 
     Unmounted and ended afterwards, whatever happened.
     """
@@ -173,7 +173,7 @@ def run_server(
         if now == before:
             raise RuntimeError(f"{command[0]} did not mount: {log.read_text(errors='replace')}")
         bdi = now[-1]
-        # INIT is settled once nothing waits: only then do values stay as they are written.
+        # INIT is done once nothing waits; only then are written values not overwritten.
         major, minor = map(int, bdi.split(":"))
         waiting = Path(f"/sys/fs/fuse/connections/{major << 20 | minor}/waiting")
         wait_for(lambda: int(waiting.read_text()) == 0, f"{command[0]} to answer INIT")
@@ -196,7 +196,7 @@ def _end(process: subprocess.Popen[bytes], point: Path, before: list[str]) -> No
 
 @contextmanager
 def also_mounted(*words: str | bytes | Path) -> Iterator[None]:
-    """Mount something more, the mount point last of ``words``, while the context lasts."""
+    """Make another mount, whose mount point is the last of ``words``, for the context."""
     subprocess.run(["mount", *words], check=True, timeout=PATIENCE)
     try:
         yield
@@ -206,7 +206,7 @@ def also_mounted(*words: str | bytes | Path) -> Iterator[None]:
 
 @contextmanager
 def stopped(mirror: Mirror) -> Iterator[None]:
-    """Stop the server, with a request of some process in its queue, while the context lasts."""
+    """Stop the server, with a process's request in its queue, for the context."""
     mirror.suspend()
     waiting = Path(f"/sys/fs/fuse/connections/{mirror.bdi.partition(':')[2]}/waiting")
     visitor = subprocess.Popen(["stat", mirror.mountpoint / "any"], stderr=subprocess.DEVNULL)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""advise on real servers: it knows each of them, and what it prints mounts and takes effect.
+"""advise on real servers: it knows each, and the command that it prints mounts and takes effect.
 
-The servers are Debian's packages. Their options are those of their manuals.
+The servers are Debian's packages; their manuals describe the options.
 """
 
 import os
@@ -20,13 +20,13 @@ from tests.native.servers import SECRET, SERVERS, command_of, missing, run_serve
 pytestmark = requires("setpriv")
 
 KNOWN = [server for server in SERVERS if server != "passthrough_ll"]
-#: What each is built on, on Debian 12, and whether a package says its version.
+#: The library of each on Debian 12, and whether a package has its version.
 _BUILT = {"mirrorfs": "libfuse3", "sshfs": "libfuse3", "bindfs": "libfuse2", "mergerfs": "own"}
 _BUILT |= {"rclone": "go", "gocryptfs": "go", "ntfs-3g": "own", "fuse-overlayfs": "libfuse3"}
 
 
 def needed(server: str) -> None:
-    """Skip the test where a server cannot be run."""
+    """Skip the test if a server cannot be run."""
     if lacking := missing(server):
         pytest.skip(f"missing: {', '.join(lacking)}")
 
@@ -62,7 +62,7 @@ def test_the_printed_line_mounts_with_all_that_was_proposed(
 def _writes_of(command: list[str | Path], point: Path, log: Path, size: int) -> int:
     """Return how often the server calls write(2) and the like for 1 MiB in writes of ``size``.
 
-    It writes a reply to each request, and what each request of a write has.
+    It writes a reply to each request, and the data of each WRITE.
     """
     with run_server(command, point, log) as (process, _):
         with (point / "file").open("wb", buffering=0) as stream:
@@ -92,7 +92,7 @@ def test_advice_makes_requests_of_128_kib_of_those_of_4(
         then = fusetune.json("advise", point, "-w", workload)["commands"]["then"]
     stock = _writes_of(command, point, log, size)
     advised = _writes_of(["sh", "-c", f"exec {then}"], point, log, size)
-    # 1 MiB has 256 pages, and 8 times 128 KiB; a request costs a write and a reply.
+    # 1 MiB is 256 pages or 8 times 128 KiB; each request costs a write and a reply.
     assert stock >= 512
     assert advised <= 64
     assert (source / "file").stat().st_size == 1 << 20

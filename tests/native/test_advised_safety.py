@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What advise proposes keeps data right, and changes what programs see only where it says so.
+"""What advise proposes keeps data correct, and changes what programs see only if it says so.
 
-Data: random operations beside a model (fsx.py), and fio's checksums. What programs see: files that
-another client changes behind the mount show as soon as before with changes of class safe. The
-condition of a conditional change is real: where it does not hold, a program sees the difference.
+Data: random operations compared with a model (fsx.py), and fio's checksums. What programs see: with
+changes of class safe, files that another client changes behind the mount show it as soon as before.
+The condition of a conditional change is real: if it does not hold, a program sees the difference.
 """
 
 import os
@@ -28,7 +28,7 @@ from tests.native.test_advise import KNOWN, needed
 
 pytestmark = requires("fio")
 
-#: Looks that take 1.5 seconds or more. Most servers keep things for one.
+#: Observations for 1.5 seconds or more. Most servers cache for one second.
 _LOOKS = 30
 #: The changes of class safe that a mount of `command_of` gets.
 _SAFE: Mapping[str, Changes] = {
@@ -59,7 +59,7 @@ bs=1m
 
 
 def _data_is_right(point: Path, operations: frozenset[str], seeds: range, count: int) -> None:
-    """Do operations, and let fio compare what it wrote, from the cache and from the server."""
+    """Do operations, and let fio verify what it wrote, from the cache and from the server."""
     for seed in seeds:
         fsx.exercise(point, operations, seed, count)
     if "write" not in operations:  # fio opens a file for reading and writing
@@ -77,7 +77,7 @@ def _data_is_right(point: Path, operations: frozenset[str], seeds: range, count:
 
 
 def _advised(fusetune: Fusetune, server: str, site: Site) -> tuple[Changes, Changes]:
-    """Return the safe and all changes to a mount; the line printed has all of them."""
+    """Return the safe changes and all changes to a mount; the printed line has all."""
     found = fusetune.json("advise", site.point)
     every = {change["option"]: change["to"] for change in found["changes"]}
     words = changed(server, site.command, every)
@@ -96,7 +96,7 @@ def _check_data(fusetune: Fusetune, directory: Path, server: str, seeds: range, 
     assert {(server, one) for one in every if one not in safe} <= {*_HIDING, *_OTHERS, *_APART}
     for number, values in enumerate(filter(None, (safe, every))):
         with mounted(server, directory / str(number), values) as site:
-            # rclone can do more with its cache, but this test must not append: see _OTHERS.
+            # rclone could do more with its cache, but this test must not append: see _OTHERS.
             more = operations if server == "rclone" else fsx.supported(site.point)
             assert more >= operations
             _data_is_right(site.point, more, seeds, count)
@@ -120,7 +120,7 @@ def test_data_is_right_with_many_seeds(fusetune: Fusetune, tmpfs_dir: Path, serv
 def _compared(
     server: str, directory: Path, before: Changes, after: Changes, looks: int = _LOOKS
 ) -> Generator[tuple[frozenset[str], frozenset[str]], None, None]:
-    """Yield what a mount with ``after`` shows later than one with ``before``, as `seen_later`."""
+    """Yield what a mount with ``after`` shows later than one with ``before``; `seen_later`."""
     with ExitStack() as contexts:
         sites = [
             contexts.enter_context(mounted(server, directory / name, values, fill))
@@ -138,16 +138,16 @@ def _compared(
 def test_safe_changes_let_a_change_behind_the_mount_show_as_soon_as_before(
     tmpfs_dir: Path, server: str, before: Changes
 ) -> None:
-    """With options that hurt, and as the test's default; ntfs-3g lets nobody else in."""
+    """With harmful options, and with the test's default; ntfs-3g allows no other client."""
     needed(server)
     *_, (late, shown) = _compared(server, tmpfs_dir, before, _SAFE.get(server, {}))
     assert not late
-    # fuse-overlayfs keeps what it has read without end, sshfs for 20 seconds, rclone for 300.
+    # fuse-overlayfs caches what it has read forever, sshfs for 20 seconds, rclone for 300.
     assert len(shown) >= {"fuse-overlayfs": 0, "rclone": 1, "sshfs": 4}.get(server, 10)
 
 
-#: Changes whose condition excludes changes behind the mount, and other options on both sides that
-#: would hide what this one hides or take long: a second stands for sshfs's 20 and rclone's 300.
+#: Changes whose condition excludes changes behind the mount; and options for both sides, because
+#: others would hide the same or take long: one second stands for sshfs's 20 and rclone's 300.
 _KEPT = {"cache.attr": "60", "cache.entry": "60"}
 _SECOND = {"dir-cache-time": "1"}
 _HIDING: Mapping[tuple[str, str], Changes] = {
@@ -187,7 +187,7 @@ def test_a_change_behind_the_mount_shows_later_where_the_condition_excludes_it(
         assert any(late for late, _ in compared)
 
 
-# Conditions of other kinds: what a program sees
+# Other kinds of conditions: what a program sees
 
 
 def _has_attributes(site: Site) -> bool:
@@ -239,7 +239,7 @@ _OTHERS: Mapping[tuple[str, str], Callable[[Site], bool]] = {
     ("ntfs-3g", "delay_mtime"): _keeps_times_of_open_files,
     ("rclone", "vfs-cache-mode"): _has_what_was_closed,
 }
-#: What has a test of its own.
+#: Changes with their own tests.
 _APART = {("sshfs", "max_conns")}
 
 
@@ -286,7 +286,7 @@ def test_sshfs_fails_where_the_other_host_allows_one_login(tmpfs_dir: Path) -> N
             run_server(changed("sshfs", command, values), point, tmpfs_dir / "log"),
             ExitStack() as opened,
         ):
-            # Open all at once: a connection that serves no open file is used again.
+            # Open all at once, because a connection without an open file is reused.
             try:
                 files = [opened.enter_context((point / str(number)).open()) for number in range(4)]
                 found.append({file.read() for file in files})

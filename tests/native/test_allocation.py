@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where blocks lie: as FIEMAP tells (Documentation/filesystems/fiemap.rst), and serialize_alloc.
+"""Where blocks lie, according to FIEMAP (Documentation/filesystems/fiemap.rst); serialize_alloc.
 
-mirrorfs allocates the blocks of a large write in one call (fallocate(2)) and one file at a time, so
-that files written side by side do not lie between each other's blocks.
+mirrorfs allocates the blocks of a large write in one call (fallocate(2)) and for one file at a
+time, so that the blocks of files that are written in parallel do not interleave.
 """
 
 import os
@@ -26,7 +26,7 @@ _MAKE = {"ext4": ("-q", "-F", "-b", "4096"), "xfs": ("-q", "-f"), "btrfs": ("-q"
 
 @contextmanager
 def disk(fstype: str, directory: Path) -> Iterator[Path]:
-    """Give the root of a new file system of 400 MiB while the context lasts."""
+    """Yield the root of a new file system of 400 MiB."""
     image, point = directory / "image", directory / "disk"
     with image.open("wb") as file:
         file.truncate(400 * MIB)
@@ -48,7 +48,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 
 def placed(path: Path) -> list[tuple[int, int]]:
-    """Return what of a file has its place on the disk already, as (start, end) in bytes."""
+    """Return the allocated ranges of a file, as (start, end) in bytes."""
     return [
         (each.start_bytes, each.start_bytes + each.length_bytes)
         for each in extents(path, sync=False)
@@ -79,7 +79,7 @@ def test_extents_are_those_that_filefrag_tells(source: Path) -> None:
 def test_a_large_write_has_its_blocks_at_once(source: Path, tmp_path: Path) -> None:
     """Past the end and in a hole; no smaller write, and none without the option.
 
-    btrfs does not tell of blocks behind data that is still in memory.
+    btrfs does not report blocks of data that is still in memory.
     """
     for options, expected in (((), []), (("serialize_alloc=512K",), [(4 * MIB, 5 * MIB)])):
         with Mirror(source, tmp_path / "mnt", "direct_io", *options) as mirror:
@@ -102,7 +102,7 @@ def beginnings(directory: Path) -> set[int]:
 
 
 def test_files_written_in_turn_lie_in_pieces(source: Path) -> None:
-    """The control of the next test: small appends, each to the disk, begin pieces anywhere."""
+    """The control for the next test: small synced appends begin pieces anywhere."""
     for _ in range(8):
         for number in range(8):
             with (source / f"file{number}").open("ab", buffering=0) as file:
@@ -129,7 +129,7 @@ def test_writers_side_by_side_have_each_write_in_one_piece(source: Path, tmp_pat
 
 
 def fill(path: Path) -> None:
-    """Write until that fails."""
+    """Write until a write fails."""
     with path.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(MIB))
@@ -142,7 +142,7 @@ def test_a_full_disk_is_told_by_the_write(source: Path, tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No space left"):
             fill(path)
         path.unlink()
-        # The server lets go of the file after its user.
+        # The server closes the file after its user.
         wait_for(lambda: shutil.disk_usage(source).free > 100 * MIB, "its room to be free")
         (mirror.mountpoint / "other").write_bytes(bytes(2 * MIB))
 
@@ -150,7 +150,7 @@ def test_a_full_disk_is_told_by_the_write(source: Path, tmp_path: Path) -> None:
 def test_doctor_tells_of_files_between_each_others_blocks(
     source: Path, fusetune: Fusetune, tmp_path: Path
 ) -> None:
-    """Written in turn and to the disk each time, and one that has its blocks whole."""
+    """Files written in turn with a sync each time, and one with contiguous blocks."""
     for name in ("one", "two"):
         (source / name).touch()
     for _ in range(8):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """auto on real mounts: what it chooses, sets and saves, and how that is undone.
 
-A server that takes 2 ms a read gains from readahead, which keeps more requests in flight
-(mm/readahead.c); random reads do not. The gains asserted have no upper bound, for hosts differ.
+A server that takes 2 ms for each read gains from readahead, which keeps more requests in flight
+(mm/readahead.c); random reads do not. The asserted gains have no upper bound, because hosts differ.
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.native.requirements import requires
 
 pytestmark = requires("fio", "setpriv")
 
-#: One workload and no guard: what readahead costs others, test_guards.py shows.
+#: One workload and no guard; test_guards.py shows what readahead costs others.
 ALONE = ("-w", "seq-read", "--budget", "30", "--no-guard", "mmap-read", "--no-guard", "rand-read")
 SLOW = ("delay=2ms", "served=8")
 
@@ -30,7 +30,7 @@ SLOW = ("delay=2ms", "served=8")
 def test_auto_raises_readahead_on_a_slow_server(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 ) -> None:
-    """2 ms a read and 8 at once: stock readahead keeps one request in flight, so more helps."""
+    """2 ms per read, 8 at a time: stock readahead keeps one request in flight, so more helps."""
     with Mirror(tmpfs_dir, tmp_path / "mnt", *SLOW) as mirror:
         before = sysfs_values(mirror.bdi)
         document = fusetune.json("auto", mirror.mountpoint, *ALONE, timeout=60)
@@ -56,7 +56,7 @@ def test_auto_raises_readahead_on_a_slow_server(
 def test_larger_requests_reach_the_server_after_auto(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 ) -> None:
-    """What auto sets is what the kernel does: the server sees more than one READ in flight."""
+    """The kernel does what auto sets: the server sees more than one READ in flight."""
     with Mirror(tmpfs_dir, tmp_path / "mnt", *SLOW) as mirror:
         (tmpfs_dir / "file").write_bytes(bytes(16 << 20))
         fusetune.json("auto", mirror.mountpoint, *ALONE, timeout=60)
@@ -69,7 +69,7 @@ def test_larger_requests_reach_the_server_after_auto(
 
 @contextmanager
 def _quick(source: Path, place: Path) -> Iterator[tuple[Mirror, dict[str, str]]]:
-    """A mount of ``source``, and the environment of a fio that needs no time."""
+    """A mount of ``source``, and the environment of a fio that takes no time."""
     place.mkdir()
     with (
         Mirror(source, place / "mnt") as mirror,
@@ -79,7 +79,7 @@ def _quick(source: Path, place: Path) -> Iterator[tuple[Mirror, dict[str, str]]]
 
 
 def _is_reported(fusetune: Fusetune, mirror: Mirror, document: dict[str, Any]) -> None:
-    """Check that the report has the curve of what ``auto`` chose, and draws it."""
+    """Check that the report has and draws the curve of the value that ``auto`` chose."""
     (mount,) = fusetune.json("report", mirror.mountpoint)["mounts"]
     measured, chosen = mount["measured"], document["after"]["read_ahead_kb"]
     (curve,) = (one for one in measured["knobs"] if one["name"] == "read_ahead_kb")
@@ -98,7 +98,7 @@ def test_auto_begins_at_what_it_chose_for_this_server(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 ) -> None:
     """A later mount has the kernel's values again, and the earlier choice is among the first six
-    settings that are measured on it.
+    settings measured on it.
     """
     first_place, other_place = tmp_path / "first", tmp_path / "other"
     with _quick(tmpfs_dir, first_place) as (mirror, environment):
@@ -204,7 +204,7 @@ def test_bench_measures_and_leaves_nothing(
 def test_bench_metadata_counts_operations(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 ) -> None:
-    """Every operation that fio reports as done was asked of the server."""
+    """Every operation that fio reports as done reached the server."""
     with Mirror(tmpfs_dir, tmp_path / "mnt", "timeout=0") as mirror:
         document = fusetune.json("bench", mirror.mountpoint, "-w", "metadata", "--budget", "15")
         assert document["series"][0]["workloads"][0]["unit"] == "operations_per_second"

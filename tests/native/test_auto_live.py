@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto --live on a real mount: what it chooses by a reader's waiting, and what it leaves behind.
+"""auto --live on a real mount: what it chooses from a reader's waits, and what it leaves behind.
 
-A server that takes 2 ms a request keeps a reader waiting less with more readahead
-(mm/readahead.c). Readers and writers are processes of the tests' own.
+If a server takes 2 ms for each request, more readahead reduces a reader's waits (mm/readahead.c).
+Readers and writers are processes of the tests.
 """
 
 import json
@@ -29,7 +29,7 @@ pytestmark = [
 
 FILES, SIZE = 6, 16 << 20
 
-#: Reads files that the page cache has forgotten, and rests for a moment after every few.
+#: Reads files that are not in the page cache, and pauses briefly after every few.
 _READER = """
 import os, sys, time
 for turn in range(10**9):
@@ -45,7 +45,7 @@ for turn in range(10**9):
 
 @pytest.fixture
 def slow(tmp_path: Path, tmpfs_dir: Path) -> Iterator[Mirror]:
-    """A server that takes 2 ms a request, 8 at once, with files to read."""
+    """A server that takes 2 ms for each request, 8 at a time, with files to read."""
     for number in range(FILES):
         (tmpfs_dir / "source" / f"file{number}").write_bytes(os.urandom(SIZE))
     with Mirror(tmpfs_dir / "source", tmp_path / "mnt", "delay=2ms", "served=8") as mirror:
@@ -63,7 +63,7 @@ def reading(mirror: Mirror) -> Iterator[None]:
 
 
 def _programs() -> list[str]:
-    """Return the kernel's programs on system calls and page faults."""
+    """Return the kernel's BPF programs on system calls and page faults."""
     done = subprocess.run(
         ["bpftool", "--json", "prog", "show"], capture_output=True, check=True, timeout=PATIENCE
     )
@@ -77,7 +77,7 @@ def _children(process: Started) -> list[int]:
 
 
 def _trying(fusetune: Fusetune, mirror: Mirror) -> Started:
-    """Start a run, and return once it has set other values than those found."""
+    """Start a run, and return once it has changed the values."""
     found = sysfs_values(mirror.bdi)
     process = fusetune.start("auto", mirror.mountpoint, "--live", "--for", "1m")
     wait_for(lambda: process.poll() is not None or sysfs_values(mirror.bdi) != found, "a trial")
@@ -162,7 +162,7 @@ def test_a_mount_that_goes_ends_it(fusetune: Fusetune, slow: Mirror) -> None:
     assert (process.returncode, said) == (1, "")
     line = errors.splitlines()[-1]
     assert line.startswith("fusetune: ")
-    # By the source, or where the next values are set.
+    # In the source, or when the next values are set.
     assert line.endswith(("was unmounted meanwhile", "is no longer mounted"))
     assert _programs() == []
 

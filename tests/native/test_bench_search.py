@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The search reaches what is wanted on simulated mounts; the bench fails where it does not."""
+"""The search reaches its goals on simulated mounts; the bench fails if it does not."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.bench.contenders import Run
 
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
-    """The search's runs, which take long; what is wanted of them is judged in no time."""
+    """The search's runs, which take long; judging them takes no time."""
     return bench_search.measure_short()
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""list, show, set, reset and doctor on real mounts, by the command line as users run it.
+"""list, show, set, reset and doctor on real mounts, with the command line as users run it.
 
-The values are compared with what the kernel tells in /sys/class/bdi and /sys/fs/fuse/connections
+The values are compared with those in /sys/class/bdi and /sys/fs/fuse/connections
 (Documentation/filesystems/fuse.rst).
 """
 
@@ -20,7 +20,7 @@ from tests.native.new_values import NEW, PIPE, WORDS
 from tests.native.program import Fusetune
 from tests.native.servers import serve
 
-# What is told
+# What is shown
 
 
 def test_list_tells_the_truth(fusetune: Fusetune, mirror: Mirror) -> None:
@@ -161,7 +161,7 @@ def test_the_kernel_refuses_one_and_nothing_is_changed(fusetune: Fusetune, mirro
     assert f"the kernel refused max_ratio=2 in {sysfs_files(mirror.bdi)['max_ratio']}" in line
     assert sysfs_values(mirror.bdi) == found
     assert fusetune("reset", mirror.mountpoint).stdout == "nothing to change\n"
-    # An earlier change is not forgotten over the failure.
+    # The failure does not make it forget an earlier change.
     fusetune.json("set", mirror.mountpoint, "max_ratio=50", "strict_limit=0")
     fusetune.fails("set", mirror.mountpoint, "strict_limit=1", "max_ratio=2")
     assert sysfs_values(mirror.bdi) == found | {"max_ratio": 50, "strict_limit": 0}
@@ -172,7 +172,7 @@ def test_the_kernel_refuses_one_and_nothing_is_changed(fusetune: Fusetune, mirro
 def test_a_way_back_that_the_kernel_refuses_is_not_forgotten(
     fusetune: Fusetune, mirror: Mirror
 ) -> None:
-    """Set, then set to the value found, which the kernel refuses for now."""
+    """Set, then set to the original value, which the kernel refuses for now."""
     found = sysfs_values(mirror.bdi)
     fusetune.json("set", mirror.mountpoint, "max_ratio=20")
     minimum = sysfs_files(mirror.bdi)["max_ratio"].with_name("min_ratio")
@@ -291,9 +291,9 @@ def test_reset_all(fusetune: Fusetune, mirror: Mirror, tmp_path: Path) -> None:
 
 
 def test_after_a_remount_old_values_are_not_written(fusetune: Fusetune, tmp_path: Path) -> None:
-    """Device numbers are reused at once: the new mount's values are those that it was found with.
+    """Device numbers are reused at once; the original values must be the new mount's own.
 
-    Another mount on the host may take the number in between, so it is tried until it does not.
+    Another mount on the host may take the number in between; if so, the test tries again.
     """
     (tmp_path / "source").mkdir()
     for attempt in range(50):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What bash, zsh and fish make of a line and a tab, in a terminal, with the functions that are
-installed; the line that results goes to a file.
+"""Completion by bash, zsh and fish in a terminal, with the installed functions. The resulting line
+is written to a file.
 """
 
 import os
@@ -23,12 +23,12 @@ from tests.native.mirror import CHECKOUT, PATIENCE, Mirror
 from tests.native.requirements import requires
 
 _READY = "READY"
-#: How each shell is started without its user's files, and what makes it ready.
+#: How to start each shell without the user's files, and the line that prepares it.
 _SHELLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bash": (("bash", "--norc", "-i"), ("source {0}", "PS1={1}")),
     "zsh": (
         ("zsh", "-f", "-i"),
-        # It loads the function at the first tab.
+        # Loads the function at the first tab.
         ("bindkey -e", "fpath=({2} $fpath)", "autoload -Uz compinit; compinit -u -D", "PS1={1}"),
     ),
     "fish": (
@@ -36,7 +36,7 @@ _SHELLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("source {0}", "function fish_prompt; echo -n {1}; end"),
     ),
 }
-#: What a shell sends to the terminal besides text.
+#: Escape sequences that shells send to the terminal.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _HOSTILE = "a;touch x"
 
@@ -44,7 +44,7 @@ pytestmark = requires(*_SHELLS)
 
 
 class Shell:
-    """A shell in a terminal of its own, in ``directory``."""
+    """A shell in its own terminal, in ``directory``."""
 
     def __init__(self, name: str, directory: Path) -> None:
         program, self._made = directory / "fusetune", directory / "line"
@@ -58,7 +58,7 @@ class Shell:
         environment = {
             "PATH": f"{directory}:/usr/bin:/bin",
             "HOME": str(directory),
-            "XDG_RUNTIME_DIR": str(private),  # otherwise fish leaves a directory in /tmp
+            "XDG_RUNTIME_DIR": str(private),  # fish would leave a directory in /tmp
             "TERM": "dumb",
             "LANG": "C.UTF-8",
         }
@@ -78,7 +78,7 @@ class Shell:
         self._read_until(self._is_ready)
 
     def completed(self, line: str) -> str:
-        """Return what becomes of ``line`` by a tab at its end, without the spaces around it."""
+        """Return ``line`` after a tab at its end, stripped of spaces."""
         self._made.unlink(missing_ok=True)
         self._said = ""
         # To the beginning, so that the line is only printed; then to the end.
@@ -91,7 +91,7 @@ class Shell:
         os.write(self._terminal, text.encode())
 
     def _read_until(self, condition: Callable[[], bool]) -> None:
-        """Take what the shell says until the condition holds."""
+        """Read the shell's output until the condition holds."""
         end = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < end, self._said
@@ -99,12 +99,12 @@ class Shell:
                 self._said += os.read(self._terminal, 65536).decode(errors="replace")
 
     def _is_ready(self) -> bool:
-        """Whether it has printed its prompt, and nothing for a moment since."""
+        """Whether it has printed its prompt, and nothing more for a moment."""
         prompted = _CONTROL.sub("", self._said).rstrip().endswith(f"{_READY}>")
         return prompted and not select.select([self._terminal], [], [], 0.3)[0]
 
     def close(self) -> None:
-        """End it, and all that it started."""
+        """End it, and everything that it started."""
         os.kill(self._child, signal.SIGKILL)
         os.waitpid(self._child, 0)
         os.close(self._terminal)
@@ -139,7 +139,7 @@ def test_a_mount_point_that_a_shell_would_run_is_its_bdi(
         assert bdi
         assert shell.completed(f"fusetune show {bdi[:-1]}") in (
             f"fusetune show {bdi}",
-            f"fusetune show {bdi[:-1]}",  # several have this beginning
+            f"fusetune show {bdi[:-1]}",  # several begin like this
         )
         assert shell.completed(f"fusetune show {tmp_path}/") == f"fusetune show {tmp_path}/"
 

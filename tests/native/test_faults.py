@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto and bench where something goes wrong: one line, exit 1, values and files as before.
+"""If something goes wrong, auto and bench print one line, exit with 1, and restore everything.
 
-Signals, full and read-only file systems, dead and stopped servers. A dead server's mount gives
-ENOTCONN (fs/fuse/dev.c, fuse_abort_conn()). The conftest checks that no mount, process, file or
-changed value stays.
+Signals, full and read-only file systems, dead and stopped servers. A dead server's mount returns
+ENOTCONN (fs/fuse/dev.c, fuse_abort_conn()). conftest.py checks that no mount, process, file or
+changed value remains.
 """
 
 import os
@@ -28,7 +28,7 @@ pytestmark = requires("fio", "setpriv")
 
 NOBODY = 65534
 BUDGET = 12.0
-#: For what is ended meanwhile: a busy host may measure stock alone for longer than that.
+#: Seconds, for runs that are ended early; a busy host may need longer to measure stock alone.
 _LONG = ("--budget", "60")
 
 
@@ -42,7 +42,7 @@ def scratch_directories(source: Path) -> list[Path]:
 
 
 def is_measuring(source: Path) -> bool:
-    """Whether a run has got so far that its scratch directory holds a file."""
+    """Whether a run's scratch directory has a file by now."""
     return any(any(directory.iterdir()) for directory in scratch_directories(source))
 
 
@@ -60,7 +60,7 @@ def start(fusetune: Fusetune, mountpoint: Path, *words: str) -> subprocess.Popen
 
 @contextmanager
 def running(fusetune: Fusetune, mirror: Mirror, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Start auto on ``mirror`` and wait until it measures; reaped whatever happens."""
+    """Start auto on ``mirror`` and wait until it measures; always reap it."""
     process = start(fusetune, mirror.mountpoint, "-w", "seq-read", *words)
     try:
         wait_for(lambda: is_measuring(mirror.source), "the benchmark to begin")
@@ -71,7 +71,7 @@ def running(fusetune: Fusetune, mirror: Mirror, *words: str) -> Iterator[subproc
 
 
 def assert_one_line(process: subprocess.Popen[str], *parts: str) -> None:
-    """The run ends within its budget with exit 1 and, last on stderr, one line of these parts."""
+    """The run ends within its budget with status 1; the last line on stderr has these parts."""
     began = time.monotonic()
     _, stderr = process.communicate(timeout=30)
     assert time.monotonic() - began < BUDGET + 5
@@ -130,14 +130,14 @@ def test_a_server_stopped_before(fusetune: Fusetune, mirror: Mirror) -> None:
         assert_one_line(start(fusetune, mirror.mountpoint), "did not answer")
     finally:
         mirror.process.send_signal(signal.SIGCONT)
-    # What comes late to make the directory removes it, too, and ends: see the leak check.
+    # A process that makes the directory late also removes it and ends: see the leak check.
     wait_for(lambda: mirror.counters()["ops"]["RMDIR"]["count"] == 1, "the directory's removal")
     wait_for(lambda: not scratch_directories(mirror.source), "the end of it")
 
 
 def test_a_server_stopped_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
     before = sysfs_values(mirror.bdi)
-    # A budget that is not spent before it is given up.
+    # A budget that is not used up before the run gives up.
     with running(fusetune, mirror, "--budget", "60") as process:
         wait_for(lambda: sysfs_values(mirror.bdi) != before, "a trial")
         mirror.suspend()
@@ -155,7 +155,7 @@ def test_a_server_killed_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
         wait_for(lambda: sysfs_values(mirror.bdi) != before, "a trial")
         mirror.kill()
         assert_one_line(process, "server has died")
-    # The kernel itself lifts max_background of a dead connection (fs/fuse/dev.c, fuse_abort_conn).
+    # The kernel raises max_background of a dead connection (fs/fuse/dev.c, fuse_abort_conn).
     assert sysfs_values(mirror.bdi) | {"max_background": 12} == before
 
 
@@ -173,7 +173,7 @@ def test_the_file_system_fills_up_meanwhile(fusetune: Fusetune, tmp_path: Path) 
         with Mirror(source, tmp_path / "mnt") as mirror:
             process = start(fusetune, mirror.mountpoint, "-w", "seq-write")
             wait_for(lambda: is_measuring(source), "the benchmark to begin")
-            # The file that is rewritten has its blocks already; the next one finds none.
+            # The file that is rewritten already has its blocks; for the next one there are none.
             for directory in scratch_directories(source):
                 (directory / "write-data").unlink(missing_ok=True)
             with (
@@ -211,7 +211,7 @@ def test_a_budget_too_small_to_be_kept(
 
 
 def path_with(directory: Path, fio: str | None) -> dict[str, str]:
-    """Return a PATH of all that the run needs, and of this script as fio, or of no fio."""
+    """Return a PATH with what the run needs, and with this script or nothing as fio."""
     directory.mkdir()
     for name in ("env", "setpriv", "mount"):
         found = subprocess.run(["which", name], capture_output=True, text=True, check=True)
@@ -259,7 +259,7 @@ def test_no_room_for_the_journal(fusetune: Fusetune, mirror: Mirror) -> None:
 
 @pytest.fixture
 def user_mount(open_path: Path) -> Iterator[tuple[Path, Path, str]]:
-    """Another user's mount that root may not enter: its source, mount point and bdi."""
+    """Another user's mount that root cannot enter: its source, mount point and bdi."""
     source, point = open_path / "source", open_path / "mnt"
     for directory in (source, point):
         directory.mkdir()
@@ -271,7 +271,7 @@ def user_mount(open_path: Path) -> Iterator[tuple[Path, Path, str]]:
 def test_another_users_mount_is_measured_as_that_user(
     fusetune: Fusetune, user_mount: tuple[Path, Path, str]
 ) -> None:
-    """Without allow_other root may not enter; fio runs as the owner."""
+    """Without allow_other root cannot enter; fio runs as the owner."""
     source, point, bdi = user_mount
     owners: set[int] = set()
 
@@ -284,7 +284,7 @@ def test_another_users_mount_is_measured_as_that_user(
     _, stderr = process.communicate(timeout=30)
     assert process.returncode in (0, 4), stderr
     assert owners == {NOBODY}
-    # More dirty memory is what a user's mount never gets by itself.
+    # A user's mount never gets more dirty memory automatically.
     assert sysfs_values(bdi)["max_ratio"] == 1
     assert sysfs_values(bdi)["strict_limit"] == 1
     fusetune.json("reset", point)

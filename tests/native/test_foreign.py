@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto, set and reset on servers of other projects: every value returns to what was found.
+"""auto, set and reset on other projects' servers: every value returns to the original.
 
-The servers are Debian's packages, and their libfuse is the distribution's.
+The servers are Debian's packages, with the distribution's libfuse.
 """
 
 import json
@@ -53,12 +53,12 @@ def test_values_found_need_not_be_stock(fusetune: Fusetune, served: tuple[Path, 
 
 @pytest.mark.parametrize(
     "served",
-    # One of each libfuse, and none of ours, which test_auto.py is about.
+    # One for each libfuse; test_auto.py tests ours.
     ["sshfs", "bindfs", pytest.param("passthrough_ll", marks=pytest.mark.long)],
     indirect=True,
 )
 def test_auto_and_reset(fusetune: Fusetune, served: tuple[Path, str]) -> None:
-    """Whatever auto finds, its files are gone at once and its values after reset."""
+    """Whatever auto finds, its files are removed at once, and its values by reset."""
     point, bdi = served
     found = sysfs_values(bdi)
     entries = sorted(point.iterdir())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What readahead costs page faults, and that auto chooses no value by which they lose."""
+"""Readahead costs page faults time; auto chooses no value that makes them slower."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ pytestmark = requires("fio", "setpriv")
 
 @pytest.fixture
 def environment(open_path: Path, mirror: Mirror) -> Iterator[dict[str, str]]:
-    """A PATH that leads to a fio whose figures follow the mount's read_ahead_kb."""
+    """A PATH with a fio whose figures depend on the mount's read_ahead_kb."""
     with made_up_fio(open_path, mirror) as found:
         yield found
 

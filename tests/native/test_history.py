@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""history and explain on real mounts: what auto, set and reset did is on record, and outlives the
-mount. The fio is made up, so that auto takes no time; what it writes to the kernel is real.
+"""history and explain on real mounts: a record of auto, set and reset that outlives the mount.
+
+fio is a fake, so that auto takes no time; the values that auto writes to the kernel are real.
 """
 
 import os
@@ -59,7 +60,7 @@ def test_a_run_its_change_and_its_undoing(
 
 
 def test_trials_are_no_changes(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> None:
-    """Where nothing is better, the run is on record, and no value that it only tried."""
+    """If nothing is better, the run is recorded, but not the values that it only tried."""
     point = tmp_path / "mnt"
     with Mirror(tmpfs_dir, point) as mirror, made_up_fio(tmp_path, mirror) as environment:
         Path(sysfs_files(mirror.bdi)["read_ahead_kb"]).write_text("4096")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto and bench under attack: nothing outside the mount is touched, and one line says what was.
+"""auto and bench under attack: nothing outside the mount is touched, and one line reports it.
 
 The attackers are a user who owns a directory above root's mount, and a server. They replace names
-between two system calls; openat2(2) and a directory held by descriptor are what withstands that.
+between two system calls. openat2(2) and an open descriptor of the directory withstand that.
 """
 
 import os
@@ -31,7 +31,7 @@ pytestmark = requires("fio", "setpriv", "nsenter", "losetup")
 SECRET = b"root's alone\n" * 1000
 BUDGET = 5  # seconds, the least
 AT_ONCE = 10
-#: What fio writes and reads, and what a removal by path would remove.
+#: Files that fio writes and reads, and that a removal by path would remove.
 NAMES = ("write-data", "read-data", "small.0", "shared")
 
 
@@ -68,7 +68,7 @@ def home(path: Path, source: Path) -> Iterator[Home]:
         with Mirror(source, point, "delay=1ms", "served=8", "allow_other") as mirror:
             yield Home(path, mirror)
     finally:
-        if (path / "e").exists():  # where the attack has moved it
+        if (path / "e").exists():  # to where the attack has moved it
             subprocess.run(["umount", "--lazy", path / "e" / "mnt"], check=True)
 
 
@@ -83,10 +83,10 @@ for name in $4; do ln -s "$3" "$name"; done
 
 
 def attacked(here: Home, run: Started, secret: Path, delay: float) -> bool:
-    """Attack as the user, ``delay`` s after the directory was made.
+    """Attack as the user, ``delay`` s after the directory was created.
 
-    Return whether the run was not over by then: the attack puts a tree of links in the place of the
-    directory above the mount.
+    The attack replaces the directory above the mount with a tree of links. Return whether the run
+    was still going on.
     """
     wait_for(lambda: bool(here.scratch) or run.poll() is not None, "the scratch directory")
     time.sleep(delay)
@@ -99,7 +99,7 @@ def attacked(here: Home, run: Started, secret: Path, delay: float) -> bool:
 
 
 def assert_told(here: Home, code: int, stderr: str, before: dict[str, int]) -> None:
-    """The run ended by the attack, all is as before, and the user's own tree was not touched."""
+    """The attack ended the run, everything is restored, and the user's tree is untouched."""
     *progress, line = stderr.splitlines()
     assert all(" of the budget used, " in told for told in progress), stderr
     assert code == 1, stderr
@@ -140,7 +140,7 @@ def attack_many(
     with ThreadPoolExecutor(AT_ONCE) as threads:
         while told < count:
             turn += 1
-            # A run that finds the budget too small ends before it is attacked.
+            # A run whose budget is too small ends before it is attacked.
             assert turn <= 20 * count // AT_ONCE, f"seed {seed}: only {told} runs were attacked"
             delays = [dice.uniform(0, 2) for _ in range(min(AT_ONCE, count - told))]
             results = [
@@ -162,12 +162,12 @@ def test_a_directory_above_is_renamed(
 
 # A hostile server
 
-CALM = 12  # answers that are right at first, so that measuring has begun
+CALM = 12  # number of correct replies, so that measuring has begun
 
 
 @pytest.fixture
 def disk(secret: Path) -> Iterator[int]:
-    """A block device over the secret file: its number."""
+    """The number of a block device that is backed by the secret file."""
     made = subprocess.run(
         ["losetup", "--find", "--show", secret], check=True, capture_output=True, text=True
     )
@@ -177,7 +177,7 @@ def disk(secret: Path) -> Iterator[int]:
 
 
 def faults(disk: int) -> dict[str, Fault]:
-    """Return what a server can show by a name of ours, by what it is."""
+    """Return what a server can show under one of our names, by kind."""
     kinds = {
         "link": as_kind(stat.S_IFLNK),
         "disk": as_kind(stat.S_IFBLK, disk),
@@ -224,7 +224,7 @@ def test_a_server_lies(
 
 # What fio may do
 
-# In place of fio: what it could do, as the last line of what it says.
+# Instead of fio: prints what it could do, as its last line.
 INSIDE = """#!/bin/sh
 cd /
 writable=$(for directory in / /usr /dev /bin/. /tmp /scratch; do
@@ -250,7 +250,7 @@ def inside(open_path: Path) -> dict[str, str]:
 
 
 def confined(uid: int) -> str:
-    """What `INSIDE` says where the scratch directory alone can be written, and no right is left."""
+    """The output of `INSIDE` if only the scratch directory is writable and no rights are left."""
     return (
         f"[{uid} {uid}] [/scratch] [] no_new_privs: 1;Inheritable capabilities: [none];"
         "Ambient capabilities: [none];Capability bounding set: "
@@ -298,7 +298,7 @@ def test_fio_can_write_nothing_where_it_reads(
 def test_a_user_measures_an_own_mount(
     user_mirror: Mirror, open_path: Path, inside: dict[str, str]
 ) -> None:
-    """fio is confined there, too, by a user namespace; without rights none can be gained."""
+    """fio is also confined there, by a user namespace; without rights it cannot gain any."""
     theirs = Fusetune(open_path)
     words = ("bench", user_mirror.mountpoint, "-w", "seq-write", "--budget", "5")
     assert confined(NOBODY) in theirs.fails(*words, before=AS_NOBODY, environment=inside)
@@ -326,7 +326,7 @@ def test_what_others_put_there_is_left_and_told(
 def test_what_a_killed_run_left_is_removed_through_no_link(
     fusetune: Fusetune, mirror: Mirror, secret: Path
 ) -> None:
-    """By the next run; in place of one file there is a link, which stays."""
+    """By the next run; one file was replaced by a link, which is kept."""
     mount = fusetune.find(mirror.mountpoint)
     directory = mirror.source / ".fusetune-0123456789abcdef"
     directory.mkdir()

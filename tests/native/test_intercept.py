@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Servers that know nothing of it get another device and other mount options, and nothing else.
+"""Unmodified servers get another device and other mount options; nothing else changes.
 
 The kernel's own FUSE stands for the module.
 """
@@ -50,14 +50,14 @@ def test_real_servers(server: str, tmpfs_dir: Path, tmp_path: Path) -> None:
         assert OPTION in options.split(",")
         (point / "file").write_bytes(b"written" * 10_000)
         assert (point / "file").read_bytes() == b"written" * 10_000
-        # What looks at every mount, such as another test, may use it for a moment.
+        # A process that looks at every mount, such as another test, may use it for a moment.
         wait_for(lambda: run("umount", point).returncode == 0, "umount")
         process.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("number", [3, 4, 5, 9])
 def test_proc_by_any_descriptor(number: int, tmpfs_dir: Path, tmp_path: Path) -> None:
-    """Some of these numbers are those that the listener gives its own descriptors."""
+    """Some of these numbers are the same as those of the listener's own descriptors."""
     point, scratch = tmp_path / "mnt", tmp_path / "scratch"
     scratch.mkdir()
     command = command_of("bindfs", tmpfs_dir / "source", point, scratch)
@@ -75,7 +75,7 @@ def test_proc_by_any_descriptor(number: int, tmpfs_dir: Path, tmp_path: Path) ->
     ],
 )
 def test_as_without(case: str, tmp_path: Path) -> None:
-    """A program sees the same, and makes the same mounts, as without; but for our option."""
+    """A program sees and mounts the same as without it, except for our option."""
     name, *more = case.split(" ")
     said = []
     for number, before in enumerate(((), INTERCEPT)):
@@ -108,7 +108,7 @@ def test_fifty_at_once(tmp_path: Path) -> None:
 
 
 def test_memory_that_changes(tmp_path: Path) -> None:
-    """Whatever the caller changes meanwhile, a call ends and only FUSE is mounted."""
+    """Whatever the caller changes during a call, the call ends and mounts only FUSE."""
     (tmp_path / "mnt").mkdir()
     done = run("unshare", "--mount", *INTERCEPT, *CASES, "changing", tmp_path / "mnt", "40")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
@@ -140,8 +140,8 @@ def test_32_bit_program(tmp_path: Path) -> None:
 
 
 def test_process_is_the_servers_own(tmp_path: Path) -> None:
-    """Process id, parent, input, directory, signals and descriptors are as without."""
-    # The shell looks for its children before it has any that it would wait for.
+    """Pid, parent, input, directory, signals and descriptors are the same as without it."""
+    # The shell looks for children before it has any of its own to wait for.
     show = (
         "read -r below </proc/$$/task/$$/children; set -- $below; "
         "cat; pwd; echo $$ $PPID; grep -E '^(Sig[^Q]|Shd|Groups|Umask)' /proc/$$/status; "
@@ -172,7 +172,7 @@ def test_signal_ends_the_server() -> None:
 
 
 def test_output_of_a_daemon_ends(tmp_path: Path) -> None:
-    """Whoever reads the server's output to its end does not wait for the listener too."""
+    """A reader of the server's output does not have to wait for the listener."""
     daemon = "sleep 60 <&- >/dev/null 2>&1 & echo $!"
     done = run(*INTERCEPT, "sh", "-c", daemon)
     assert alive()
@@ -196,7 +196,7 @@ def test_without_the_module(words: Sequence[str], code: int, said: str) -> None:
 
 @pytest.mark.skipif("fusetuned" in FILE_SYSTEMS, reason="the module is loaded here")
 def test_run_without_the_module(fusetune: Fusetune) -> None:
-    """By the command: the server runs all the same, unless the module is required."""
+    """By the command: the server still runs, unless the module is required."""
     done = fusetune("run", "-o", "tuned,no_file_caps", "--", "sh", "-c", "echo served; exit 7")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (7, "served\n", 1)
     assert "the kernel has no file system fusetuned; sh mounts with the kernel's" in done.stderr
@@ -211,7 +211,7 @@ def test_run_without_the_module(fusetune: Fusetune) -> None:
 @pytest.mark.skipif("fusetuned" in FILE_SYSTEMS, reason="the module is loaded here")
 @pytest.mark.parametrize("server", ["bindfs", "mergerfs", "ntfs-3g"])
 def test_mount_of_any_name(server: str, tmpfs_dir: Path, tmp_path: Path) -> None:
-    """By the helper of mount(8), which starts the one of the server's own name, or the program."""
+    """By mount(8)'s helper, which starts the server's own helper, or its program."""
     lacking = missing(server)
     if lacking:
         pytest.skip(f"missing: {', '.join(lacking)}")
@@ -234,7 +234,7 @@ def test_mount_of_any_name(server: str, tmpfs_dir: Path, tmp_path: Path) -> None
 
 
 def test_one_within_another() -> None:
-    """The kernel has one listener for a process; the inner one says so and leaves it to it."""
+    """The kernel allows one listener per process; the inner one says so and does nothing."""
     done = run(*INTERCEPT, *INTERCEPT, "true")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     assert "another program listens to its system calls already" in done.stderr

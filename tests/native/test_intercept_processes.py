@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The processes of fusetune-intercept: how many, how large, and what is left if one is killed."""
+"""The processes of fusetune-intercept: number, size, and what remains if one is killed."""
 
 import os
 import random
@@ -30,7 +30,7 @@ pytestmark = requires("strace", binary=BINARY)
 
 
 def test_memory_and_idleness(tmp_path: Path) -> None:
-    """After 20 mounts, each process has had at most 2 MiB resident, and none wakes up."""
+    """After 20 mounts, no process has ever had more than 2 MiB resident, and none wakes up."""
     with running(tmp_path / "mnt") as process:
         for _ in range(20):
             ask(process)
@@ -38,7 +38,7 @@ def test_memory_and_idleness(tmp_path: Path) -> None:
         parties = parties_of(process.pid)
         wait_for(lambda: not children(parties[1]), "the last call's process to end")
         before = [_switches(pid) for pid in parties]
-        time.sleep(0.3)  # the time in which a loop would show
+        time.sleep(0.3)  # long enough for a busy loop to show
         assert [_switches(pid) for pid in parties] == before
         for pid in parties:
             status = Path(f"/proc/{pid}/status").read_text()
@@ -52,7 +52,7 @@ def _switches(pid: int) -> list[str]:
 
 
 def test_listener_killed(tmp_path: Path) -> None:
-    """A line says why later mounts fail; what is mounted stays."""
+    """A line says why later mounts fail; existing mounts stay."""
     with running(tmp_path / "mnt") as process:
         ask(process)
         assert answer(process) == "0"
@@ -85,9 +85,9 @@ def test_listener_killed(tmp_path: Path) -> None:
 def test_killed_in_a_mount(
     party: str, call: str, answers: str | None, mounts: int, tmp_path: Path
 ) -> None:
-    """Who is killed just after a step leaves no mount without a server.
+    """If a process is killed just after a step, no mount without a server remains.
 
-    strace holds the process of the call for a while after the step, so no chance is needed.
+    strace delays the process of the call after the step, so the test does not depend on chance.
     """
     point = tmp_path / "mnt"
     with running(point) as process:
@@ -107,7 +107,7 @@ def test_killed_in_a_mount(
 
 
 def test_calls_at_once(tmp_path: Path) -> None:
-    """While one call is held, others are answered: all are held at once."""
+    """While one call is delayed, others are answered: all are delayed at the same time."""
     with running(tmp_path / "mnt", "at_once", "5") as process:
         listener = parties_of(process.pid)[1]
         tracer = _tracer(listener, "move_mount")
@@ -120,7 +120,7 @@ def test_calls_at_once(tmp_path: Path) -> None:
 
 
 def _tracer(listener: int, call: str) -> subprocess.Popen[bytes]:
-    """Have strace hold each process of a call for a while after that step."""
+    """Let strace delay each process of a call after that step."""
     words = ("-f", "-p", str(listener), "-e", f"trace={call}", "-o", "/dev/null")
     hold = f"inject={call}:delay_exit=400000"
     tracer = subprocess.Popen(["strace", *words, "-e", hold], stderr=subprocess.PIPE)
@@ -134,7 +134,7 @@ def _wait_for_mounts(point: Path, count: int) -> None:
 
 
 def _held(listener: int) -> int:
-    """Return the process of a call once strace has held it for long enough to be in the delay."""
+    """Return the process of a call once it must be in strace's delay."""
     since: dict[str, float] = {}
 
     def held() -> bool:
@@ -152,9 +152,9 @@ def _held(listener: int) -> int:
 
 @pytest.mark.parametrize("party", ["server", "supervisor", "listener", "request"])
 def test_killed_at_random(party: str, tmp_path: Path) -> None:
-    """The kernel decides where the kill lands; whatever it is, no mount lacks a server.
+    """Wherever the kill happens, no mount lacks a server.
 
-    A server that is killed leaves the mount that it had made, as without.
+    A server that is killed leaves the mount that it has made, as without interception.
     """
     draw = random.Random(party)
     for _ in range(6):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""apply, verify, save and forget on real mounts, by the command line as users run it.
+"""apply, verify, save and forget on real mounts, with the command line as users run it.
 
-The order of configuration and saved results is that of fusetune.toml(5).
+fusetune.toml(5) describes the order of configuration and saved results.
 """
 
 import os
@@ -45,7 +45,7 @@ def checked(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_no_fight_with_another_program(fusetune: Fusetune, mirror: Mirror) -> None:
-    """The third time that it sets a value again, `apply --all` leaves it."""
+    """`apply --all` sets a changed value again, but leaves it the third time."""
     point, bdi = mirror.mountpoint, mirror.bdi
     fusetune.configure(section(point, max_ratio=20, read_ahead_kb="1M"))
     fusetune.json("apply", point)
@@ -139,7 +139,7 @@ def test_save_for_the_administrator(fusetune: Fusetune, mirror: Mirror) -> None:
 def test_all_goes_on_after_a_mount_that_fails(
     fusetune: Fusetune, mirror: Mirror, other: str
 ) -> None:
-    """Here with a saved result that is damaged."""
+    """With a damaged saved result."""
     fusetune.json("set", mirror.mountpoint, "max_ratio=20")
     (one,) = fusetune.json("save", mirror.mountpoint)["files"]
     Path(one["file"]).write_text("garbage")
@@ -153,7 +153,7 @@ def test_all_goes_on_after_a_mount_that_fails(
     (problem,) = document["problems"]
     assert one["file"] in problem
     assert "saved" in {f["name"] for f in fusetune.json("doctor")["findings"]}
-    # 'save' sets it aside and writes its own, and nothing is lost.
+    # 'save' moves it aside and writes a new one, and nothing is lost.
     write_sysfs(mirror.bdi, max_ratio=9)
     fusetune.json("save", mirror.mountpoint)
     (aside,) = Path(one["file"]).parent.glob("*.set-aside-*")
@@ -178,7 +178,7 @@ def test_a_wrong_file_is_one_line_and_nothing_changes(fusetune: Fusetune, mirror
 def test_what_is_saved_is_applied_at_the_next_mount(
     fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
 ) -> None:
-    """Saved by ``auto`` itself: a slow server, on which reading ahead is sure to pay."""
+    """Saved by ``auto`` itself, on a slow server that certainly gains from readahead."""
     with Mirror(tmpfs_dir, tmp_path / "mnt", "read_delay=2ms") as mirror:
         unguarded = ("--no-guard", "mmap-read", "--no-guard", "rand-read")
         words = ("-w", "seq-read", "--budget", "25s", *unguarded)
@@ -225,7 +225,7 @@ def test_the_sum_of_dirty_memory_is_bounded(fusetune: Fusetune, mirror: Mirror, 
 def test_the_server_that_serves_it(
     fusetune: Fusetune, served: tuple[Path, str], request: pytest.FixtureRequest
 ) -> None:
-    """Of each kind and library: told by the kernel or by its arguments."""
+    """For each kind and library, identified by the kernel or by its arguments."""
     point, bdi = served
     program = request.node.callspec.params["served"]
     fusetune.configure(
@@ -241,7 +241,7 @@ def test_the_server_that_serves_it(
 
 @contextmanager
 def dead(point: Path, owner: int = 0) -> Iterator[Path]:
-    """A mount whose server has ended: arguments alone could tell which program it was."""
+    """A mount whose server has ended: only arguments could show which program it was."""
     point.mkdir()
     fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     mount(fd, point, owner)
@@ -255,7 +255,7 @@ def dead(point: Path, owner: int = 0) -> Iterator[Path]:
 def test_a_process_that_makes_its_readers_wait_delays_nobody(
     fusetune: Fusetune, mirror: Mirror, open_path: Path
 ) -> None:
-    """It has /dev/fuse open, as any user may, and the mount points among its arguments."""
+    """A process has /dev/fuse open, as any user may, and the mount points as arguments."""
     fusetune.configure(
         "[[mount]]\nserver = 'mirrorfs'\nmax_ratio = 20\n"
         "[[mount]]\nserver = 'python3*'\nread_ahead_kb = 4096\n"
@@ -265,7 +265,7 @@ def test_a_process_that_makes_its_readers_wait_delays_nobody(
         document = fusetune.json("apply", "--all", timeout=30)
         found = fusetune.json("lib", "status", timeout=30)["servers"]
     changes = [(c["mount"], c["knob"], c["after"]) for c in document["changes"]]
-    # The file system that the process waits for is served by Python; the dead one is not.
+    # Python serves the file system that the process waits for, not the dead one.
     assert changes == [
         (str(mirror.mountpoint), "max_ratio", 20),
         (str(open_path / "held"), "read_ahead_kb", 4096),

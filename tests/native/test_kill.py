@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""kill -9 at any step of set and reset: a reset afterwards brings every value back as found.
+"""kill -9 at any step of set and reset: a later reset restores every original value.
 
-strace kills the program as it enters the N-th call of a kind that touches one of its files or the
-kernel's, for every N until none is left. So each run ends between two such calls, or after the
-last.
+strace kills the program as it enters the N-th call of a kind that touches its own or the kernel's
+files, for every N until there is no such call. So each run ends between two such calls, or after
+the last.
 """
 
 import shutil
@@ -22,8 +22,8 @@ from tests.native.program import Fusetune
 
 pytestmark = requires("strace")
 
-# Between two of these nothing changes that lasts. Each names the kinds of one call; the second
-# where the kernel has no first (arm64).
+# No lasting change happens between two of these. Each entry has the names of one call; the second
+# name is for kernels without the first (arm64).
 CALLS = [
     "openat",
     "write",
@@ -55,7 +55,7 @@ def words(values: dict[str, int]) -> tuple[str, ...]:
 
 
 def set_now(fusetune: Fusetune, bdi: str, values: dict[str, int]) -> None:
-    """Set by the library, in this process: only the run that is killed must be a program."""
+    """Set with the library in this process, because only the killed run must be a program."""
     wanted = parse_assignments(words(values), Scope.MOUNT)
     set_knobs(fusetune.host, fusetune.find(bdi), wanted)
 
@@ -63,7 +63,7 @@ def set_now(fusetune: Fusetune, bdi: str, values: dict[str, int]) -> None:
 def killed(
     fusetune: Fusetune, bdi: str, call: str, arguments: tuple[str, ...]
 ) -> Iterator[Callable[[], bool]]:
-    """Yield a run for each N; it returns whether the program was killed by it."""
+    """Yield a run for each N; it returns whether the program was killed."""
     state = fusetune.state
     paths = [
         *(state, state / "undo", state / "undo" / f"{bdi}.journal"),
@@ -89,16 +89,16 @@ def killed(
 
 
 def as_found(fusetune: Fusetune, bdi: str) -> None:
-    """The mount as it is found: values of an administrator, nothing remembered."""
+    """The original mount: an administrator's values, and no record."""
     write_sysfs(bdi, **FOUND)
     for directory in (fusetune.state, fusetune.run):
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def brought_back(fusetune: Fusetune, bdi: str, where: str, *, by_program: bool) -> None:
-    """A reset brings every value back, without a complaint, and then all is forgotten.
+    """A reset restores every value without complaint, and then the record is empty.
 
-    To start the program takes much longer than the reset.
+    Starting the program would take much longer than the reset.
     """
     if by_program:
         done = fusetune("reset", bdi)
@@ -107,14 +107,14 @@ def brought_back(fusetune: Fusetune, bdi: str, where: str, *, by_program: bool) 
         reset(fusetune.host, fusetune.find(bdi))
     assert sysfs_values(bdi) == FOUND, where
     assert not list((fusetune.state / "undo").glob("*")), where
-    # That the values were put back on request is noted for as long as the mount lives.
+    # A note that the values were reset on request stays as long as the mount.
     assert {file.name for file in fusetune.run.iterdir()} <= {f"{bdi}.left"}, where
 
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("case", ["first-set", "second-set", "partly-back", "reset"])
 def test_kill_at_any_step(fusetune: Fusetune, mirror: Mirror, case: str, call: str) -> None:
-    """``partly-back``: a set that brings some knobs back to what was found, and changes others."""
+    """``partly-back``: a set that restores some knobs and changes others."""
     bdi = mirror.bdi
     arguments: dict[str, tuple[str, ...]] = {
         "first-set": ("set", bdi, *words(NEW)),
@@ -136,7 +136,7 @@ def test_kill_at_any_step(fusetune: Fusetune, mirror: Mirror, case: str, call: s
 
 @pytest.mark.alone
 def test_kill_at_any_step_on_the_host(fusetune: Fusetune) -> None:
-    """As for mounts; one knob, for it matters to the whole host."""
+    """As for mounts, but with one knob, because it affects the whole host."""
     knob = next(knob for knob in SYSTEM if knob.name == "fs.pipe-max-size")
     file = Path("/") / knob.file
     found = int(file.read_text())

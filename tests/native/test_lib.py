@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which libfuse real servers use, as `lib status` tells; `lib` and `run` without the tuned one.
+"""`lib status` shows which libfuse real servers use; `lib` and `run` without the tuned one.
 
-A process maps the library that it was linked with: /proc/PID/maps (proc(5)) names the file.
+A process maps the library that it is linked with: /proc/PID/maps (proc(5)) names the file.
 """
 
 import os
@@ -18,7 +18,7 @@ _DIRECTORIES = list(Path("/usr/lib").glob("*/fusetune/libfuse3.so.?"))
 
 
 def words_of(pid: int) -> str:
-    """Return a process's command line, none if it ended."""
+    """Return a process's command line, empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     except OSError:
@@ -33,9 +33,9 @@ def test_status(server: str, fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
     point = tmp_path / "mnt"
     (tmpfs_dir / "source").mkdir(exist_ok=True)
     with serve(server, tmpfs_dir / "source", point):
-        assert os.listdir(point) == []  # by now what it forks has become another program
+        assert os.listdir(point) == []  # by now its child has become another program
         found = fusetune.json("lib", "status")["servers"]
-        # Others may serve on this host, too.
+        # Other servers may run on this host, too.
         (ours,) = (one for one in found if str(point) in words_of(one["pid"]))
     assert os.path.basename(ours["program"]) == server
     assert ours["uses"] == _USES[server]

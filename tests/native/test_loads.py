@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the workloads ask of the server, counted by it."""
+"""The workloads' requests, as counted by the server."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tests.native.requirements import requires
 pytestmark = requires("fio", "setpriv")
 
 _MIB = 1 << 20
-_SECONDS = 0.5  # that one sample may take
+_SECONDS = 0.5  # for one sample
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def benched(
     size: int = 8 * _MIB,
     budget: int = 8 << 30,
 ) -> Iterator[Bench]:
-    """Give a bench of one workload whose scratch files are laid out."""
+    """Yield a bench of one workload whose scratch files have been created."""
     mount = fusetune.find(mirror.mountpoint)
     with (
         Lock(fusetune.host, mount),
@@ -52,7 +52,7 @@ def benched(
 
 @pytest.fixture
 def asked(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> Any:
-    """Measures a workload once; returns its figure, and the server's counters by operation."""
+    """Measure a workload once; return its figure, and the server's counters by operation."""
 
     def measured(workload: str, *options: str) -> tuple[float, dict[str, Any]]:
         with (
@@ -67,12 +67,12 @@ def asked(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> Any:
 
 
 def test_mmap_read_asks_by_faults(asked: Any) -> None:
-    """Faults are read in pages; what is read sequentially is read whole, and only once."""
+    """Faults read pages; sequential reads read everything, and only once."""
     figure, ops = asked("mmap-read", "read_delay=2ms", "served=1")
     assert figure > 0
     assert ops["OPEN"]["count"] == 2
-    # A fault all over the file brings the pages around it: read_ahead_kb of them (mm/filemap.c,
-    # do_sync_mmap_readahead), so 4 KiB asked for cost far more.
+    # A random fault also reads read_ahead_kb around the page (mm/filemap.c,
+    # do_sync_mmap_readahead), so 4 KiB cost far more.
     assert ops["READ"]["bytes"] > 64 << 10
     assert ops["READ"]["largest_bytes"] > 4096
     assert "WRITE" not in {name for name, one in ops.items() if one["count"]}
@@ -146,7 +146,7 @@ def test_tree_copy_does_all_with_each_file(
 def test_a_burst_fills_what_may_be_dirty(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path, options: tuple[str, ...], fills: bool
 ) -> None:
-    """A smaller one never waits, whatever max_ratio is; without a writeback cache none does."""
+    """A smaller burst never waits, whatever max_ratio is; without a writeback cache none does."""
     with (
         Mirror(tmpfs_dir, tmp_path / "mnt", *options) as mirror,
         benched(fusetune, mirror, "small-write", 256 * _MIB, 2 << 30) as bench,
@@ -161,7 +161,7 @@ def test_a_burst_fills_what_may_be_dirty(
 
 @pytest.mark.parametrize("options", [(), ("writeback", "no_xattr")])
 def test_log_append_syncs_each_append(asked: Any, options: tuple[str, ...]) -> None:
-    """The last one is followed by the end of the file, not by a fdatasync (fio's io_u.c)."""
+    """The end of the file follows the last write, not an fdatasync (fio's io_u.c)."""
     _, ops = asked("log-append", *options, "delay=2ms")
     assert ops["WRITE"]["count"] >= 10
     assert abs(ops["FSYNC"]["count"] - ops["WRITE"]["count"]) <= 1
@@ -188,7 +188,7 @@ def test_checkpoint_is_synced_and_renamed(asked: Any) -> None:
 @pytest.mark.alone
 def test_video_is_in_time_on_a_fast_server_alone(asked: Any) -> None:
     """A request of 100 ms lasts five blocks of 20 ms, and readahead reads few of them ahead."""
-    # The best of three: the host itself may be late.
+    # The best of three, because the host may be busy.
     assert max(asked("video")[0] for _ in range(3)) == 1.0
     slow, ops = asked("video", "read_delay=100ms", "served=2")
     assert ops["READ"]["count"] >= 4
@@ -209,7 +209,7 @@ def test_a_set_is_shown_with_its_shares(fusetune: Fusetune, mirror: Mirror) -> N
 def test_latencies_are_those_of_the_server(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 ) -> None:
-    """No read is faster than the server; so neither half of them nor 99 in 100 are."""
+    """No read is faster than the server, so neither the median nor the p99 is."""
     with Mirror(tmpfs_dir, tmp_path / "mnt", "read_delay=20ms") as mirror:
         words = (mirror.mountpoint, "-w", "rand-read", "--budget", "6")
         document = fusetune.json("bench", *words)
@@ -221,7 +221,7 @@ def test_latencies_are_those_of_the_server(
 
 
 def test_auto_aims_at_the_p99(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> None:
-    """Each sample is 1 divided by the p99, which no setting makes shorter than the server."""
+    """Each sample is 1 divided by the p99, which is never shorter than the server's delay."""
     with Mirror(tmpfs_dir, tmp_path / "mnt", "read_delay=20ms") as mirror:
         words = ("auto", mirror.mountpoint, "-w", "rand-read", "--target", "p99", "--budget", "20")
         done = fusetune(*words, "--no-guard", "mmap-read", "--json")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A thousand mounts whose servers never reply: all are listed, and none is waited for.
+"""A thousand mounts whose servers never reply: list shows all and waits for none.
 
-What list reads lies in procfs, sysfs and fusectl, where the kernel itself replies.
+list only reads procfs, sysfs and fusectl, which the kernel itself serves.
 """
 
 from pathlib import Path

@@ -34,7 +34,7 @@ _OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 @pytest.fixture
 def texts(tmp_path: Path) -> dict[str, str]:
-    """A report with every metric, by format; its host is a tree in place of /sys and /proc."""
+    """A report with every metric, by format; its host is a tree instead of /sys and /proc."""
     tree = Tree(tmp_path / "tree")
     sample_metrics.fill(tree)
     report = host_report(take_inventory(tree.host))
@@ -75,7 +75,7 @@ def test_the_dashboards_queries_parse(tmp_path: Path) -> None:
         {"record": f"query{number}", "expr": expression}
         for number, (_, expression) in enumerate(monitoring.queries())
     ]
-    file = tmp_path / "rules.yml"  # YAML takes JSON
+    file = tmp_path / "rules.yml"  # YAML includes JSON
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     assert f"SUCCESS: {len(rules)} rules found" in _promtool("check", "rules", file)
 
@@ -127,7 +127,7 @@ def _serving(text: str) -> Iterator[int]:
 class Prometheus:
     """Prometheus with our rules, and node_exporter, which reads the files in ``directory``.
 
-    The rules' times are those of a second. ``exporters``: ports that are asked for metrics, too.
+    All times in the rules are one second. ``exporters``: ports of more exporters to scrape.
     """
 
     def __init__(self, stack: ExitStack, directory: Path, exporters: list[int]) -> None:
@@ -164,12 +164,12 @@ class Prometheus:
     def _scrapes(self) -> bool:
         try:
             found = self.query("up")
-        except OSError:  # it does not listen yet, or its storage is not ready
+        except OSError:  # it is not listening yet, or its storage is not ready
             return False
         return bool(found) and all(one["value"][1] == "1" for one in found)
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the series of an expression now. Raises OSError where it is refused."""
+        """Return the current series of an expression. Raises OSError if it is refused."""
         words = urlencode({"query": expression})
         with urlopen(f"http://127.0.0.1:{self._port}/api/v1/query?{words}", timeout=5) as reply:
             document = json.load(reply)
@@ -178,11 +178,11 @@ class Prometheus:
         return found
 
     def wait(self, expression: str, at_least: int = 1) -> None:
-        """Wait until an expression has so many series. Raises TimeoutError if it does not."""
+        """Wait until an expression has this many series. Raises TimeoutError if it does not."""
         wait_for(lambda: len(self.query(expression)) >= at_least, expression)
 
     def firing(self, mount: Path) -> set[str]:
-        """Return the names of the alerts of a mount that fire."""
+        """Return the names of a mount's firing alerts."""
         found = self.query(f'ALERTS{{alertstate="firing", mount="{mount}"}}')
         return {one["metric"]["alertname"] for one in found}
 
@@ -190,7 +190,7 @@ class Prometheus:
 def test_each_query_of_the_dashboard_finds_what_it_shows(
     tmp_path: Path, texts: dict[str, str]
 ) -> None:
-    """What is scraped by node_exporter, and what is scraped directly as OpenMetrics."""
+    """Metrics scraped from node_exporter, and directly as OpenMetrics."""
     with ExitStack() as stack:
         port = stack.enter_context(_serving(texts["openmetrics"]))
         prometheus = Prometheus(stack, tmp_path, [port])
@@ -212,7 +212,7 @@ def test_each_query_of_the_dashboard_finds_what_it_shows(
 def test_alerts_on_a_real_mount_fire_and_clear(
     tmp_path: Path, fusetune: Fusetune, mirror: Mirror
 ) -> None:
-    """A value that is changed by hand, and a server that is stopped while a request waits."""
+    """For a value changed by hand, and for a server stopped while a request waits."""
     fusetune.configure(f'[[mount]]\npath = "{mirror.mountpoint}"\nread_ahead_kb = 512\n')
     fusetune.json("apply", "--all")
     with ExitStack() as stack:

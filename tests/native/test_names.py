@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How a mount is named: by any path, device or odd bytes, stacked, covered, gone or dead."""
+"""A mount can be named by any path or device, with odd bytes, if stacked, covered or dead."""
 
 import os
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_odd_paths(fusetune: Fusetune, tmp_path: Path, name: bytes) -> None:
     source, point = tmp_path / "source", tmp_path / os.fsdecode(name)
     source.mkdir()
     point.mkdir()
-    # Mounted elsewhere and moved, for what a server makes of such a path is not the question.
+    # Mount elsewhere and move it, because the test is not about the server's handling of the path.
     with (
         serve("mirrorfs", source, tmp_path / "plain") as bdi,
         also_mounted("--bind", tmp_path / "plain", point),
@@ -145,7 +145,7 @@ def test_a_mount_that_is_gone(fusetune: Fusetune, mirror: Mirror) -> None:
 
 
 def test_a_server_that_died(fusetune: Fusetune, mirror: Mirror) -> None:
-    """Its mount stays, answers ENOTCONN to everyone, and can still be listed and set."""
+    """Its mount stays, returns ENOTCONN for everything, and can still be listed and set."""
     found = sysfs_values(mirror.bdi)
     mirror.kill()
     (entry,) = fusetune.json("list", timeout=AT_ONCE)["mounts"]
@@ -158,7 +158,7 @@ def test_a_server_that_died(fusetune: Fusetune, mirror: Mirror) -> None:
 
 
 def test_a_dead_mounts_values_are_put_back_too(fusetune: Fusetune, mirror: Mirror) -> None:
-    """The kernel shows max_background as 4294967295 then, which it does not take."""
+    """The kernel then shows max_background as 4294967295, which it does not accept."""
     fusetune.json("set", mirror.bdi, "read_ahead_kb=256", "max_background=64")
     mirror.kill()
     found = sysfs_values(mirror.bdi)

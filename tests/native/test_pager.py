@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is longer than the terminal goes through a pager, which starts nothing as root under sudo.
+"""Long output goes through a pager, which under sudo starts nothing as root.
 
-The terminal is a pseudoterminal (pty(7)). ``!`` in less runs a line in a shell (less(1)), unless
+The terminal is a pseudoterminal (pty(7)). ``!`` in less runs a shell command (less(1)), unless
 LESSSECURE is set.
 """
 
@@ -35,9 +35,9 @@ def on_terminal(
     keys: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, str]:
-    """Run a command on a terminal; return its exit code and what was shown.
+    """Run a command on a terminal; return its exit code and output.
 
-    ``keys`` are typed one after another, each when less waits for some, and then q.
+    ``keys`` are typed one after another, each when less waits for input, and then q.
     """
     child, terminal = pty.fork()
     if child == 0:
@@ -57,7 +57,7 @@ def on_terminal(
             if _PROMPT.search(shown):
                 os.write(terminal, left.pop(0).encode() if left else b"q")
     finally:
-        os.close(terminal)  # which is a hangup to all that is left
+        os.close(terminal)  # which sends a hangup to all remaining processes
         _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status), shown
 

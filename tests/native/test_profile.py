@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""profile counts real requests as mirrorfs counts them, knows their pattern, and leaves nothing.
+"""profile counts requests as mirrorfs does, recognises their pattern, and leaves nothing behind.
 
-It stands on the tracepoints fuse:fuse_request_send and fuse:fuse_request_end (fs/fuse/dev.c).
+It uses the tracepoints fuse:fuse_request_send and fuse:fuse_request_end (fs/fuse/dev.c).
 """
 
 import json
@@ -31,7 +31,7 @@ pytestmark = [
 
 
 def _watching(fusetune: Fusetune, mount: Path) -> Started:
-    """Start profile, and return once it watches."""
+    """Start profile, and return once it is watching."""
     process = fusetune.start("profile", mount, "--for", "10m", "--json")
     assert process.stderr
     assert "watching" in process.stderr.readline()
@@ -40,7 +40,7 @@ def _watching(fusetune: Fusetune, mount: Path) -> Started:
 
 
 def _result(process: Started) -> dict[str, Any]:
-    """Return what profile printed at its end, after which nothing is left of it in the kernel."""
+    """Return profile's final output; then nothing of it may be left in the kernel."""
     said, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert programs() == []
@@ -48,7 +48,7 @@ def _result(process: Started) -> dict[str, Any]:
 
 
 def _profile(fusetune: Fusetune, mirror: Mirror, work: Callable[[], None]) -> dict[str, Any]:
-    """Watch ``work``, end it by Ctrl-C's signal, and return the document."""
+    """Watch ``work``, end profile by SIGINT, and return the document."""
     process = _watching(fusetune, mirror.mountpoint)
     mirror.reset_counters()
     work()
@@ -105,7 +105,7 @@ def test_a_sequential_reader(fusetune: Fusetune, mirror: Mirror) -> None:
 def test_a_sequential_reader_that_is_too_fast_to_be_seen_whole(
     fusetune: Fusetune, mirror: Mirror
 ) -> None:
-    """What was not looked at between two reads does not make the second one random."""
+    """Requests that were skipped between two reads do not make the second one random."""
     file = fill(mirror, 8192)
 
     def read() -> None:
@@ -159,7 +159,7 @@ def test_most_in_flight_is_the_servers(fusetune: Fusetune, tmp_path: Path, tmpfs
         (read,) = (one for one in document["operations"] if one["operation"] == "READ")
         counted = ops(mirror)["READ"]
         assert read["requests"] == counted["count"]
-        # The server's count of a request begins after the kernel's and ends before it.
+        # The server counts a request later than the kernel, and its end earlier.
         assert counted["most_in_flight"] <= read["most_in_flight"] <= counted["most_in_flight"] + 1
         assert document["limit"]["knob"] == "read_ahead_kb"
         assert document["limit"]["command"] == (
@@ -181,7 +181,7 @@ def test_another_mount_is_not_counted(
 def test_it_leaves_nothing_when_killed(fusetune: Fusetune, mirror: Mirror) -> None:
     process = _watching(fusetune, mirror.mountpoint)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    for child in children:  # so that it does not notice by itself that nobody reads what it prints
+    for child in children:  # so that it does not itself notice that nobody reads its output
         os.kill(int(child), signal.SIGSTOP)
     assert len(children) == 1
     process.kill()
@@ -226,7 +226,7 @@ def test_an_empty_time_is_wrong_use(fusetune: Fusetune, mirror: Mirror, given: s
 
 
 def test_offsets_of_the_running_kernel() -> None:
-    """Before Linux 6.12 the probes read members of structures, where bpftool sees them, too."""
+    """Before Linux 6.12 the probes read members of structures, which bpftool also sees."""
     command = ["bpftool", "--json", "btf", "dump", "file", "/sys/kernel/btf/vmlinux"]
     done = subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
     wanted = {"file": ("f_pos", "f_inode"), "inode": ("i_sb", "i_size")}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Progress on a terminal and without one; stdout holds the result alone.
+"""Progress with and without a terminal; stdout has only the result.
 
-The terminal is a pseudoterminal (pty(7)); one that stderr is on makes isatty(3) true.
+The terminal is a pseudoterminal (pty(7)); with stderr on it, isatty(3) is true.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ _COLUMNS = 80
 
 
 def on_terminal(fusetune: Fusetune, *words: str | Path) -> tuple[str, str]:
-    """Run a command with stderr on a terminal; return what stdout and the terminal got."""
+    """Run a command with stderr on a terminal; return the output on stdout and terminal."""
     terminal, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", 24, _COLUMNS, 0, 0))
     shown = b""
@@ -61,8 +61,8 @@ def on_terminal(fusetune: Fusetune, *words: str | Path) -> tuple[str, str]:
 def test_on_a_terminal_a_bar_shows_the_time_left_and_goes(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 ) -> None:
-    # On a fast server five equal samples may end the run within a second; and the path is wider
-    # than the terminal.
+    # On a fast server five equal samples may end the run within a second. The path is wider than
+    # the terminal.
     point = tmp_path / ("x" * _COLUMNS)
     with Mirror(tmpfs_dir, point, "delay=2ms", "served=1") as mirror:
         words = ("bench", mirror.mountpoint, "-w", "seq-read", "--budget", "6s", "--json")
@@ -74,7 +74,7 @@ def test_on_a_terminal_a_bar_shows_the_time_left_and_goes(
     assert left[-1] < left[0]
     assert str(point)[:10] in shown
     assert str(point) not in shown
-    # It is drawn over itself, erased at the end (EL, ECMA-48), and the cursor is shown again.
+    # It overwrites itself, is erased at the end (EL, ECMA-48), and the cursor is shown again.
     assert "\x1b[2K" in shown
     assert " of the budget used" not in shown
     assert "\x1b[?25l" in shown

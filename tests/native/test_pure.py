@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The pure parts of the module fusetuned as user programs, with sanitizers.
 
-Their C tests are in tests/kernel/pure; a header there takes the place of the kernel's fuse_i.h.
+Their C tests are in tests/kernel/pure; a header there replaces the kernel's fuse_i.h.
 """
 
 import re
@@ -20,14 +20,14 @@ _FLAGS = (
     *("-Wno-unused-function", "-Wno-unused-parameter", "-Wno-sign-compare"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 )
-#: Headers of the host's that the kernel has, too.
+#: Headers that both the host and the kernel have.
 _OF_BOTH = {"types.h", "fuse.h"}
 
 
 def _run(name: str, directory: Path, tuned: Path = _TUNED) -> subprocess.CompletedProcess[str]:
-    """Build a program of pure/ with our files in ``tuned``, and return its end.
+    """Build and run a program of pure/ with our files in ``tuned``, and return the result.
 
-    All that the kernel's headers would give is in fuse_i.h; under their own names they are empty.
+    fuse_i.h replaces the kernel's headers; those of other names are empty.
     """
     (directory / "linux").mkdir(parents=True)
     for file in tuned.glob("*.[ch]"):

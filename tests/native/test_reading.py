@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""bench and auto on mounts that cannot be written, and with --files: they read what is there.
+"""bench and auto on mounts that cannot be written, and with --files: they read existing files.
 
-What a server counts tells what was read of it: mirrorfs counts requests and bytes, and a server in
-raw protocol keeps the range of each READ. The kernel requests whole pages, and what a
-program reads again while it is cached is not requested again.
+The server shows what was read: mirrorfs counts requests and bytes, and a server in raw protocol
+records the range of each READ. The kernel requests whole pages, and does not request cached data
+again.
 """
 
 import json
@@ -29,7 +29,7 @@ READ_ONLY = ("ro", "delay=1ms", "served=8")
 
 
 def tree(source: Path) -> Mapping[str, tuple[int, ...]]:
-    """Return what any write would change, by path."""
+    """Return, by path, what any write would change."""
     return {
         str(path): (path.stat().st_size, path.stat().st_mtime_ns, path.stat().st_ctime_ns)
         for path in (source, *source.rglob("*"))
@@ -43,7 +43,7 @@ def paths(read: Mapping[str, Any]) -> list[str]:
 def test_a_read_only_mount_is_read_cold(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 ) -> None:
-    """Enough data for every sample: the server is asked for no byte twice."""
+    """If there is enough data for every sample, no byte is requested twice."""
     source = tmpfs_dir / "source"
     for number in range(4):
         with (source / f"model-{number}").open("wb") as file:
@@ -65,7 +65,7 @@ def test_a_read_only_mount_is_read_cold(
     assert tree(source) == before
 
 
-#: What a server says that tells the truth.
+#: A server without a lie.
 NO_FAULT = Fault("no such file", lambda shown: shown)
 
 
@@ -79,10 +79,10 @@ def blocks(ranges: list[tuple[str, int, int]]) -> Counter[tuple[str, int]]:
 
 
 def repeated(reads: list[tuple[str, int, int]], length: int) -> list[tuple[str, int, int]]:
-    """Return the requests of several pages, all of which an earlier sample requested.
+    """Return the requests of several pages that an earlier sample had all requested.
 
-    ``length``: of a sample's range. The kernel may reclaim what a sample has not read yet, and
-    request it once more; single pages it requests at any time.
+    ``length``: of a sample's range. The kernel may reclaim pages that a sample has not read yet and
+    request them again; it may request single pages at any time.
     """
     seen: dict[tuple[str, int], int] = {}
     found, here, sample = [], ("", 0), 0
@@ -101,7 +101,7 @@ def test_no_page_is_requested_twice(fusetune: Fusetune, tmp_path: Path, workload
     sizes = {f"file-{number}": 8 << 30 for number in range(3)}
     with HostileServer(tmp_path / "mnt", NO_FAULT, tmp_path, sizes) as server:
         words = (server.point, "-w", workload, "--files", server.point, "--budget", "10")
-        if workload == "seq-read":  # with all that is set meanwhile
+        if workload == "seq-read":  # with everything that is set meanwhile
             done = fusetune("auto", *words, "--json")
             assert done.returncode in (0, 4), done.stderr
             found = json.loads(done.stdout)
@@ -117,7 +117,7 @@ def test_no_page_is_requested_twice(fusetune: Fusetune, tmp_path: Path, workload
 
 
 def test_few_data_are_warm_for_all(fusetune: Fusetune, tmp_path: Path) -> None:
-    """Each range is read once before the first sample; then none twice before all others once."""
+    """Each range is read once before the first sample; then none twice before all others."""
     with HostileServer(tmp_path / "mnt", NO_FAULT, tmp_path, {"small": 6 * MIB}) as server:
         words = ("bench", server.point, "-w", "seq-read", "--files", server.point / "small")
         (series,) = fusetune.json(*words, "--budget", "6")["series"]
@@ -128,7 +128,7 @@ def test_few_data_are_warm_for_all(fusetune: Fusetune, tmp_path: Path) -> None:
     assert read["ranges"] >= 4
     assert read["named"]
     assert "the server's cache was warm for all samples alike" in series["read_how"]
-    # Of the last page of each range, so that the probe and readahead count for little.
+    # Count the last page of each range, which the probe and readahead hardly affect.
     counts = [requested["small", number * 256 - 1] for number in range(1, 7)]
     used = sorted(count for count in counts if count >= 2)  # once beforehand, and for samples
     assert len(used) >= read["ranges"]
@@ -195,7 +195,7 @@ def test_only_the_files_that_are_read_leave_the_page_cache(
 
 
 def test_who_may_not_write_reads(fusetune: Fusetune, open_path: Path, user_mirror: Mirror) -> None:
-    """A user whose own mount's top directory is root's, or has no permission to be written."""
+    """A user's own mount whose top directory belongs to root, or is not writable."""
     fill(user_mirror.source / "file", 8 * MIB)
     (user_mirror.source / "file").chmod(0o444)
     user_mirror.source.chmod(0o555)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What bench says of a mount that it only reads, if files change meanwhile or its server lies."""
+"""bench's errors on a mount that it only reads, if files change or the server lies."""
 
 import os
 import signal

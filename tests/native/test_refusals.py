@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What goes wrong: held locks, damaged journals, full or read-only disks, servers that are stopped.
+"""Faults: held locks, damaged journals, full or read-only disks, stopped servers.
 
-A stopped server (SIGSTOP) shows that no command waits for one.
+With a stopped server (SIGSTOP), no command may hang.
 """
 
 import os
@@ -63,7 +63,7 @@ def test_a_damaged_journal(fusetune: Fusetune, mirror: Mirror) -> None:
 def test_looking_does_not_swallow_the_news_of_a_damaged_journal(
     fusetune: Fusetune, mirror: Mirror
 ) -> None:
-    """show and --dry-run write nothing: a reset afterwards must still say what it cannot do."""
+    """show and --dry-run write nothing, so a later reset must still say what it cannot do."""
     fusetune.json("set", mirror.bdi, "max_ratio=20")
     (journal,) = (fusetune.state / "undo").iterdir()
     journal.write_bytes(b"damaged\n")
@@ -95,7 +95,7 @@ def test_a_full_disk_for_the_journal(fusetune: Fusetune, mirror: Mirror) -> None
             pytest.raises(OSError, match="No space left"),
         ):
             fill(filler.write)
-        # What is journalled already needs no more room to be undone.
+        # Undoing what is in the journal needs no more space.
         fusetune.json("reset", mirror.bdi)
         assert sysfs_values(mirror.bdi) == found
 
@@ -114,7 +114,7 @@ def test_a_read_only_disk_for_the_journal(fusetune: Fusetune, mirror: Mirror) ->
 
 
 def test_a_file_system_type_of_any_bytes(fusetune: Fusetune, tmp_path: Path) -> None:
-    """Any user may choose a subtype; it must not reach the terminal as it is."""
+    """Any user can choose a subtype; it must not reach the terminal unescaped."""
     for number, subtype in enumerate((b"\x1b[31mred", b"\xff\xfe", b"new\nline")):
         point = tmp_path / str(number)
         point.mkdir()
@@ -134,7 +134,7 @@ def test_a_file_system_type_of_any_bytes(fusetune: Fusetune, tmp_path: Path) -> 
             os.close(fd)
 
 
-# A server that does not answer
+# A server that does not reply
 
 
 def test_a_stopped_server_is_never_waited_for(fusetune: Fusetune, mirror: Mirror) -> None:
@@ -160,7 +160,7 @@ def test_a_stopped_server_is_never_waited_for(fusetune: Fusetune, mirror: Mirror
 
 
 def test_no_path_of_a_mount_is_touched(fusetune: Fusetune, mirror: Mirror, tmp_path: Path) -> None:
-    """Traced, not timed: no system call names the mount point or anything in it."""
+    """Traced with strace, not timed: no system call names the mount point or anything in it."""
     trace = tmp_path / "trace"
     (tmp_path / "link").symlink_to("mnt/inside")
     fusetune.configure("[[mount]]\nread_ahead_kb = 1024\n")

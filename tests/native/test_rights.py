@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Who may read and who may set: ordinary users, their mounts, and user namespaces.
 
-Only root may write to a bdi, and to the connection's files its owner (fs/fuse/control.c).
+Only root may write to a bdi, and only the owner to a connection's files (fs/fuse/control.c).
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ def as_nobody(open_path: Path) -> Fusetune:
 def test_an_ordinary_user_may_look_but_not_set(
     mirror: Mirror, fusetune: Fusetune, open_path: Path
 ) -> None:
-    """The connection's directory is 0500 of its owner (fs/fuse/control.c): not all can be read."""
+    """Only the owner can read a connection's directory (0500, fs/fuse/control.c)."""
     found = sysfs_values(mirror.bdi)
     nobody = as_nobody(open_path)
     for words in (["list"], ["show", mirror.bdi], ["show", mirror.mountpoint], ["doctor"]):
@@ -39,7 +39,7 @@ def test_an_ordinary_user_may_look_but_not_set(
 def test_an_ordinary_user_and_roots_state(
     mirror: Mirror, fusetune: Fusetune, open_path: Path
 ) -> None:
-    """The journal is root's alone; what it says is left out, and that is told."""
+    """Only root can read the journal; its contents are left out, and a line says so."""
     root = Fusetune(open_path)
     root.json("set", mirror.bdi, "max_ratio=20")
     done = root("show", mirror.bdi, before=AS_NOBODY)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The scratch directory on a real mount: its mode, what links do to it, and a covered mount.
+"""The scratch directory on a real mount: its mode, links in its place, and a covered mount.
 
-A directory of mode 0700 lets nobody but its owner in (inode(7)). The owner of the mount's files may
-put a link or another directory in its place, or mount something over the path: none of that may
-lead root elsewhere. tests/unit/test_scratch.py has the steps one by one.
+Only its owner can enter a directory of mode 0700 (inode(7)). The owner of the mount's files can
+replace it with a link or another directory, or mount something over the path. None of that may lead
+root elsewhere. tests/unit/test_scratch.py tests the single steps.
 """
 
 import os
@@ -29,7 +29,7 @@ pytestmark = requires("nsenter", "setpriv")
 
 @contextmanager
 def held(fusetune: Fusetune, mirror: Mirror) -> Iterator[tuple[Scratch, Path]]:
-    """Give a scratch directory, and its path below the source."""
+    """Yield a scratch directory, and its path below the source."""
     host, mount = fusetune.host, fusetune.find(mirror.mountpoint)
     host.make_dir(host.run_dir)
     with (
@@ -76,12 +76,12 @@ def test_each_has_a_name_of_its_own(fusetune: Fusetune, mirror: Mirror) -> None:
 def test_a_link_in_its_place_leads_nowhere(
     fusetune: Fusetune, mirror: Mirror, tmp_path: Path
 ) -> None:
-    """What runs stays in the directory that was made; what the link names is not touched."""
+    """The run stays in the directory that it created; the link's target is not touched."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "write-data").write_text("kept")
     with held(fusetune, mirror) as (made, directory):
-        # By the mount, so that the kernel knows: it may believe a name for a while.
+        # Through the mount, so that the kernel's cache knows the new name.
         name = mirror.mountpoint / directory.name
         name.rename(name.with_name("moved"))
         name.symlink_to(outside)
@@ -114,7 +114,7 @@ def test_a_link_among_its_files_is_told(fusetune: Fusetune, mirror: Mirror, tmp_
 def test_what_was_left_is_not_removed_through_a_link(
     fusetune: Fusetune, mirror: Mirror, tmp_path: Path
 ) -> None:
-    """A killed run's note names the directory; by now the name is a link."""
+    """A killed run's note names a directory that has been replaced by a link."""
     host, mount = fusetune.host, fusetune.find(mirror.mountpoint)
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -142,7 +142,7 @@ def _cover_above(mirror: Mirror) -> Path:
 def test_a_covered_mount_is_not_measured(
     fusetune: Fusetune, tmp_path: Path, where: Callable[[Mirror], Path]
 ) -> None:
-    """Neither begun nor, covered meanwhile, gone on with; nothing is made in what covers it."""
+    """A run neither starts on it nor continues once covered; nothing is created in the cover."""
     (tmp_path / "source").mkdir()
     with Mirror(tmp_path / "source", tmp_path / "above" / "mnt") as mirror:
         host, mount = fusetune.host, fusetune.find(mirror.mountpoint)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto --try-options on servers whose second instance may only read: nothing that is there changes.
+"""auto --try-options on servers whose second instance may only read: no data changes.
 
-A recipe's ``second_with`` mounts a second instance so that the kernel refuses writes.
+A recipe's ``second_with`` mounts a second instance in such a way that the kernel refuses writes.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ DATA = random.Random(1).randbytes(40 << 20)
 
 
 def contents(directory: Path) -> dict[str, tuple[object, ...]]:
-    """Return what any write would change in a directory: data and times, by path."""
+    """Return, by path, what any write in a directory would change: data and times."""
     return {
         str(path): (
             path.stat().st_mtime_ns,
@@ -118,7 +118,7 @@ def test_options_of_squashfuse_are_tried_by_reading(
     (source / "file").write_bytes(DATA)
     subprocess.run(["mksquashfs", source, image, "-quiet", "-no-progress"], check=True)
     before = contents(tmpfs_dir)
-    # All of its options are about metadata, which no workload can measure without files of its own.
+    # All of its options concern metadata, which no workload can measure without its own files.
     shipped = Path("fusetune/recipes/squashfuse.toml").read_text()
     fusetune.configure(shipped.replace('"metadata"', '"seq-read"'), "recipes/squashfuse.toml")
     with run_server(["squashfuse", "-f", image, point], point, tmp_path / "log"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Stacks of real servers: their layers are found, and the one that limits is named.
+"""Stacks of real servers: their layers are found, and the bottleneck is named.
 
-The servers are Debian's packages, and mirrorfs with a bandwidth, so it is known which layer limits.
+The servers are Debian's packages, and mirrorfs with a bandwidth limit, so the bottleneck is known.
 """
 
 import os
@@ -33,12 +33,12 @@ pytestmark = requires(
     "sshfs",
 )
 
-#: Bytes a second of the layer that limits; the others manage ten times as much and more.
+#: Bytes per second of the slowest layer; the others are at least ten times as fast.
 _SLOW = "4M"
 
 
 class Tower:
-    """Mounts, each on the one before; unmounted in turn at the end."""
+    """Mounts, each on the previous one; unmounted in reverse order at the end."""
 
     def __init__(self, directory: Path, source: Path, contexts: ExitStack) -> None:
         self.directory = directory
@@ -47,7 +47,7 @@ class Tower:
         self._contexts = contexts
 
     def add(self, server: str, *options: str, on: str = "") -> Path:
-        """Mount ``server`` with more options on the top, or on ``on``; return where."""
+        """Mount ``server`` with more options on the top, or on ``on``; return the mount point."""
         number = len(self.points)
         point, scratch = self.directory / f"{number}-{server}", self.directory / f"scratch{number}"
         scratch.mkdir()
@@ -87,7 +87,7 @@ def _slow_top(tower: Tower) -> Path:
 
 
 def _slow_network(tower: Tower) -> Path:
-    # No layer of the stack: on a real host it is the far end.
+    # Not a layer of the stack: on a real host it is the remote end.
     tower.add("mirrorfs", "-o", f"bandwidth={_SLOW}")
     slow = tower.add("sshfs")
     tower.add("mergerfs")
@@ -112,7 +112,7 @@ def test_the_layer_that_limits_is_named(
 ) -> None:
     slow = build(tower)
     words = ("--measure-layers", "-w", "seq-write", "--size", "4M")
-    for budget in ("20s", "60s"):  # other load on this host can hide the difference for a while
+    for budget in ("20s", "60s"):  # other load on this host may hide the difference for a while
         found = fusetune.json("advise", tower.top, *words, "--budget", budget)
         if found["limits"]:
             break
@@ -123,7 +123,7 @@ def test_the_layer_that_limits_is_named(
 
 
 def _stack(fusetune: Fusetune) -> dict[str, list[tuple[str, str]]]:
-    """Return what each mount lies on, and how that was found, by ``list --tree``."""
+    """Return what each mount lies on, and how ``list --tree`` found that."""
     found = fusetune.json("list", "--tree", timeout=AT_ONCE)
     return {
         one["path"]: [(layer["path"], layer["found_by"]) for layer in one["below"]]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``bench --suite published`` on mounts of its own and on a given one.
+"""``bench --suite published`` on its own mounts and on a given one.
 
-The workloads are those of the papers that fusetune/bench/papers names.
+The workloads are from the papers that fusetune/bench/papers names.
 """
 
 from pathlib import Path
@@ -23,13 +23,13 @@ def test_each_work_is_measured_or_says_why_not(fusetune: Fusetune) -> None:
     works = {work["name"]: work for work in document["works"]}
     assert list(works) == list(PAPERS)
     for work in works.values():
-        assert work["cost"]["seconds"] <= 30 * 1.25  # the last sample may outlast it
+        assert work["cost"]["seconds"] <= 30 * 1.25  # the last sample may exceed it
         for row in work["rows"]:
             assert (row["ratio"] is None) == (row["ci95"] is None) == bool(row["absent_reason"])
     assert all(row["ratio"] for row in works["szeredi"]["rows"])
     assert works["hayasaka"]["rows"][0]["ratio"]
     before_it = [row["ratio"] for row in works["singh-parallel"]["rows"][:6]]
-    assert before_it[5] < 0.5 < before_it[0]  # 32 writers in turn, and one alone
+    assert before_it[5] < 0.5 < before_it[0]  # alternately 32 writers, and one alone
     assert MOUNTINFO.read_text() == before
     assert not list(fusetune.run.glob("calibrate-*"))
 
@@ -40,7 +40,7 @@ def test_a_given_mount_shows_what_compares_jobs(
     with Mirror(tmpfs_dir, tmp_path / "mnt", "direct_io", "write_delay=1ms") as mirror:
         works = ("--only", "singh-parallel", "--only", "szeredi")
         words = ("bench", mirror.mountpoint, "--suite", "published", *works)
-        for budget in ("8", "60"):  # beside other tests, two rounds may take longer
+        for budget in ("8", "60"):  # in parallel with other tests, two rounds may take longer
             document = fusetune.json(*words, "--budget", budget, timeout=120)
             parallel, szeredi = document["works"]
             if parallel["rows"][0]["ratio"]:

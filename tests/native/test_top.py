@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""top beside the server's own counters, with a stopped server, and in a real terminal."""
+"""top compared with the server's counters, with a stopped server, and in a real terminal."""
 
 import fcntl
 import json
@@ -49,7 +49,7 @@ def _at(frame: dict[str, Any], mirror: Mirror) -> dict[str, Any]:
 
 
 def _end(process: Started, number: signal.Signals) -> float:
-    """End it by a signal; return how many seconds that took."""
+    """End it by a signal; return how many seconds it took."""
     begun = time.monotonic()
     process.send_signal(number)
     process.communicate(timeout=PATIENCE)
@@ -84,7 +84,7 @@ def test_counts_are_the_servers(fusetune: Fusetune, mirror: Mirror) -> None:
                 )
         lost += shown["lost"]
     assert counts == served(mirror)
-    # What is lost is estimated by the others, which are as large.
+    # Lost requests are estimated from the others, which have the same size.
     assert nbytes == pytest.approx(5000 * BLOCK, rel=0.001)
     assert lost < 5000
     # The kernel takes a while to remove each probe.
@@ -140,7 +140,7 @@ def test_a_named_mount_lies_on_others(
         Mirror(mirror.mountpoint / "inner", tmp_path / "upper") as upper,
         Mirror(tmpfs_dir / "other", tmp_path / "other"),
     ):
-        # Without rights it traces nothing, which it says.
+        # Without rights it traces nothing, and says so.
         words = ("top", upper.mountpoint, "-i", "0.2s", "-n", "1", "--json")
         done = fusetune(*words, before=AS_NOBODY)
         assert done.returncode == 0, done.stderr
@@ -171,7 +171,7 @@ def test_wrong_use(fusetune: Fusetune, words: str) -> None:
 def test_what_a_frame_costs(
     tmp_path: Path, count: int, most: float, figure: Callable[[str], None]
 ) -> None:
-    """Under 1 % of a core at 20 mounts and a frame a second, and 0.2 s at 1,000 mounts."""
+    """Under 1 % of a core for 20 mounts and one frame per second, and 0.2 s for 1,000 mounts."""
     with (
         RawMounts(count, tmp_path),
         closing(Watching(Host(), None, 1.0, trace=False)) as watching,
@@ -210,7 +210,7 @@ class Terminal:
         self._drawn = ""
 
     def resize(self, columns: int, lines: int) -> None:
-        """Change its size, of which the kernel tells the program."""
+        """Change its size, which the kernel signals to the program."""
         fcntl.ioctl(self._its, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
 
     def type(self, keys: bytes) -> None:
@@ -218,13 +218,13 @@ class Terminal:
         os.write(self._ours, keys)
 
     def screen(self, *, has: str, within: float = PATIENCE) -> list[str]:
-        """Return the lines of the next screen that has these words, drawn in so many seconds."""
+        """Return the lines of the next screen with these words, within this many seconds."""
         self._drawn = ""
         end = time.monotonic() + within
         while time.monotonic() < end:
             self._read()
             for one in self._drawn.split("\x1b[H")[1:]:
-                if has in one and one.endswith("\x1b[J"):  # it is whole
+                if has in one and one.endswith("\x1b[J"):  # it is complete
                     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", one).split("\r\r\n")
         raise TimeoutError(f"no screen had {has!r}: {self._drawn!r}")
 
@@ -233,14 +233,14 @@ class Terminal:
             self._drawn += os.read(self._ours, 65536).decode()
 
     def rest(self) -> str:
-        """Return what it drew last; it has ended."""
+        """Return its last output after it has ended."""
         self.process.wait(PATIENCE)
         self._drawn = ""
         self._read()
         return self._drawn
 
     def modes(self) -> list[Any]:
-        """Return how the terminal treats what is typed."""
+        """Return the terminal's input modes."""
         return termios.tcgetattr(self._its)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Results go from host to host and from mount to mount: real mounts, real signatures of OpenSSH.
+"""Results move between hosts and mounts, with real mounts and real signatures of OpenSSH.
 
-The other host is another state and configuration directory.
+The other host is a second state and configuration directory.
 """
 
 import subprocess
@@ -32,7 +32,7 @@ def _allow(fusetune: Fusetune, who: str, key: Path) -> None:
 
 
 def _refused(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the one line that says why."""
+    """Return the one line that gives the reason."""
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     return done.stderr
 

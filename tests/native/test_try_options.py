@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """auto --try-options on real servers: what it proves on shadow mounts, and that nothing remains.
 
-A shadow mount is a second instance of the server, with the same source. bindfs writes one page a
+A shadow mount is a second instance of the server, with the same source. bindfs writes one page per
 request unless ``big_writes`` is set (libfuse 2, do_init).
 """
 
@@ -40,7 +40,7 @@ pytestmark = [
 TRY = ("--try-options", "--budget", "40", "--budget-bytes", "500M")
 
 
-#: Where a second instance gets a directory of its own.
+#: Where second instances get their own directories.
 PRIVATE = Path("/var/tmp")  # noqa: S108 - as the program has it
 
 
@@ -58,7 +58,7 @@ def test_bindfs_gains_by_big_writes(fusetune: Fusetune, tmp_path: Path, tmpfs_di
     with run_server(command, point, tmp_path / "log") as (process, bdi):
         values, called = sysfs_values(bdi), _calls(process.pid)
         found = fusetune.json("auto", point, "-w", "seq-write", *TRY, timeout=60)
-        assert _calls(process.pid) == called  # the live mount is asked nothing
+        assert _calls(process.pid) == called  # the live mount gets no requests
         assert sysfs_values(bdi) == values
     gain = {one["option"]: one["gain"] for one in found["advice"]["changes"]}["big_writes"]
     assert found["gain"]["ci95"][0] > 1
@@ -130,7 +130,7 @@ def test_a_server_that_does_not_mount_is_told_and_ended(
     assert list(fusetune.run.iterdir()) == []
 
 
-#: What a process tells about itself, but for what differs between any two.
+#: What a process reports about itself, except for what always differs.
 _TELL = (
     "id; umask; ulimit -a; pwd; env | grep -v ^_= | sort; "
     'grep -E "^(Cap|Groups|NoNew|Seccomp)" /proc/self/status; '
@@ -140,7 +140,7 @@ _TELL = (
 
 @contextmanager
 def waiting_process(*before: str, tell: Path | None = None) -> Iterator[int]:
-    """Give a shell that runs until the end of the context; it writes what it is to ``tell``."""
+    """Yield a shell that runs until the end of the context, and writes what it must ``tell``."""
     script = f"{{ {_TELL}; }} >$0; echo; read x" if tell else "echo; read x"
     process = subprocess.Popen(
         [*before, "sh", "-c", script, str(tell)],
@@ -209,13 +209,13 @@ def _intercepted(host: Host, pid: int, words: list[str], line: Path) -> None:
 def test_a_second_instance_that_is_intercepted(
     fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
 ) -> None:
-    """Its process numbers are those of a namespace of its own, and /proc is not."""
+    """Its pids belong to its own namespace, but /proc does not."""
     source, point, line = tmpfs_dir / "source", tmp_path / "mnt", tmp_path / "line"
     command = command_of("bindfs", source, point, tmp_path)
     host = Host(run_dir=fusetune.run)
     before = Path("/proc/self/mountinfo").read_text()
     with run_server(command, point, tmp_path / "log") as (process, _):
-        # A server may go by its name, which need not be that of a program.
+        # A server may use its argv[0], which need not be the name of a program.
         words = ["renamed", *(POINT if word == point else str(word) for word in command[1:])]
         child = os.fork()
         if child == 0:
@@ -280,7 +280,7 @@ def test_a_full_disk_is_told(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
 
 
 def killed_at(fusetune: Fusetune, point: Path, source: Path, seconds: float) -> None:
-    """Kill a run after some time; assert that nothing of it remains."""
+    """Kill a run after some time; nothing of it may remain."""
     mounts = MOUNTINFO.read_text()
     process = fusetune.start("auto", point, "-w", "small-write", *TRY)
     time.sleep(seconds)
@@ -293,7 +293,7 @@ def killed_at(fusetune: Fusetune, point: Path, source: Path, seconds: float) -> 
 
 
 def processes_of(fusetune: Fusetune) -> dict[int, str]:
-    """Return the command lines of the processes of a run, which have its directory in them."""
+    """Return the command lines of a run's processes, which contain its directory."""
     found: dict[int, str] = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -312,7 +312,7 @@ def test_nothing_remains_of_many_runs_that_were_killed(
     fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
 ) -> None:
     chance = random.Random(1)
-    for _ in range(20):  # a server lives no longer than `Mirror.lifetime`
+    for _ in range(20):  # a server is killed after `Mirror.lifetime`
         with Mirror(tmpfs_dir / "source", tmp_path / "mnt") as mirror:
             for _ in range(10):
                 killed_at(fusetune, mirror.mountpoint, mirror.source, chance.uniform(0.2, 8.0))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a workload takes of the host, as bench and auto show it, and limits on that.
+"""The host's resources that a workload uses, as bench and auto show them, and limits on these.
 
-The server is mirrorfs with a child that takes memory by the mount's read_ahead_kb.
+The server is mirrorfs with a child whose memory depends on the mount's read_ahead_kb.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.native.requirements import requires
 
 pytestmark = requires("fio", "setpriv")
 
-#: MiB that the child holds at any time, and while read_ahead_kb is above the threshold.
+#: MiB of the child's memory, normally and while read_ahead_kb is above the threshold.
 HELD, MORE = 40, 160
 _CHILD = """
 import sys, time
@@ -41,7 +41,7 @@ while True:
 
 @contextmanager
 def served(directory: Path, source: Path, *options: str) -> Iterator[Mirror]:
-    """Give a mirrorfs with a child that takes more memory above the threshold."""
+    """Yield a mirrorfs with a child that takes more memory above the threshold."""
     where, child, program = (directory / name for name in ("where", "child.py", "server"))
     where.touch()
     child.write_text(_CHILD.format(held=HELD, more=MORE, threshold=THRESHOLD))
@@ -53,7 +53,7 @@ def served(directory: Path, source: Path, *options: str) -> Iterator[Mirror]:
         yield mirror
 
 
-#: One workload, without guards, on a server that gains by readahead.
+#: One workload, without guards, on a server that gains from readahead.
 ALONE = ("-w", "seq-read", "--budget", "40", "--no-guard", "mmap-read", "--no-guard", "rand-read")
 SLOW = ("delay=2ms", "served=8")
 
@@ -105,7 +105,7 @@ def test_bench_shows_what_readahead_brought_in_vain(
     known: bool,
     vain: bool,
 ) -> None:
-    """Without readahead each page in the cache was read; with it, not all were."""
+    """Without readahead, programs read each cached page; with it, not all."""
     with Mirror(tmpfs_dir, tmp_path / "mnt", *options) as mirror:
         sysfs_files(mirror.bdi)["read_ahead_kb"].write_text(f"{ahead}\n")
         words = ("bench", mirror.mountpoint, "-w", "rand-read", "--budget", "5")

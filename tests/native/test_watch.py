@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The service on real mounts: values are in place as mounts come.
+"""The service on real mounts: it sets values as mounts appear.
 
-It runs as udev starts it, but without systemd: the tests read what it tells its supervisor
-(sd_notify(3)) The bdi's event comes before the mount is visible, and the reply to INIT overwrites
-values (fs/fuse/inode.c, process_init_reply()).
+It runs as started by udev, but without systemd: the tests read its notifications (sd_notify(3)).
+The bdi's event comes before the mount is visible, and the reply to INIT overwrites values
+(fs/fuse/inode.c, process_init_reply()).
 """
 
 import os
@@ -20,7 +20,7 @@ from tests.native.raw import RawServer
 from tests.native.servers import missing, serve
 from tests.native.watching import KEPT, LIMIT, PIPE, SECTION, Watching, cleared, has, nothing_left
 
-# Mounts as they come
+# New mounts
 
 
 @pytest.mark.parametrize("server", ["mirrorfs", "sshfs", "bindfs"])
@@ -78,7 +78,7 @@ def test_an_unanswered_init_hinders_no_other_mount(
             has(bdi, **KEPT)
         assert watching.process.poll() is None
         watching.saying("its server has not replied to INIT for 30 s", 45)
-        # Nor does it wait for that by looking all the time, where its idle end would be sooner.
+        # Nor does it poll while it waits, which would take CPU time.
         fields = Path(f"/proc/{watching.process.pid}/stat").read_text().rpartition(")")[2].split()
         assert sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") < 10
         watching.end()
@@ -86,7 +86,7 @@ def test_an_unanswered_init_hinders_no_other_mount(
 
 
 def test_a_server_with_values_of_its_own(fusetune: Fusetune, tmp_path: Path) -> None:
-    """What it answers to INIT overwrites ours, also long after they were set."""
+    """Its reply to INIT overwrites our values, also long after they were set."""
     fusetune.configure(SECTION)
     with Watching(fusetune) as watching:
         with RawServer(tmp_path / "raw") as raw:
@@ -116,7 +116,7 @@ def test_a_server_that_asks_for_more_than_we_want(
         has(mirror.bdi, max_background=16, read_ahead_kb=32, congestion_threshold=75)
 
 
-# Whose values they are
+# Values of the administrator
 
 
 def test_what_was_set_by_hand_since_is_left_alone_and_said_once(
@@ -142,7 +142,7 @@ def test_what_was_set_by_hand_since_is_left_alone_and_said_once(
 
 
 def test_a_number_that_is_reused_at_once(fusetune: Fusetune, tmp_path: Path) -> None:
-    """Unmounted, and another mounted with its number, while the service looks away."""
+    """A mount is replaced by another with its device number while the service is stopped."""
     fusetune.configure(
         "[[mount]]\nfstype = 'fuse.raw'\nmax_ratio = 20\n"
         "[[mount]]\nfstype = 'fuse.other'\nmax_background = 33\n"
@@ -197,14 +197,14 @@ def test_the_directory_of_the_mount_point_is_renamed(fusetune: Fusetune, tmp_pat
         has(raw.device, max_ratio=30)
 
 
-# Limits of the host
+# The host's limits
 
 
 @pytest.mark.alone
 def test_the_hosts_limits_follow_a_mount_that_needs_more(
     fusetune: Fusetune, mirror: Mirror, tmp_path: Path
 ) -> None:
-    """Raised when it appears, for its next mount; put back when no mount needs them any more."""
+    """Raised when it appears, for its next mount; restored when no mount needs them."""
     pages = [LIMIT] * LIMIT.exists()
     found = [int(file.read_text()) for file in (PIPE, *pages)]
     fusetune.configure(f"[[mount]]\npath = '{mirror.mountpoint}'\nmax_write = '2M'\n")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The service on real mounts: what goes wrong meanwhile, kills at system calls, and its end.
+"""The service on real mounts: faults while it runs, kills at system calls, and its end.
 
-It runs as udev starts it, but without systemd: the tests read what it tells its supervisor
-(sd_notify(3)).
+It runs as started by udev, but without systemd: the tests read its notifications (sd_notify(3)).
 """
 
 import re
@@ -28,7 +27,7 @@ from tests.tmpfs import tmpfs
 pytestmark = requires("strace")
 
 
-# What goes wrong meanwhile
+# Faults while it runs
 
 
 def test_a_storm_of_mounts_that_are_gone_at_once(fusetune: Fusetune, tmp_path: Path) -> None:
@@ -56,7 +55,7 @@ def test_garbage_in_the_configuration_while_it_runs(fusetune: Fusetune, tmp_path
         with RawServer(tmp_path / "one") as raw:
             raw.answer()
             has(raw.device, **KEPT)
-        file.write_text("[[mount]]\nmax_ratio = 101\n")  # seen at the next mount, unasked
+        file.write_text("[[mount]]\nmax_ratio = 101\n")  # noticed at the next mount
         with RawServer(tmp_path / "two") as raw:
             raw.answer()
             has(raw.device, **KEPT)
@@ -94,7 +93,7 @@ CALLS = ["openat", "write", "pwrite64", "fsync", "flock", "?unlink,?unlinkat"]
 
 
 def killed(fusetune: Fusetune, bdi: str, call: str) -> Iterator[int]:
-    """Run it once for each such call on its files, killed as it enters it, until it is not."""
+    """Run it repeatedly, and kill it at each such call on its files, until none is left."""
     paths = [
         *(fusetune.state, fusetune.state / "undo", fusetune.state / "undo" / f"{bdi}.journal"),
         *(fusetune.run, fusetune.run / f"{bdi}.lock", *sysfs_files(bdi).values()),
@@ -149,11 +148,10 @@ def test_it_ends_on_a_signal(fusetune: Fusetune, number: signal.Signals) -> None
 
 
 def test_a_mount_at_its_idle_end_is_not_lost(fusetune: Fusetune, tmp_path: Path) -> None:
-    """One that is there before it tells that it stops gets its values; for others udev starts
-    the next."""
+    """A mount before it announces its end gets its values; for later ones udev starts it again."""
     fusetune.configure(SECTION)
     idle, delay, rounds, served = 0.3, 0.25, 0, 0
-    # Towards the moment at which it ends, which is another one on each host.
+    # Near the moment at which it ends, which differs between hosts.
     while rounds < 12 or not 0 < served < rounds:
         assert rounds < 60, (served, delay)
         rounds += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the kernel and mirrorfs count of the same requests."""
+"""The same requests, counted by the kernel and by mirrorfs."""
 
 import json
 import mmap
@@ -17,7 +17,7 @@ UNTRACED = {"FORGET", "BATCH_FORGET"}
 
 
 def bpf_programs() -> list[dict[str, Any]]:
-    """Return the kernel's BPF programs, as bpftool has them."""
+    """Return the kernel's BPF programs, as listed by bpftool."""
     done = subprocess.run(
         ["bpftool", "--json", "prog", "show"], capture_output=True, check=True, timeout=PATIENCE
     )
@@ -38,7 +38,7 @@ def ops(mirror: Mirror) -> dict[str, Any]:
 
 
 def fill(mirror: Mirror, blocks: int) -> Path:
-    """Make a file of so many blocks, and return its path in the mount."""
+    """Create a file of this many blocks, and return its path in the mount."""
     (mirror.source / "file").write_bytes(os.urandom(BLOCK) * blocks)
     return mirror.mountpoint / "file"
 
@@ -54,6 +54,6 @@ def read_direct(file: Path, seed: int, count: int, blocks: int) -> None:
 
 
 def served(mirror: Mirror) -> dict[str, int]:
-    """Return the server's own counts of what the kernel has a tracepoint for."""
+    """Return the server's counts of the requests that the kernel has tracepoints for."""
     counted = {name: one["count"] for name, one in ops(mirror).items() if name not in UNTRACED}
     return {name: count for name, count in counted.items() if count}

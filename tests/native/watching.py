@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A running service, what it tells its supervisor (sd_notify(3)), and what it leaves."""
+"""A running service, its notifications (sd_notify(3)), and what it leaves behind."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ class Watching:
             raise
 
     def told(self, word: str) -> bool:
-        """Whether it has told its supervisor ``word``."""
+        """Whether it has notified its supervisor of ``word``."""
         try:
             while True:
                 text = self._socket.recv(4096, socket.MSG_DONTWAIT).decode()
@@ -61,7 +61,7 @@ class Watching:
             return word in self.notified
 
     def said(self, text: str = "") -> list[str]:
-        """Return the lines on stderr that hold ``text``."""
+        """Return the lines on stderr that contain ``text``."""
         return [line for line in self._log.read_text().splitlines() if text in line]
 
     def saying(self, text: str, timeout: float = PATIENCE) -> None:
@@ -69,7 +69,7 @@ class Watching:
         wait_for(lambda: bool(self.said(text)), f"{text!r} in {self.said()}", timeout)
 
     def saying_lines(self, count: int, text: str = "") -> list[str]:
-        """Wait for ``count`` such lines and return them: values are there before they are told."""
+        """Wait for ``count`` such lines and return them; values are set before they are logged."""
         wait_for(lambda: len(self.said(text)) >= count, f"{count} lines in {self.said()}")
         assert len(self.said(text)) == count
         return self.said(text)
@@ -83,7 +83,7 @@ class Watching:
         )
 
     def end(self, number: signal.Signals | None = None) -> None:
-        """Let it end, by idleness or by ``number``; it must end well."""
+        """Let it end, because it is idle or by signal ``number``; it must end cleanly."""
         if number:
             self.process.send_signal(number)
         assert self.process.wait(60) == 0, "\n".join(self.said()[-20:])
@@ -102,7 +102,7 @@ class Watching:
 
 
 def has(bdi: str, **values: int) -> None:
-    """Wait until the mount has the values, the others being stock."""
+    """Wait until the mount has these values, and stock's for the others."""
     wanted = STOCK | values
     wait_for(lambda: sysfs_values(bdi) == wanted, f"{wanted}, not {sysfs_values(bdi)}")
 
@@ -117,5 +117,5 @@ def nothing_left(fusetune: Fusetune) -> None:
 
 
 def cleared(fusetune: Fusetune) -> None:
-    """Wait until the service has forgotten the mounts that are gone: its end may come sooner."""
+    """Wait until the service has forgotten the mounts that are gone, or has ended."""
     wait_for(lambda: not _left(fusetune), "the end of what is remembered")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The packages, built and installed in trees of the Debian suites they are for."""
+"""The packages, built and installed in trees of their Debian suites."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Fixtures for the tests of packages; what is slow is made once."""
+"""Fixtures for the tests of packages; slow ones are made once."""
 
 import os
 import shutil
@@ -33,21 +33,21 @@ cp ../*.deb ../*.changes /out
 
 
 def sources() -> list[Path]:
-    """Return what dist.py is given: a kernel's source a series, and each suite's fuse3."""
+    """Return the arguments of dist.py: a kernel source per series, and each suite's fuse3."""
     return [*(suite.source() for suite in SUITES), *(suite.source() for suite in LIBRARIES)]
 
 
 def make_dist(
     checkout: Path, output: Path, *more: str, given: list[Path] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a checkout's dist.py and return its end; ``given``: not all sources, but these."""
+    """Run a checkout's dist.py and return the result; ``given``: sources, by default all."""
     program = checkout / "packaging" / "dist.py"
     command: list[str | Path] = [sys.executable, program, *more, output, *(given or sources())]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def copy_checkout(directory: Path) -> Path:
-    """Copy what git knows of the checkout to a directory, which is none itself; return it."""
+    """Copy the files that git tracks to a directory, which is not a checkout; return it."""
     listed = ["git", "-C", str(CHECKOUT), "ls-files", "-z"]
     names = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0")
     for name in filter(None, names):
@@ -57,7 +57,7 @@ def copy_checkout(directory: Path) -> Path:
 
 
 def script(name: str, suite: Suite) -> str:
-    """Return what runs a script of inside/ in a suite's tree."""
+    """Return a function that runs a script of inside/ in a suite's tree."""
     return f"export SUITE={suite.name} OLD={OLDER} NEW={__version__}\nsh /inside/{name}"
 
 
@@ -72,7 +72,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(suite: Suite, dist: Path, out: Path, recipe: str = _BUILD) -> str:
-    """Build a suite's packages into ``out``, and return what was said."""
+    """Build a suite's packages into ``out``, and return the output."""
     chosen = out.with_name(f"{out.name}-source")
     chosen.mkdir()
     (described,) = dist.glob(f"*{_version(suite)}.dsc")
@@ -93,7 +93,7 @@ def _version(suite: Suite) -> str:
 def packages(
     dist: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[Suite], Path]]:
-    """Return the directory of a suite's packages. All are begun at once, two at a time."""
+    """Return the directory of a suite's packages. All are queued at once, built two at a time."""
     directory = tmp_path_factory.mktemp("packages")
 
     def make(suite: Suite) -> Path:
@@ -108,7 +108,7 @@ def packages(
 
 @pytest.fixture(scope="session")
 def key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """An environment where GnuPG has a key to sign with."""
+    """An environment in which GnuPG has a signing key."""
     home = tmp_path_factory.mktemp("gnupg")
     home.chmod(0o700)
     environment = {**os.environ, "GNUPGHOME": str(home)}
@@ -147,7 +147,7 @@ def repositories(
 
 
 def run(command: list[str | Path], environment: dict[str, str]) -> None:
-    """Run a command that must succeed; what it said is the error if not."""
+    """Run a command, which must succeed; otherwise its output is the error."""
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=300, check=False
     )

@@ -3,8 +3,8 @@
 #
 # older.sh DIRECTORY OUTPUT VERSION OLDER
 #
-# Makes of the packages in DIRECTORY, which are of VERSION, the same as if they were of
-# version OLDER: what an upgrade starts from.
+# Makes copies of the packages in DIRECTORY, which have VERSION, with version OLDER, to
+# test upgrades from it.
 set -euo pipefail
 
 mkdir -p "$2"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What each package weighs, and how long its installation takes beside the smallest's.
+"""The size of each package, and its installation time relative to the smallest's.
 
-``python3 -m tests.packaging.package_sizes REPOSITORY`` prints the table of docs/packaging.md, for a
-repository that packaging/repo.sh made of trixie's packages.
+``python3 -m tests.packaging.package_sizes REPOSITORY`` prints the table in docs/packaging.md, for a
+repository of trixie's packages made by packaging/repo.sh.
 """
 
 import sys
@@ -14,7 +14,7 @@ from tests.packaging.trees import inside, user_tree
 
 
 def main(repository: str) -> None:
-    """Print the table; raises SystemExit with what was said where an installation failed."""
+    """Print the table; raises SystemExit with the output if an installation failed."""
     binds = (
         (Path(repository).absolute(), "/repo"),
         (Path(__file__).with_name("inside"), "/inside"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Modules of an older source on a host whose kernel is updated by apt."""
+"""Modules of an older source on a host whose kernel apt updates."""
 
 import json
 import shutil
@@ -22,9 +22,9 @@ _INSIDE = Path(__file__).with_name("inside")
 
 
 def _last_two(suite: Suite, held: list[Headers]) -> tuple[Headers, Headers]:
-    """Return the headers of the newest point release of the suite's series, and of the one before.
+    """Return the headers of the two newest point releases of the suite's series.
 
-    Their packages' versions are those of linux-source.
+    Their packages have the same versions as linux-source.
     """
     points = {
         one.version.partition("-")[0]: one
@@ -36,7 +36,7 @@ def _last_two(suite: Suite, held: list[Headers]) -> tuple[Headers, Headers]:
 
 
 def _made_older(packages: Path, source: Path, series: str, out: Path) -> Path:
-    """Return a directory of our packages, the modules of ``series`` made from ``source``."""
+    """Return a directory of our packages, with the modules of ``series`` from ``source``."""
     out.mkdir()
     (plain,) = packages.glob("fusetune_*.deb")
     shutil.copy(plain, out)
@@ -65,7 +65,7 @@ def _made_older(packages: Path, source: Path, series: str, out: Path) -> Path:
 
 
 def _read(out: Path, stage: str, kernel: str) -> dict[str, dict[str, Any]]:
-    """Return what `module status` said at a stage of each module for a kernel."""
+    """Return the `module status` of each module for a kernel at a stage."""
     document = json.loads((out / f"{stage}.json").read_text())
     return {
         module["name"]: next(one for one in module["kernels"] if one["kernel"] == kernel)
@@ -139,7 +139,7 @@ def _check_first_stages(out: Path, series: str, older: Headers, newer: Headers) 
     for name in _MODULES:
         installed = _short(_read(out, "installed", older.release)[name])
         assert installed == ("installed", older.version, None)
-    # What is missing when fusetuned is built, and when f2fs-tuned is refused.
+    # What is missing, according to the build of fusetuned and the refusal of f2fs-tuned.
     missing = f"linux-source-{series} is not installed"
     for stage, f2fs in (("kernel", missing), ("source", "coccinelle is not installed")):
         _check_older(out, stage, (missing, f2fs), "skipped", older, newer)
@@ -159,7 +159,7 @@ def _check_later_stages(out: Path, series: str, older: Headers, newer: Headers) 
         found = _read(out, stage, newer.release)
         assert _short(found["fusetuned"])[:2] == ("installed", old), stage
         assert _short(found["f2fs-tuned"])[:2] == f2fs_now, stage
-    # The older kernel keeps what it has: its own source.
+    # The older kernel keeps the module from its own source.
     assert _short(_read(out, "refused", older.release)["f2fs-tuned"]) == ("installed", old, None)
 
 

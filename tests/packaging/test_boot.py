@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A virtual machine with systemd that boots after apt has installed all packages."""
+"""A virtual machine with systemd boots after apt has installed all packages."""
 
 import subprocess
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import script
 from tests.packaging.trees import inside, machine_tree
 
-#: Seconds: emulated machines are some ten times slower than the host, which has more to do.
+#: Seconds: emulated machines are some ten times slower than the host, which is also busy.
 _PATIENCE = 1800
 
 
@@ -30,7 +30,7 @@ def test_after_boot_all_is_in_force(
 
 
 def _boot(directory: Path) -> str:
-    """Run the machine until it powers off; return what its check said."""
+    """Run the machine until it powers off; return the output of its check."""
     options = ["-kernel", "/out/vmlinuz", "-initrd", "/out/initrd"]
     options += ["-append", "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off"]
     options += ["-drive", "file=/out/disk,format=raw,if=virtio,cache=unsafe"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The Debian packages: built, looked at, installed, upgraded and removed in every suite."""
+"""The Debian packages: built, inspected, installed, upgraded and removed in every suite."""
 
 import hashlib
 import re
@@ -18,10 +18,10 @@ _INSIDE = (
     (Path(__file__).with_name("inside"), "/inside"),
     (CHECKOUT / "debian" / "tests", "/debian-tests"),
 )
-#: MiB that `fusetune` alone may bring, beyond fio and python3.
+#: The most MiB that `fusetune` may add, besides fio and python3.
 _MOST_BROUGHT = 25
-#: What a package's build runs where it runs tests. On an overlay, which the tree is, a file has
-#: another device number than its directory; the tests' own files are on a file system that is none.
+#: How a package's build runs the tests. On the tree's overlay a file may have another device number
+#: than its directory, so the tests' files are on another file system.
 _TESTS = """
 mount -t tmpfs tmpfs /var/tmp
 export TMPDIR=/var/tmp
@@ -29,7 +29,7 @@ dpkg-source -x /dist/*.dsc /tmp/tree >/dev/null
 cd /tmp/tree
 debian/rules override_dh_auto_test-indep
 """
-#: As the first build, on another day, in another directory, language and zone, by another umask.
+#: The same build on another day, with another directory, locale, time zone and umask.
 _ELSEWHERE = """
 export LC_ALL=C TZ=Asia/Tokyo DEB_BUILD_OPTIONS=nocheck HOME=/nonexistent CCACHE_DISABLE=1
 umask 077
@@ -54,7 +54,7 @@ apt-cache show --no-all-versions $(comm -13 /tmp/least /tmp/all) | sed -n 's/^In
 
 
 def _each(*seldom: str) -> pytest.MarkDecorator:
-    """Parametrize by the suite; those named run by ``make test-long`` only."""
+    """Parametrize by suite; those named run only by ``make test-long``."""
     marks = {name: [pytest.mark.long] for name in seldom}
     suites = [pytest.param(s, marks=marks.get(s.name, ()), id=s.name) for s in WHOLE]
     return pytest.mark.parametrize("suite", suites)
@@ -70,22 +70,22 @@ def test_lintian_finds_nothing(suite: Suite, packages: Callable[[Suite], Path]) 
 
 @_each("bookworm", "trixie")
 def test_unit_tests_pass_on_its_python(suite: Suite, dist: Path, tmp_path: Path) -> None:
-    """The packages are built without them. Debian 12's is the Python of ``make check``, too."""
+    """The packages are built without them. ``make check`` also uses Debian 12's Python."""
     said = build(suite, dist, tmp_path / "tested", _TESTS)
     assert re.search(r"^\d{3,} passed", said, re.M), said
 
 
 @_each("sid")
 def test_a_life(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]) -> None:
-    """Installed, upgraded, used, downgraded, removed, installed again, purged without a trace."""
+    """Install, upgrade, use, downgrade, remove, reinstall and purge without a trace."""
     assert _ended(suite, repositories(suite), "life.sh").splitlines()[-1] == "passed"
 
 
 @_each("trixie")
 def test_kernels(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]) -> None:
-    """Kernels that come later get the modules; where one does not build, apt goes on.
+    """Kernels installed later get the modules; if one does not build, apt does not fail.
 
-    In trixie, test_age.py has kernels that come later.
+    For trixie, test_age.py installs later kernels.
     """
     assert _ended(suite, repositories(suite), "kernel.sh").splitlines()[-1] == "passed"
 
@@ -94,12 +94,12 @@ def test_kernels(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]
 def test_piuparts(
     suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]], tmp_path: Path
 ) -> None:
-    """By Debian's own test: installed and purged, then the older version, upgraded and purged."""
+    """With piuparts: install and purge; then install an older version, upgrade and purge."""
     new, old = repositories(suite)
     debs = sorted(path for path in new.glob("apt/pool/**/*.deb") if "dbgsym" not in path.name)
     older = f"deb [trusted=yes] file:{old}/apt {suite.name} main"
     command: list[str | Path] = [
-        # What it mounts goes with the namespace, also if it fails.
+        # Its mounts end with the namespace, also if it fails.
         *("unshare", "--mount", "piuparts", "--no-eatmydata", "--skip-minimize"),
         *(f"--tmpdir={tmp_path}", f"--existing-chroot={user_tree(suite)}"),
         *("-d", suite.name, f"--bindmount={old}", f"--extra-repo={older}"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Source packages: the same from the same files, and what CHANGELOG says is what packages say."""
+"""Source packages are reproducible, and their changelogs come from CHANGELOG."""
 
 import hashlib
 import re
@@ -22,7 +22,7 @@ _COMPONENTS = {
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the project, to be broken."""
+    """A copy of the project for tests to break."""
     return copy_checkout(tmp_path / "checkout")
 
 
@@ -47,14 +47,14 @@ def test_components_hold_what_their_names_say(dist: Path) -> None:
         assert {member.split("/")[0] for member in members} == {name}
         expected = "fs/f2fs/segment.c" if name.startswith("linux") else "lib/fuse_lowlevel.c"
         assert f"{name}/{expected}" in members
-    # A tarball of ours and one a component; a .dsc and a .debian.tar.xz a suite; the spec.
+    # A tarball of ours and one per component; a .dsc and a .debian.tar.xz per suite; the spec.
     assert len(_hashes(dist)) == 1 + len(_COMPONENTS) + 2 * 3 + 1
     with tarfile.open(dist / f"fusetune_{__version__}.orig.tar.xz") as archive:
         assert not any("/debian/" in member for member in archive.getnames())
 
 
 def test_a_kernels_source_may_be_a_package(dist: Path, tmp_path: Path) -> None:
-    """As fetch.sh downloads them: of it, too, what modules need is packed, and nothing else."""
+    """As downloaded by fetch.sh: only the files that the modules need are packed."""
     suite = SUITES[0]
     package = tmp_path / "package"
     for directory in ("DEBIAN", "usr/src"):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The targets of the Makefile that make packages, from the download to the repository.
+"""The Makefile's targets for packages, from the download to the repository.
 
-Every change tests what they call (dist.py, repo.sh, the recipes); these, and the download, run by
-``make test-long``.
+For every change, other tests run what they call (dist.py, repo.sh, the recipes). The targets and
+the download are tested by ``make test-long``.
 """
 
 import os
@@ -62,7 +62,7 @@ def _made_inside(tree: Path, checkout: Path, out: Path, target: str, given: list
 
 
 def test_deb(checkout: Path, tmp_path: Path) -> None:
-    """With libfuse's own tests, and ours: nobody asks to leave them out."""
+    """With libfuse's tests and ours, because nothing disables them."""
     made = _made_inside(build_tree(USERLAND), checkout, tmp_path / "out", "deb", sources())
     names = {"fusetune", "fusetune-intercept", "fusetune-mirrorfs"}
     names |= {"fusetuned-dkms", "f2fs-tuned-dkms", "libfuse3-tuned"}

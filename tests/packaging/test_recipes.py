@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What recipes say of Debian's packages: each server starts, and has the options that it says."""
+"""The recipes match Debian's packages: each server starts and has the recipe's options."""
 
 import re
 import tempfile
@@ -20,19 +20,19 @@ from tests.native.mirror import CHECKOUT
 from tests.system import tree
 
 _SUITES = tuple(suite.name for suite in SUITES)
-#: Packages that a suite does not have.
+#: Packages that are missing in a suite.
 _MISSING = {
     "bookworm": {"curlftpfs", "virtiofsd"},
     "trixie": {"unionfs-fuse"},
     "sid": {"unionfs-fuse"},
 }
 _LIBRARIES = {"libfuse2": b"libfuse.so.2", "libfuse3": b"libfuse3.so."}
-#: Options that lie in a library of the server's package, which is not that of FUSE.
+#: Options in a library of the server's package other than libfuse.
 _OWN_LIBRARIES = {"ceph-fuse": "usr/lib/*/ceph/libceph-common.so.*"}
 #: Bad options that cannot be found: mergerfs 2.41 is in no suite yet, and the linker keeps "sync"
 #: as the end of another word.
 _UNFOUND = {"mergerfs: async-read", "ntfs-3g: sync"}
-#: What a program is started with, if not with --help.
+#: Arguments to start a program with, if not --help.
 _HELP = {"rclone": "mount --help", "securefs": "mount --help", "gocryptfs": "-hh"}
 _PLACES = ("usr/bin", "usr/sbin", "usr/libexec", "bin", "sbin")
 
@@ -55,12 +55,12 @@ class Recipe:
 
     @property
     def names(self) -> list[str]:
-        """What its programs and manual pages may be called."""
+        """Possible names of its programs and manual pages."""
         return [*self.content["server"].get("program", []), self.package]
 
 
 def _recipes() -> list[Recipe]:
-    """Return the recipes whose server Debian has; mirrorfs is ours."""
+    """Return the recipes whose server is in Debian; mirrorfs is ours."""
     files = sorted((CHECKOUT / "fusetune" / "recipes").glob("*.toml"))
     contents = [tomllib.loads(file.read_text()) for file in files if file.stem != "mirrorfs"]
     return [Recipe(content) for content in contents if "package" in content["server"]]
@@ -71,7 +71,7 @@ def _packages(suite: str) -> set[str]:
 
 
 def _tree(suite: str) -> Path:
-    """Return a suite's servers and what they depend on, unpacked, without their documents."""
+    """Return a suite's servers and their dependencies, unpacked, without documentation."""
     wanted = sorted({*_packages(suite), "base-files", "coreutils", "dash"})
     options = (
         "--variant=extract",
@@ -84,13 +84,13 @@ def _tree(suite: str) -> Path:
 
 
 def _found(directory: Path, names: list[str]) -> dict[str, Path]:
-    """Return the programs of these names that a tree has."""
+    """Return a tree's programs with these names."""
     paths = [directory / place / name for name in names for place in _PLACES]
     return {path.name: path for path in reversed(paths) if path.is_file()}
 
 
 def _helps(directory: Path, out: Path, programs: Mapping[str, Path]) -> dict[str, bytes]:
-    """Start each program in the tree and return what it says of its options, by name."""
+    """Start each program in the tree and return its help texts, by name."""
     lines = [
         f"timeout 20 /{path.relative_to(directory)} {_HELP.get(name, '--help')} "
         f">/out/{name} 2>&1 </dev/null || echo $? >/out/{name}.status"
@@ -155,7 +155,7 @@ def _applies(option: Mapping[str, Any], version: tuple[int, ...], library: str) 
 
 @dataclass(frozen=True)
 class Server:
-    """What a suite has of a recipe's server: its version, libfuse and all that tells options."""
+    """A recipe's server in a suite: its version, libfuse, and all texts about options."""
 
     recipe: Recipe
     version: tuple[int, ...]
@@ -163,13 +163,13 @@ class Server:
     evidence: tuple[bytes, ...]
 
     def lacks(self, *names: str) -> list[str]:
-        """Return which of these names of options are nowhere to be found."""
+        """Return which of these option names are not found anywhere."""
         return [f"{self.recipe.name}: {name}" for name in names if not _has(self.evidence, name)]
 
 
 @cache
 def _servers(suite: str) -> list[Server]:
-    """Start all servers of a suite and return what they, and their manual pages, say."""
+    """Start all servers of a suite and return their output and manual pages."""
     directory = _tree(suite)
     recipes = [recipe for recipe in _recipes() if recipe.package in _packages(suite)]
     names = [name for recipe in recipes for name in recipe.names]
@@ -190,7 +190,7 @@ def _server(recipe: Recipe, directory: Path, helps: Mapping[str, bytes]) -> Serv
 
 @pytest.mark.parametrize("suite", _SUITES)
 def test_each_option_is_known_to_the_packaged_server(suite: str) -> None:
-    """An option that no server has is planted: the search must not find everything."""
+    """The search must not find an option that no server has."""
     planted = "no-such-option"
     servers = _servers(suite)
     lacking = [
@@ -234,7 +234,7 @@ def _values(recipe: Recipe) -> dict[str, str]:
 
 @pytest.mark.parametrize("suite", _SUITES)
 def test_a_server_reads_what_is_written_into_its_file(suite: str, tmp_path: Path) -> None:
-    """By its own check; a key that it does not have is planted, which that must refuse."""
+    """The server's own check accepts them, and must refuse a key that it does not have."""
     checked = []
     for recipe in (one for one in _recipes() if "file_check" in one.content["server"]):
         facts, values = recipe.content["server"], _values(recipe) | {"no_such": "1"}

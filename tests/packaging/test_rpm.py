@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The rpm packages: built, looked at, and installed by dnf in a Debian tree.
+"""The rpm packages: built, inspected, and installed by dnf in a Debian tree.
 
-What that does not prove is in docs/packaging.md.
+docs/packaging.md says what that does not prove.
 """
 
 import re
@@ -31,7 +31,7 @@ def _run(out: Path, script: str) -> str:
 
 
 def _dist(checkout: Path, output: Path) -> None:
-    """Make the source tarballs; of one series each, which is what the tree can build."""
+    """Make the source tarballs, of one series each, which the tree can build."""
     sources = [kernels.SUITES[0].source(), libraries.SUITES[0].source()]
     done = make_dist(checkout, output, given=sources)
     assert done.returncode == 0, done.stderr
@@ -39,7 +39,7 @@ def _dist(checkout: Path, output: Path) -> None:
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project as if it were of an earlier version."""
+    """The project with an earlier version."""
     directory = copy_checkout(tmp_path_factory.mktemp("older"))
     for name in ("CHANGELOG", "fusetune/__init__.py"):
         text = (directory / name).read_text()
@@ -71,7 +71,7 @@ def test_reproducible(built: Path) -> None:
 def test_rpmlint(built: Path) -> None:
     said = _run(
         built,
-        # Files that are the same in each series: only where there is more than one.
+        # Files that are identical in each series exist only if there are several series.
         "rpmlint --ignore-unused-rpmlintrc -r /checkout/rpm/fusetune.rpmlintrc"
         " /out/src/fusetune.spec /out/new/*.rpm /out/new/source/*.rpm",
     )
@@ -87,7 +87,7 @@ def test_what_they_need_and_give(built: Path) -> None:
     )
     assert "python(abi)" not in said
     gives = re.findall(r"^libfuse3-tuned gives (.*)$", said, re.M)
-    # Not libfuse3.so.3: nobody else's program is to find it there.
+    # Not libfuse3.so.3: other programs must not find it there.
     assert [name for name in gives if not name.startswith("libfuse3-tuned")] == []
     needs = {line.split()[0]: line.split()[1:] for line in said.splitlines() if "gives" not in line}
     assert sorted(needs) == sorted(_NAMES)
@@ -102,7 +102,7 @@ def test_what_they_need_and_give(built: Path) -> None:
 
 
 def test_without_a_source_of_the_systems_libfuse(built: Path) -> None:
-    """Another fuse3 than there are sources of: the other packages are built."""
+    """If there is no source for the system's fuse3, the other packages are built."""
     said = _run(
         built,
         "mkdir /tmp/src; cp /out/src/* /tmp/src 2>/dev/null || true; rm /tmp/src/*fuse3-3-14*;"

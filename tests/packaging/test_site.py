@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The documentation as a site: nothing from elsewhere, no link that leads nowhere, all of it found.
+"""The documentation as a site: no external resources, no broken links, all pages searchable.
 
-MkDocs itself checks links between pages, not their anchors, and not what the theme brings.
+MkDocs checks links between pages, but neither their anchors nor the theme's files.
 """
 
 import json
@@ -25,7 +25,7 @@ _ICON = re.compile(r"url\((?!['\"]?data:)[^)]*\)|@import")
 
 
 class _Page(HTMLParser):
-    """The links of a page, what it loads, and the names that links may lead to."""
+    """A page's links, its resources, and its anchors."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Page(HTMLParser):
         self.feed(file.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what an element refers to."""
+        """Record what an element refers to."""
         found = dict(attrs)
         self.names.add(found.get("id") or "")
         if tag == "a":
@@ -57,7 +57,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, _Page]:
 
 def _broken(pages: dict[Path, _Page]) -> Iterator[str]:
     for file, page in pages.items():
-        if file.name == "404.html":  # which a web server shows for any address
+        if file.name == "404.html":  # which a web server may show for any address
             continue
         for link in page.links:
             parts = urlsplit(link)

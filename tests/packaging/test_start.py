@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A newcomer's path: the commands of README and quick start, as written, on an installed host."""
+"""The commands of README and quick start work as written on an installed host."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _INSIDE = (Path(__file__).with_name("inside"), "/inside")
 
 
 def _commands(page: str) -> list[str]:
-    """Return the commands of a page, without what it says of each."""
+    """Return a page's commands, without their comments."""
     text = (CHECKOUT / page).read_text(encoding="utf-8")
     return re.findall(r"^    # (fusetune\b.*?)(?:   .*)?$", text, re.M)
 
@@ -41,7 +41,7 @@ def test_a_newcomers_path(
     ran = [line[2:] for line in done.stdout.splitlines() if line.startswith("+ ")]
     assert ran == found
     assert {"auto", "report"} <= {line.split()[1] for line in found if " " in line}
-    if page != "README.md":  # which runs auto twice, and chance may decide that it proves nothing
+    if page != "README.md":  # which runs auto twice, and may prove nothing by chance
         assert "set and saved: " in done.stdout
     report = html5lib.HTMLParser(strict=True).parse((out / "fuse.html").read_text("utf-8"))
     headings = report.iter("{http://www.w3.org/1999/xhtml}h3")

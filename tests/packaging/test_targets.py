@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Each test target of the Makefile names the packages that its own tests start programs of.
+"""Each test target of the Makefile lists the packages of the programs that its tests start.
 
-A host has the packages of all targets, and so would not show what is missing in one list.
+A host with the packages of all targets would not show what is missing in one list.
 """
 
 import ast
@@ -16,7 +16,7 @@ import pytest
 
 from tests.native.mirror import CHECKOUT
 
-#: What Debian has installed everywhere, and git, which the checkout came by.
+#: Packages that every Debian has, and git, which made the checkout.
 _EVERYWHERE = ("apt", "git", "make")
 _LISTS = {
     "system": ("SYSTEM",),
@@ -24,14 +24,14 @@ _LISTS = {
     "libfuse": ("LIBFUSE",),
     "packaging": ("PACKAGING",),
 }
-#: Programs of this name are not meant.
+#: Words that do not mean the program of this name.
 _CHANCE = {"open", "systemd", "time"}
-#: Where packages have programs.
+#: Directories for programs.
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def _listed(name: str) -> list[str]:
-    """Return the packages of one of the Makefile's lists, which make expands."""
+    """Return the packages of one of the Makefile's lists, expanded by make."""
     command = ["make", "-s", "--no-print-directory", "-C", str(CHECKOUT), "-f", "-", "print"]
     text = f"include Makefile\nprint:\n\t@echo $({name}_PACKAGES)\n"
     said = subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout
@@ -54,7 +54,7 @@ def _imported(file: Path) -> Iterator[Path]:
 
 
 def _files(suite: str) -> set[Path]:
-    """Return the Python files that run on the host for a suite."""
+    """Return the Python files that a test suite runs on the host."""
     found = set((CHECKOUT / "tests" / suite).glob("*.py"))
     while more := {path for file in found for path in _imported(file)} - found:
         found |= more
@@ -62,7 +62,7 @@ def _files(suite: str) -> set[Path]:
 
 
 def _programs(file: Path) -> Iterator[str]:
-    """Yield the programs of this host that a file names in lists of words."""
+    """Yield this host's programs that a file names in lists of words."""
     tree = ast.parse(file.read_text())
     names = {
         part
@@ -94,7 +94,7 @@ def _owner(program: str) -> str:
 
 
 def _with_dependencies(packages: list[str]) -> set[str]:
-    """Return packages of this host with all that they depend on."""
+    """Return this host's packages with all their dependencies."""
     kinds = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
     how = ["--recurse", "--installed", *(f"--no-{kind}" for kind in kinds)]
     command = ["apt-cache", "depends", *how, *packages]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Trees of Debian are made anew each month, and old ones do not stay."""
+"""Debian trees are recreated each month, and old ones are removed."""
 
 from pathlib import Path
 

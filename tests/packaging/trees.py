@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Debian trees: one a suite to build packages in, one to install them in."""
+"""Debian trees: for each suite, one to build packages in and one to install them in."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ _OPTIONS = (
     '--aptopt=Acquire::Check-Valid-Until "false"',
 )
 _SATISFY = 'chroot "$1" apt-get -qy --no-install-recommends satisfy'
-#: What a test installs, where there is no network to fetch it by.
+#: Packages that tests install, because they have no network to download them.
 _AT_HAND = ("linux-headers-amd64",)
 _RPM_TOOLS = ("rpm", "debugedit", "dnf", "createrepo-c", "rpmlint", "gpg", "gpg-agent", "systemd")
 
@@ -32,22 +32,22 @@ def field(name: str) -> list[str]:
 
 
 def build_tree(suite: Suite) -> Path:
-    """Return the directory packages are built and looked at in, made first if it is not there."""
+    """Return the directory to build and inspect packages in; make it first if needed."""
     wanted = ", ".join(["build-essential", "lintian", *field("Build-Depends")])
     options = (*_OPTIONS, f'--customize-hook={_SATISFY} "{wanted}"')
     return tree.made(suite.name, "build", options, *suite.sources())
 
 
 def user_tree(suite: Suite) -> Path:
-    """Return the directory packages are installed in, made first if it is not there.
+    """Return the directory to install packages in; make it first if needed.
 
-    What they depend on is installed; what tests install besides lies in apt's cache.
+    Their dependencies are installed; other packages for tests are in apt's cache.
     """
     return _with_at_hand(suite, "user", *_AT_HAND)
 
 
 def importing_tree(suite: Suite) -> Path:
-    """Return the same where what imports a newer linux-source lies in apt's cache, too."""
+    """Return the same with the packages to import a newer linux-source in apt's cache."""
     return _with_at_hand(
         suite, "importing", *_AT_HAND, "coccinelle", "initramfs-tools", "linux-base"
     )
@@ -65,7 +65,7 @@ def _with_at_hand(suite: Suite, kind: str, *at_hand: str) -> Path:
 
 
 def machine_tree(suite: Suite) -> Path:
-    """Return the directory of a whole system, kernel and systemd, made first if it is not there."""
+    """Return the directory of a complete system with kernel and systemd; make it if needed."""
     parts = ("linux-image-amd64", "linux-headers-amd64", "initramfs-tools", "e2fsprogs", "dbus")
     wanted = ", ".join([*parts, "systemd-sysv", "udev", "procps", *field("Depends")])
     options = (*_OPTIONS, "--skip=cleanup/apt", f"--customize-hook={_SATISFY} '{wanted}'")
@@ -73,7 +73,7 @@ def machine_tree(suite: Suite) -> Path:
 
 
 def rpm_tree(suite: Suite) -> Path:
-    """Return the directory rpm packages are built and installed in, made if it is not there."""
+    """Return the directory to build and install rpm packages in; make it if needed."""
     wanted = ["build-essential", *_RPM_TOOLS, *_AT_HAND, *field("Build-Depends")]
     options = (
         *_OPTIONS,
@@ -85,9 +85,9 @@ def rpm_tree(suite: Suite) -> Path:
 def inside(
     directory: Path, out: Path, script: str, *binds: tuple[Path, str], timeout: float = 1800
 ) -> subprocess.CompletedProcess[str]:
-    """Run a shell script as root in a tree, which stays as it is, and return its end.
+    """Run a shell script as root in a tree, which is not changed, and return the result.
 
-    ``out`` is /out there; each of ``binds``, a directory and a path, is seen at that path,
-    unchangeable. There is no network.
+    ``out`` is /out there; each of ``binds``, a directory and a path, is at that path, read-only.
+    There is no network.
     """
     return suites.inside(directory, out, dict(binds), script, timeout)

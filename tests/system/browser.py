@@ -30,11 +30,11 @@ class Browser:
         return self.driver.execute_cdp_cmd(command, parameters)
 
     def run(self, script: str, *arguments: object) -> Any:
-        """Return what a script returns; a page's own policy does not hold for it."""
+        """Return a script's result; the page's security policy does not apply to it."""
         return self.driver.execute_script(script, *arguments)
 
     def show(self, file: Path, width: int, scheme: str, media: str = "screen") -> None:
-        """Open a file anew, in a window so wide."""
+        """Reopen a file, in a window of this width."""
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.cdp("Emulation.setDeviceMetricsOverride", **size)
         wanted = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -42,9 +42,9 @@ class Browser:
         self.driver.get(file.as_uri())
 
     def asked(self, address: str) -> list[str]:
-        """Return the addresses that the page at one asked for since the last call, its own first.
+        """Return the addresses that a page has requested since the last call, its own first.
 
-        What Chromium's own pages ask for is logged as well.
+        Requests of Chromium's own pages are logged as well.
         """
         logged = self.driver.get_log("performance")
         events = [json.loads(one["message"])["message"] for one in logged]

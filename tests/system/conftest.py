@@ -12,7 +12,7 @@ from tests.system.watched import SERVICE, Answering, left, serving
 
 @pytest.fixture(scope="module")
 def container() -> Iterator[Container]:
-    """A container of the module's own; a test that needs a fresh one makes it."""
+    """A container for each test module; a test that needs a new one makes it."""
     with Container() as booted:
         yield booted
 
@@ -20,7 +20,7 @@ def container() -> Iterator[Container]:
 @pytest.fixture
 def stopped(container: Container) -> Iterator[Container]:
     """The container, with the service not running and able to start."""
-    container.run("udevadm", "settle")  # at boot every bdi starts it
+    container.run("udevadm", "settle")  # every bdi starts it at boot
     container.run("systemctl", "stop", SERVICE)
     container.run("systemctl", "reset-failed")
     yield container
@@ -31,7 +31,7 @@ def stopped(container: Container) -> Iterator[Container]:
 def quiet(stopped: Container) -> Iterator[Container]:
     """The container with the service not running and nothing kept or configured.
 
-    Afterwards nothing is remembered of mounts that are gone, and the service did not fail.
+    Afterwards no record of unmounted mounts may remain, and the service must not have failed.
     """
     for directory in ("/var/lib/fusetune/saved", "/etc/fusetune"):
         stopped.run("rm", "-rf", directory)

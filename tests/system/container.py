@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A container with a systemd and udevd of its own, and fusetune installed in it.
+"""A container with its own systemd and udevd, and with fusetune installed.
 
-The kernel is the host's, and so are the bdi devices, FUSE connections and sysctls.
+It shares the kernel, bdi devices, FUSE connections and sysctls with the host.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def _parents() -> dict[int, tuple[int, str]]:
 
 
 class Inside(subprocess.Popen[str]):
-    """A process in a container. What it is sent goes to itself, not to nsenter, which follows."""
+    """A process in a container. Signals go to itself, not to nsenter, which then ends too."""
 
     def __init__(self, leader: int, words: tuple[Word, ...], **how: Any) -> None:
         enter = ["nsenter", f"--target={leader}", *("--mount", "--uts", "--ipc", "--net", "--pid")]
         super().__init__([*enter, "--", *words], env=_ENVIRONMENT, text=True, **how)
 
     def send_signal(self, sig: int) -> None:
-        """Send ``sig`` to the program, or to nsenter while that has not started it."""
+        """Send ``sig`` to the program, or to nsenter if that has not started it yet."""
         if self.poll() is not None:
             return
         children = [pid for pid, (parent, _) in _parents().items() if parent == self.pid]
@@ -58,10 +58,10 @@ class Inside(subprocess.Popen[str]):
 
 
 class Container:
-    """A booted container, for as long as the context lasts; afterwards nothing is left of it.
+    """A booted container for the duration of the context; afterwards nothing of it remains.
 
-    Programs run as root. What is written there stays over ``restart``, but not the context.
-    ``suite`` is the Debian release it is made of.
+    Programs run as root. Files written there survive ``restart``, but not the context. ``suite``
+    is its Debian release.
     """
 
     def __init__(self, suite: str = "bookworm") -> None:
@@ -105,7 +105,7 @@ class Container:
                 if stream:
                     stream.close()
         if self._installed.name:
-            shutil.rmtree(self._installed, ignore_errors=True)  # where the rig did not start
+            shutil.rmtree(self._installed, ignore_errors=True)  # if the rig did not start
 
     def _console_text(self) -> str:
         self._console.seek(0)
@@ -138,14 +138,14 @@ class Container:
             wait_for(self._is_up, "the container to boot", PATIENCE)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; console: {self._console_text()}") from error
-        # A boot_id of nspawn's own covers the kernel's, but not for units: with
-        # ProtectKernelTunables= they get a new /proc. There is one only on a host.
+        # nspawn mounts its own boot_id over the kernel's, but units with ProtectKernelTunables= get
+        # a new /proc and see the kernel's. On a host there is only one.
         self._boot = self.run("cat", _BOOT_ID).stdout.strip().replace("-", "")
         # Lazily: a program that is reading it at this moment keeps it busy.
         self.run("umount", "--lazy", _BOOT_ID)
 
     def start(self, *words: Word, **how: Any) -> Inside:
-        """Start a program without waiting for its end; at the latest it ends with the container.
+        """Start a program without waiting for it; it ends with the container at the latest.
 
         ``how`` is for Popen, such as ``stdout=subprocess.PIPE``.
         """
@@ -160,7 +160,7 @@ class Container:
         timeout: float = PATIENCE,
         input: str | None = None,  # noqa: A002  (as subprocess.run names it)
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end.
+        """Run a program until it ends.
 
         Raises RuntimeError with its stderr if it fails and ``check``; TimeoutExpired after
         ``timeout`` seconds.
@@ -178,7 +178,7 @@ class Container:
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def restart(self, *, crash: bool = False) -> None:
-        """Boot again on the same files: after a reboot, or as after a power failure."""
+        """Boot again with the same files, after a reboot or as after a power failure."""
         gone = os.pidfd_open(self.leader)
         try:
             if crash:
@@ -192,22 +192,22 @@ class Container:
         self._wait_for_boot()
 
     def path(self, inside: str) -> Path:
-        """Return the host's path of a file in the running container; good until ``restart``.
+        """Return the host's path of a file in the running container, valid until ``restart``.
 
-        No part of it may be an absolute symbolic link (as /var/run is): that is followed on the
-        host. A path in a FUSE mount is for ``run``, which can be given up.
+        No part of it may be an absolute symbolic link (such as /var/run), which would be followed
+        on the host. For a path in a FUSE mount use ``run``, which has a timeout.
         """
         return Path(f"/proc/{self.leader}/root") / inside.lstrip("/")
 
     def journal(self, unit: str) -> list[str]:
-        """Return what the unit, and systemd about it, wrote since boot."""
+        """Return what the unit, and systemd about it, have logged since boot."""
         self.run("journalctl", "--sync")
         how = (f"--boot={self._boot}", "--output=cat", "--no-pager")
         said = self.run("journalctl", "--unit", unit, *how)
         return said.stdout.splitlines()
 
     def mounted_at(self, point: str) -> str | None:
-        """Return the ``MAJOR:MINOR`` of what is mounted at exactly this path, or None."""
+        """Return the ``MAJOR:MINOR`` of the mount at exactly this path, or None."""
         found = None
         for line in Path(f"/proc/{self.leader}/mountinfo").read_text().splitlines():
             fields = line.split(" ")
@@ -217,9 +217,9 @@ class Container:
 
     @contextmanager
     def mirror(self, point: str, *options: str, uid: int = 0) -> Iterator[str]:
-        """Mount /srv at ``point``, made for it, by mirrorfs as user ``uid``; give its bdi.
+        """Mount /srv at the new directory ``point``, by mirrorfs as user ``uid``; yield its bdi.
 
-        INIT is agreed then. Afterwards it is unmounted, whatever became of the server.
+        INIT is done by then. Afterwards it is unmounted, whatever happened to the server.
         """
         self.run("install", "-d", f"--owner={uid}", point)
         user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A FUSE server for many mounts in one process, which answers INIT and refuses all else.
+"""A FUSE server for many mounts in one process, which replies to INIT and refuses all else.
 
-Run as a program in the container, it takes an order a line from stdin and answers each with a line
-when it is done, both JSON. When stdin ends, it unmounts what is left.
+As a program in the container, it reads commands from stdin, one per line, and answers each with a
+line when it is done, both in JSON. When stdin ends, it unmounts everything.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _INIT = 26
 _IN = struct.Struct("=IIQQIIIHH")
 _OUT = struct.Struct("=IiQ")
 _INIT_OUT = struct.Struct("=IIIIHHIIHHI28x")
-#: Bytes; no request that comes here is longer, and the kernel asks for 8 KiB at least.
+#: Bytes; no request here is longer, and the kernel requires at least 8 KiB.
 _BUFFER = 135168
 
 
 class Server:
-    """The mounts, by mount point, and the answers that are still to be given."""
+    """The mounts, by mount point, and the replies that are still due."""
 
     def __init__(self) -> None:
         self._fds: dict[str, int] = {}
@@ -42,7 +42,7 @@ class Server:
         self._poll.register(sys.stdin.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
-        """Obey until stdin ends."""
+        """Serve commands until stdin ends."""
         orders = sys.stdin.fileno()
         unread = b""
         while True:
@@ -67,7 +67,7 @@ class Server:
     ) -> float:
         """Mount each of ``points``; return the seconds that took.
 
-        ``init``: what is answered, by field of fuse_init_out; ``delay`` seconds later, or never for
+        ``init``: the reply, by field of fuse_init_out, sent ``delay`` seconds later, or never if
         None.
         """
         began = time.monotonic()
@@ -94,7 +94,7 @@ class Server:
         return time.monotonic() - began
 
     def cycle(self, point: str, pauses: Sequence[float], fstype: str, source: str) -> float:
-        """Mount and unmount ``point`` again and again, mounted for each of ``pauses`` (seconds)."""
+        """Mount and unmount ``point`` repeatedly, mounted for each of ``pauses`` (seconds)."""
         began = time.monotonic()
         for pause in pauses:
             self.mount([point], fstype, source, 0, {"delay": 0})
@@ -113,7 +113,7 @@ class Server:
         os.close(fd)
 
     def _serve(self, fd: int) -> None:
-        """Take the requests that are there."""
+        """Read all pending requests."""
         while fd in self._answers:
             try:
                 request = os.read(fd, _BUFFER)

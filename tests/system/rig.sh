@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# Boots TREE with its own systemd and udevd, on a writable layer that ends with it, until stdin
-# ends: so it ends with the test that started it, whatever became of that. It runs apart from it,
-# and puts the host's values back that systemd sets at boot.
+# Boots TREE with its own systemd and udevd, on a temporary writable layer, until stdin ends. So
+# it ends with the test that started it, however that ends. It runs in a separate session, and
+# restores the host's values that systemd sets at boot.
 #
-#   rig.sh boot TREE INSTALLED   INSTALLED is laid over TREE, and removed at the end
+#   rig.sh boot TREE INSTALLED   INSTALLED is an overlay on TREE, and removed at the end
 set -euo pipefail
 
-# Of the kernel, not of the container: set by systemd itself and for mounts that need it.
+# Belong to the kernel, not to the container; systemd sets them, and fusetune for some mounts.
 values=(fs/file-max fs/nr_open fs/pipe-max-size fs/fuse/max_pages_limit)
 
-# The first of several rigs notes the values, the last puts them back. Each holds a shared lock
-# while it runs; what one noted that was killed still stands.
+# The first of several rigs notes the values, the last restores them. Each holds a shared lock
+# while it runs. The notes of a killed rig stay valid.
 noted=/run/fusetune-rig.values
 exec 9>>"$noted"
 
@@ -25,7 +25,7 @@ note_values() {
 			done
 		fi
 		flock --shared 9
-		# Else the last one put them back between the two locks.
+		# Otherwise the last one has restored them between the two locks.
 		[[ ! -s $noted ]] || return 0
 	done
 }
@@ -45,8 +45,8 @@ boot() {
 	group=$(findmnt -n -o TARGET -t cgroup2 | head -n 1)/${scratch##*/}
 	mkdir "$group"
 	note_values
-	# A group of its own, as nspawn makes groups below the one it is in and leaves them there; a
-	# network of its own, and /sys as seen from there. All that runs inside ends with --kill-child.
+	# Its own cgroup, because nspawn makes cgroups below its own and leaves them there; its own
+	# network, and /sys as seen from there. Everything inside ends with --kill-child.
 	(
 		echo "$BASHPID" >"$group/cgroup.procs"
 		exec unshare --mount --propagation private --net --ipc --pid --fork --kill-child --mount-proc \
@@ -61,15 +61,15 @@ boot() {
 	wait "$inner" || true
 	restore_values
 	rm -rf "$scratch" "$installed"
-	# The last processes are gone from them shortly after they are killed. nspawn makes the same
-	# groups in systemd's own hierarchy of version 1, where there is one.
+	# The last processes leave the cgroups shortly after they are killed. nspawn makes the same
+	# cgroups in systemd's cgroup v1 hierarchy, if there is one.
 	for _ in $(seq 500); do
 		! find /sys/fs/cgroup -depth -type d -path "*/${scratch##*/}*" -exec rmdir {} + || break
 		sleep 0.02
 	done 2>/dev/null
 }
 
-# Process 1 of a namespace that nothing outlives.
+# This is process 1 of a namespace, so all its processes end with it.
 inside() {
 	local tree=$1 installed=$2 scratch=$3 status=1
 	mount -t tmpfs tmpfs /run # nspawn's own traces
@@ -77,7 +77,7 @@ inside() {
 	mkdir "$scratch/upper" "$scratch/work" "$scratch/root"
 	mount -t overlay -o "lowerdir=$installed:$tree,upperdir=$scratch/upper,workdir=$scratch/work" \
 		overlay "$scratch/root"
-	# udevd changes its mode: not that of the host's.
+	# udevd changes its mode, which must not affect the host's.
 	mknod "$scratch/fuse" c 10 229
 	export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 SYSTEMD_NSPAWN_API_VFS_WRITABLE=1
 	# After a reboot or a crash it boots again; power-off ends it.

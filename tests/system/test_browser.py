@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The HTML report in Chromium: on a phone and a desk, light and dark, and printed.
+"""The HTML report in Chromium: on a phone and a desktop, light and dark, and printed.
 
 Debian's Chromium and its driver; the page is a file, and nothing is fetched.
 """
@@ -36,12 +36,12 @@ pytestmark = pytest.mark.skipif(
 
 WIDTHS = (360, 1280)
 SCHEMES = ("light", "dark")
-#: axe-core, which finds what keeps people from reading a page.
+#: axe-core, which finds accessibility problems of a page.
 AXE = next((CHECKOUT / "build" / "venv").glob("lib/*/site-packages/*/axe.min.js"), None)
 #: Its name for a rule of WCAG 2.2, level AA or below, or of good practice.
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 needs_axe = pytest.mark.skipif(not AXE, reason="missing: axe-core in build/venv (make lint)")
-#: How far a channel of a colour may be from what is asked for: none, but for rounding.
+#: How much a colour channel may differ from the expected value: only by rounding.
 NEAR = 2
 
 
@@ -54,7 +54,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def report() -> HostReport:
-    """A report with names that are long, hostile or both."""
+    """A report with long names, hostile names, or both."""
     paths = ("/mnt/media", "/mnt/" + "long" * 200, *HOSTILE)
     reports = [report_documents(named(path))[1] for path in paths]
     found = [one for one in reports if isinstance(one, HostReport)]
@@ -88,7 +88,7 @@ def test_it_is_shown_whole_and_without_an_error(
     colours = dict(zip(SCHEMES, schemes(), strict=True))[scheme]
     for y in (2, 890):
         assert browser.colour(2, y) == rgb(colours["back"])
-    # What a script of a hostile name would have done.
+    # What a script in a hostile name would have done.
     assert browser.run("return document.scripts.length") == 0
 
 
@@ -114,7 +114,7 @@ def test_the_chosen_point_of_each_chart_is_where_the_data_says(
 def place_is(
     browser: Browser, box: dict[str, float], knob: MeasuredKnob, wanted: tuple[int, ...]
 ) -> bool:
-    """Whether the pixel at the place of the chosen value has a colour, and no other value's has."""
+    """Whether the chosen value's pixel has a colour, and no other value's pixel has it."""
     scale, unit = charts.Scale(knob), box["width"] / charts.WIDTH
     near = {}
     for point in knob.points:
@@ -152,7 +152,7 @@ def test_it_is_read_aloud_and_used_by_keyboard(
 
 
 def complaints(browser: Browser) -> list[tuple[str, str]]:
-    """What axe-core has against the page that is open: the rule, and the first place."""
+    """axe-core's findings on the open page: the rule, and the first place."""
     assert AXE
     browser.run(AXE.read_text(encoding="utf-8"))
     found = browser.driver.execute_async_script(

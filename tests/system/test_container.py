@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The container does what tests rely on, and leaves nothing behind.
 
-It is a systemd-nspawn(1) with a systemd and a udevd of its own.
+It is a systemd-nspawn(1) container with its own systemd and udevd.
 """
 
 import os
@@ -24,8 +24,8 @@ _VALUES = ("fs/file-max", "fs/nr_open", "fs/pipe-max-size", "fs/fuse/max_pages_l
 
 
 def _traces() -> list[str]:
-    """Return what containers leave if they are not cleaned up, and the values they change."""
-    # Not by rglob: it fails where a group goes meanwhile.
+    """Return what containers leave behind without cleanup, and the values that they change."""
+    # Not rglob, which fails if a cgroup disappears meanwhile.
     groups = (Path(directory) for directory, _, _ in os.walk("/sys/fs/cgroup"))
     found = sorted(group for group in groups if group.name.startswith("fusetune-rig."))
     found += sorted(Path(tempfile.gettempdir()).glob("fusetune-*"))

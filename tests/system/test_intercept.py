@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Services whose mounts are intercepted are, to systemd, the services that they were.
+"""For systemd, services whose mounts are intercepted do not change.
 
 The kernel's own FUSE stands for the module: the drop-in of `enable` gets its type and an option.
 """
@@ -18,7 +18,7 @@ pytestmark = requires("systemd-nspawn", "mmdebstrap")
 UNIT = "its.service"
 DROP_IN = f"/etc/systemd/system/{UNIT}.d/70-fusetune-intercept.conf"
 OPTION = "max_read=77824"
-#: Tells systemd from the main process that it is ready, as NotifyAccess=main wants it.
+#: Notifies systemd from the main process that it is ready, as NotifyAccess=main requires.
 READY = (
     "/usr/bin/python3 -c 'import os, socket, time; "
     "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto("
@@ -57,7 +57,7 @@ def _service(container: Container, kind: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_service(container: Container, kind: str) -> None:
-    """Its main process is the server; it restarts when that fails, and nothing stays of either."""
+    """The main process is the server; if that fails it restarts; nothing remains of either."""
     with _service(container, kind):
         container.wait(lambda: container.mounted_at("/mnt") is not None, "the mount")
         options = container.run("findmnt", "--noheadings", "--output=FS-OPTIONS", "/mnt").stdout

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Values last over boots, failures and versions, as policy allows; verify sees a difference.
+"""Values survive boots, failures and new versions, as policy allows; verify sees differences.
 
-A boot is a new start of the container, with the same /etc and /var.
+A boot is a restart of the container with the same /etc and /var.
 """
 
 import json
@@ -109,7 +109,7 @@ def test_verify_tells_who_changed_what(quiet: Container, server: Answering) -> N
     assert (knob["name"], knob["expected"], knob["actual"]) == ("max_background", 40, 99)
     assert knob["set_by"] == "other"
     assert (knob["last_write"]["value"], knob["last_write"]["why"]) == (40, "apply")
-    catch_up(quiet, server)  # it is the administrator's, and the service leaves it
+    catch_up(quiet, server)  # it is the administrator's, so the service leaves it alone
     assert values(quiet, bdi)["max_background"] == 99
     quiet.run("systemctl", "reload", SERVICE)
     quiet.wait(
@@ -194,7 +194,7 @@ def test_excluded_mounts_are_left_alone(quiet: Container, server: Answering) -> 
 
 @contextmanager
 def _read_only(container: Container, directory: str) -> Iterator[None]:
-    """Make ``directory`` read-only for whatever starts from now on."""
+    """Make ``directory`` read-only for everything that starts from now on."""
     container.run("mount", "--bind", directory, directory)
     container.run("mount", "-o", "remount,bind,ro", directory)
     try:
@@ -264,7 +264,7 @@ def test_what_a_later_version_saved_is_told_and_not_lost(
 
 
 def test_a_wrong_configuration_at_the_start(quiet: Container, server: Answering) -> None:
-    """Nothing to go back to: it ends, says why, and the next mount tries again."""
+    """There is no earlier configuration: it ends, says why, and the next mount tries again."""
     keep(quiet, "/mnt/wrong", KEPT)
     configure(quiet, "[policy]\nmax_dirty_precent = 5\n")
     (bdi,) = server.mount("/mnt/wrong")

@@ -16,7 +16,7 @@ from tests.system.watched import configure
 pytestmark = requires("systemd-nspawn", "mmdebstrap")
 
 SECRET = "hunter2"  # noqa: S105 - of nobody
-#: x- options are for mount(8), which passes none on.
+#: mount(8) does not pass x- options on.
 FSTAB = f"""\
 //host/share /media cifs noauto,password={SECRET} 0 0
 mirrorfs#/srv /mnt/fstab fuse counters=/run/counters.json,x-password={SECRET} 0 0
@@ -39,13 +39,13 @@ def fusetune(
 
 
 def refused(container: Container, *words: str) -> str:
-    """Return the one line that a command fails with."""
+    """Return the one error line of a failing command."""
     (line,) = fusetune(container, *words, status=1).stderr.splitlines()
     return line
 
 
 def servers(container: Container, point: str) -> list[str]:
-    """Return the process ID and command line of each server of ``point`` that runs."""
+    """Return the pid and command line of each running server of ``point``."""
     pattern = f"^(bindfs|mirrorfs).* {point}( |$)"
     return container.run("pgrep", "--full", "--list-full", pattern).stdout.splitlines()
 
@@ -58,7 +58,7 @@ def command_line(container: Container, point: str) -> str:
 
 @contextmanager
 def mounted(container: Container, point: str, *start: str) -> Iterator[str]:
-    """Mount at ``point`` by a command; give the device, and end it afterwards."""
+    """Mount at ``point`` by a command; yield the device, and end it afterwards."""
     container.run("install", "-d", point)
     container.run("systemctl", "daemon-reload")
     try:
@@ -80,7 +80,7 @@ def by_fstab(container: Container) -> Iterator[Container]:
 
 
 def writes(container: Container) -> int:
-    """Return how many WRITEs the server gets for 64 of a program, a page each."""
+    """Return how many WRITEs the server gets for a program's 64 writes of a page."""
     file = container.path("/run/counters.json")
 
     def document(signal: str) -> dict[str, Any]:
@@ -147,13 +147,13 @@ def test_a_new_mount_that_fails_brings_the_old_one_back(
     assert why in line
     assert line.endswith("the old mount and its files are back")
     assert container.path("/etc/fstab").read_text() == FSTAB
-    # The new server, if it replied late, ends when its delay has passed; both write their counters.
+    # If the new server replied late, it ends after its delay; both write their counters.
     container.wait(lambda: len(servers(container, "/mnt/fstab")) == 1, "the new server to end")
     assert writes(container) == 64
 
 
 def test_an_automount_of_fstab_is_left_to_systemd(container: Container) -> None:
-    """The container has no autofs, so the unit that systemd makes of the line is started."""
+    """The container has no autofs, so start the unit that systemd generates from the line."""
     line = "bindfs#/srv /mnt/auto fuse noauto,x-systemd.automount 0 0\n"
     container.path("/etc/fstab").write_text(line)
     with mounted(container, "/mnt/auto", "systemctl", "start", "mnt-auto.mount"):

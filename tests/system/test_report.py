@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`report` on a host with a thousand mounts whose servers do not reply.
 
-What it reads lies in procfs, sysfs and fusectl, where the kernel itself replies.
+It only reads procfs, sysfs and fusectl, which the kernel itself serves.
 """
 
 import os
@@ -18,18 +18,18 @@ from tests.system.watched import serving
 pytestmark = requires("systemd-nspawn", "mmdebstrap")
 
 COUNT = 1000
-#: How long a report of so many mounts may take, in starts of the command: hosts differ in speed.
-#: It takes 12 to 19; one that waited a hundredth of a second for each server would take hundreds.
+#: How long a report of so many mounts may take, in starts of the command, because hosts differ in
+#: speed. It takes 12 to 19; waiting 10 ms for each server would take hundreds.
 STARTS = 40
-#: How much longer it may take with a server that never replies than with the same one replying.
+#: How much longer it may take if the server never replies than if it replies.
 RATIO = 1.5
 FORMATS = ("text", "json", "prometheus", "html", "markdown")
 
 
 def _fastest(container: Container, words: list[str], *wanted: str) -> float:
-    """Return the least of three times in seconds, as the host has other work.
+    """Return the shortest of three times in seconds, because the host may be busy.
 
-    ``wanted``: what stands in each output.
+    ``wanted``: what each output must contain.
     """
     took = []
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_a_stopped_server(container: Container, form: str, figure: Callable[[str
         took = _fastest(container, report, "/mnt/stopped")
     finally:
         server.send_signal(signal.SIGCONT)
-        os.kill(server.pid, signal.SIGCONT)  # nsenter stops with its program
+        os.kill(server.pid, signal.SIGCONT)  # nsenter is stopped with its program
         server.terminate()
         server.wait(PATIENCE)
         container.run("umount", "--lazy", "/mnt/stopped", check=False)

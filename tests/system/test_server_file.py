@@ -47,7 +47,7 @@ def webdav(container: Container) -> Iterator[Container]:
         container.wait(
             lambda: ":1F90 " in container.run("cat", "/proc/net/tcp").stdout, "port 8080"
         )
-        # davfs2 skips the line of a section whose directory is not there, not the section.
+        # If a section's directory is missing, davfs2 skips its header line, but not the section.
         container.run("install", "-d", POINT, "/mnt/other")
         for point in (POINT, "/mnt/other"):
             container.run("mount", point)
@@ -71,7 +71,7 @@ def fusetune(
 
 
 def max_read(container: Container, point: str) -> int:
-    """Return the most KiB of a read of the mount: davfs2's buf_size less a page, or 16."""
+    """Return the KiB of the mount's largest read: davfs2's buf_size minus a page, or 16."""
     options = container.run("findmnt", "--noheadings", "--output", "FS-OPTIONS", point).stdout
     found = dict(one.partition("=")[::2] for one in options.strip().split(","))
     return int(found["max_read"]) >> 10

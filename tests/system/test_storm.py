@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Many mounts at once are set by few starts of the service.
+"""Few starts of the service set many mounts that appear at once.
 
-udev asks systemd for the service once an event (SYSTEMD_WANTS=, systemd.device(5)); a service that
-runs already is not started again.
+udev asks systemd for the service at each event (SYSTEMD_WANTS=, systemd.device(5)); a running
+service is not started again.
 """
 
 import os
@@ -29,10 +29,10 @@ from tests.system.watched import (
 pytestmark = requires("systemd-nspawn", "mmdebstrap")
 
 COUNT = 500
-#: Bytes of resident memory at most, and seconds of CPU a mount.
+#: The most bytes of resident memory, and seconds of CPU per mount.
 MEMORY, CPU = 64 << 20, 0.010
 
-#: What each mount is to have, by its mount point: no two the same.
+#: The values for each mount, by mount point; all are different.
 KEPT: Mapping[str, Mapping[str, int]] = {
     f"/mnt/storm/{number}": {"max_background": 20 + number, "read_ahead_kb": 256}
     for number in range(COUNT)
@@ -95,12 +95,12 @@ def test_a_storm(
 def test_killed_in_a_storm_the_next_start_finishes(
     quiet: Container, kept: Iterable[str], server: Answering
 ) -> None:
-    """Of the mount at which it was killed, the lock that it left tells."""
+    """A lock that is left shows at which mount it was killed."""
     bdis = dict(zip(kept, server.mount(*kept), strict=True))
     journals = quiet.path("/var/lib/fusetune/undo")
     processes = quiet.path(f"/sys/fs/cgroup/system.slice/{SERVICE}/cgroup.procs")
     quiet.wait(lambda: journals.exists() and len(os.listdir(journals)) > 50, "its work")
-    os.kill(int(processes.read_text()), signal.SIGKILL)  # at once: by systemd it may take too long
+    os.kill(int(processes.read_text()), signal.SIGKILL)  # systemd may take too long
     done = sum(has(quiet, bdis[point], KEPT[point]) for point in kept)
     assert 50 <= done < COUNT
     _wait_for_values(quiet, bdis)
@@ -108,9 +108,9 @@ def test_killed_in_a_storm_the_next_start_finishes(
     assert show(quiet, "NRestarts") == "1", said
     assert all(has(quiet, bdis[point], KEPT[point]) for point in kept)
     assert "left alone" not in said
-    # What was found before is known of each, also of the one that was half-changed.
+    # The original values of each are known, also of the one that was half changed.
     quiet.run("systemctl", "stop", SERVICE)
     quiet.run("fusetune", "reset", "--all")
     assert all(has(quiet, bdis[point], {}) for point in kept)
     server.unmount(*kept)
-    catch_up(quiet, server)  # and a later start clears away what no mount is left of
+    catch_up(quiet, server)  # and a later start removes records of unmounted mounts

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What `make install` puts in place, as systemd and udevd take it.
+"""systemd and udevd accept the files of `make install`.
 
-systemd-analyze(1) and udevadm(8) of the container check units and rules.
+The container's systemd-analyze(1) and udevadm(8) check units and rules.
 """
 
 import time
@@ -41,7 +41,7 @@ def test_units_are_valid(container: Container) -> None:
 
 
 def test_without_the_module_its_control_file_system_is_skipped(container: Container) -> None:
-    """Asked for at boot, and by hand; tests/kernel mounts it."""
+    """Requested at boot, and by hand; tests/kernel mounts it."""
     wanted = container.run("systemctl", "show", "--property=Wants", "sysinit.target").stdout
     assert CONTROL in wanted
     container.run("systemctl", "start", CONTROL)
@@ -117,7 +117,7 @@ def test_the_service_raises_limits_for_a_mount_and_says_so(stopped: Container) -
 @pytest.mark.parametrize(
     ("command", "way"),
     [
-        # No server: it tells what it finds. It is not linked with libfuse3, so it is intercepted.
+        # Prints what it finds. Not linked with libfuse3, so it is intercepted.
         ("/bin/cat /proc/sys/fs/pipe-max-size /mnt/its", "70-fusetune-intercept.conf"),
         ("/usr/bin/mirrorfs --version /mnt/its", "50-fusetune-libfuse.conf"),
     ],
@@ -125,14 +125,14 @@ def test_the_service_raises_limits_for_a_mount_and_says_so(stopped: Container) -
 def test_an_enabled_service_has_its_limits_before_it_mounts(
     container: Container, command: str, way: str
 ) -> None:
-    """The drop-in of `enable`: by the unit's own words and by the section that they match."""
+    """The drop-in of `enable`, from the unit's command line and the section that it matches."""
     pipe = Path("/proc/sys/fs/pipe-max-size")
     found = pipe.read_text()
     section = container.path("/etc/fusetune/mounts.d/limits.toml")
     section.parent.mkdir(parents=True, exist_ok=True)
     section.write_text("[[mount]]\npath = '/mnt/its'\npipe_max_size = '4M'\n")
     unit = container.path("/etc/systemd/system/its.service")
-    # A library of that name is all that it asks for.
+    # It only needs a library of that name.
     library = container.path("/usr/lib/x86_64-linux-gnu/fusetune/libfuse3.so.3")
     library.parent.mkdir(parents=True)
     library.symlink_to("../libfuse3.so.3")
@@ -164,7 +164,7 @@ def test_a_fuse_mount_starts_the_service(stopped: Container) -> None:
 
 
 def test_it_starts_without_the_start_of_a_mount_unit(stopped: Container) -> None:
-    """That waits, also where it is skipped, while systemd holds back news of mounts."""
+    """A mount unit waits, even if skipped, while systemd delays mount events."""
     looked = "ConditionTimestampMonotonic"  # when it was last about to start
     before = show(stopped, looked, CONTROL)
     with stopped.mirror("/mnt/a"):
@@ -219,7 +219,7 @@ def test_mounts_everywhere_come_into_its_sight(stopped: Container) -> None:
         with stopped.mirror(point):
             seen = stopped.run("cat", f"/proc/{pid}/mountinfo").stdout
             assert f" {point} " in seen
-        # Nor does its view keep a mount that went away.
+        # Nor does its mount namespace keep a mount that was unmounted.
         assert f" {point} " not in stopped.run("cat", f"/proc/{pid}/mountinfo").stdout
 
 
@@ -231,7 +231,7 @@ def test_verify_sees_no_difference_where_nothing_is_kept(container: Container) -
 def test_report_writes_where_the_exporter_reads(container: Container) -> None:
     container.run("systemctl", "start", "fusetune-report.service")
     assert show(container, "ConditionResult", "fusetune-report.service") == "no"
-    # As the exporter's package makes it.
+    # As created by the exporter's package.
     container.run("install", "-d", "--owner=daemon", METRICS)
     with container.mirror("/mnt/b"):
         container.run("systemctl", "start", "fusetune-report.service")

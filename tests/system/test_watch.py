@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Mounts get their values from a service that udev alone starts.
+"""Mounts get their values from a service that only udev starts.
 
 The rule reacts to a bdi's event (udev/60-fusetune.rules), and the service ends when idle.
 """
@@ -32,7 +32,7 @@ from tests.system.watched import (
 
 pytestmark = requires("systemd-nspawn", "mmdebstrap")
 
-#: Seconds from the mount's appearance in which its values have to be there.
+#: Seconds after a mount appears within which its values must be set.
 LIMIT = 1.0
 _CLOCK = Path(__file__).with_name("clock.c")
 KEPT = {"read_ahead_kb": 4096, "max_background": 48, "max_ratio": 5}
@@ -57,7 +57,7 @@ def _mounted(container: Container, server: str, point: str) -> float:
         container.wait(connection.exists, "the connection")
         container.wait(lambda: has(container, bdi, KEPT), f"the values of {server}")
         took = time.monotonic() - began
-        # Nor does what the server says overwrite them.
+        # Nor does the server's reply overwrite them.
         waiting = connection / "waiting"
         container.wait(lambda: int(waiting.read_text()) == 0, "INIT's answer")
         assert has(container, bdi, KEPT)
@@ -91,7 +91,7 @@ def test_values_are_in_place_within_a_second(
     for number in range(50):
         if number % 10 == 0:
             quiet.run("systemctl", "stop", SERVICE)
-            quiet.run("systemctl", "reset-failed")  # so many starts are no failure
+            quiet.run("systemctl", "reset-failed")  # this many starts are not a failure
         took.append(_mounted(quiet, server, point))
     in_time = sum(seconds <= LIMIT for seconds in took)
     figure(
@@ -101,7 +101,7 @@ def test_values_are_in_place_within_a_second(
     assert in_time == len(took)
 
 
-#: In place of ssh: the protocol is the same, and no daemon or key is needed.
+#: Instead of ssh: the protocol is the same, without a daemon or key.
 _SSH = "#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n"
 
 
@@ -199,7 +199,7 @@ def test_a_renamed_mount_point_keeps_what_it_got(quiet: Container, server: Answe
     quiet.run("mv", "/mnt/old", "/mnt/new")
     catch_up(quiet, server)
     assert has(quiet, bdi, {"max_background": 30})
-    # What the service is told by hand, it sees where the mount is now.
+    # Told by hand, the service sees the mount's current mount point.
     quiet.run("systemctl", "reload", SERVICE)
     quiet.wait(lambda: has(quiet, bdi, {"max_background": 40}), "the new place's values")
     quiet.run("umount", "--lazy", "/mnt/new/point")
@@ -214,11 +214,11 @@ def test_unmounted_before_it_is_set(quiet: Container, server: Answering) -> None
     assert state(quiet) == "active"
     assert show(quiet, "NRestarts") == "0"
     set_here = [line for line in quiet.journal(SERVICE) if "/mnt/quick" in line]
-    assert 0 < len(set_here) < 200  # some were gone, some were not
+    assert 0 < len(set_here) < 200  # some were unmounted, some not
     assert [line for line in set_here if not re.search(r" (48|4096) \(/var/lib", line)] == []
 
 
-# Its life
+# Start and end
 
 
 def test_it_ends_when_idle_and_no_mount_is_missed(
@@ -229,11 +229,11 @@ def test_it_ends_when_idle_and_no_mount_is_missed(
     draw = random.Random(7)
     running = 0
     for number in range(40):
-        quiet.run("systemctl", "reset-failed")  # so many starts are no failure
+        quiet.run("systemctl", "reset-failed")  # this many starts are not a failure
         (bdi,) = server.mount("/mnt/idle")
         began = time.monotonic()
         quiet.wait(partial(has, quiet, bdi, {"max_background": 30}), f"values of mount {number}")
-        assert time.monotonic() - began < 2 * LIMIT  # a start that waits for the end before it
+        assert time.monotonic() - began < 2 * LIMIT  # a start that waits for the previous end
         server.unmount("/mnt/idle")
         time.sleep(draw.uniform(0.9, 1.1))
         running += state(quiet) == "active"
@@ -256,7 +256,7 @@ def test_garbage_in_the_configuration_changes_nothing(quiet: Container, server: 
     said = [line for line in quiet.journal(SERVICE) if "mounts.d/all.toml:4" in line]
     assert said, quiet.journal(SERVICE)
     configure(quiet, "\0garbage \N{SNOWMAN}[", "mounts.d/all.toml")
-    (third,) = server.mount("/mnt/garbage/3")  # not told of it by a reload
+    (third,) = server.mount("/mnt/garbage/3")  # without a reload
     quiet.wait(lambda: has(quiet, third, {"max_background": 30}), "what was before")
     assert any("mounts.d/all.toml:1" in line for line in quiet.journal(SERVICE))
     assert (state(quiet), show(quiet, "MainPID")) == ("active", pid)
@@ -267,7 +267,7 @@ def test_garbage_in_the_configuration_changes_nothing(quiet: Container, server: 
 
 @pytest.fixture
 def clock(quiet: Container) -> Iterator[Path]:
-    """A file that holds the seconds to add to the service's wall clock."""
+    """A file with the seconds to add to the service's wall clock."""
     directory = quiet.path("/opt/tests")
     directory.mkdir(parents=True, exist_ok=True)
     offset = directory / "offset"
@@ -280,7 +280,7 @@ def clock(quiet: Container) -> Iterator[Path]:
         "[Service]\nEnvironment=LD_PRELOAD=/opt/tests/clock.so CLOCK_OFFSET=/opt/tests/offset\n"
     )
     quiet.run("systemctl", "daemon-reload")
-    quiet.run("systemctl", "stop", SERVICE)  # any mount of the host may have started it since
+    quiet.run("systemctl", "stop", SERVICE)  # any mount on the host may have started it meanwhile
     yield offset
     shutil.rmtree(drop_in.parent)
     quiet.run("systemctl", "daemon-reload")
@@ -293,7 +293,7 @@ def test_the_clock_set_back_delays_nothing(
     for number, days in enumerate((0, -1000, 0, -1)):
         new = clock.with_name("offset.new")
         new.write_text(str(days * 86400))
-        new.replace(clock)  # it is read at any time
+        new.replace(clock)  # the program reads it at any time
         for delay in (0, 0.7):
             point = f"/mnt/clock/{number}/{delay}"
             keep(quiet, point, KEPT)
@@ -307,7 +307,7 @@ def test_the_clock_set_back_delays_nothing(
 
 
 def _times_written(container: Container, point: str) -> list[float]:
-    """Return the times on record in the undo journal of what is mounted at ``point``."""
+    """Return the times in the undo journal of the mount at ``point``."""
     (bdi,) = devices(container)[point]
     journal = container.path(f"/var/lib/fusetune/undo/{bdi}.journal").read_text()
     return [float(at) for at in re.findall(r'"time": ([0-9.]+)', journal)]
@@ -317,7 +317,7 @@ def test_nothing_is_left(quiet: Container, server: Answering) -> None:
     keep(quiet, "/mnt/left", KEPT)
     (bdi,) = server.mount("/mnt/left")
     quiet.wait(lambda: has(quiet, bdi, KEPT), "values")
-    # Its lock goes last.
+    # Its lock is removed last.
     quiet.wait(lambda: left(quiet) == [f"undo/{bdi}.journal"], "its journal, and no more")
     server.unmount("/mnt/left")
     quiet.wait(lambda: left(quiet) == [], "the end of its journal")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Debian trees that tests run in: made once a month, kept outside the checkout, never changed."""
+"""Debian trees for tests: made once a month, kept outside the checkout, never changed."""
 
 import datetime
 import fcntl
@@ -23,14 +23,14 @@ _PACKAGES = (
     *("python3-pyudev", "python3-rich", "python3-systemd", "python3-tomlkit"),
 )
 #: Part of each tree's name, so that it is made again when the archive may have changed. It is
-#: that of the run's begin: one run sees one tree.
+#: the month in which the run began, so that a run uses one tree.
 _MONTH = f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m}"
 _OPTIONS = (
     "--variant=minbase",
     f"--include={','.join(_PACKAGES)}",
     "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
     '--aptopt=Acquire::Check-Valid-Until "false"',
-    # Only what fusetune installs there shall change the kernel's values: they are the host's, too.
+    # Only fusetune's own files may change the kernel's values, because they are also the host's.
     '--customize-hook=rm -f "$1"/usr/lib/sysctl.d/* "$1"/etc/sysctl.d/*',
 )
 
@@ -54,7 +54,7 @@ def archive(label: str = "Debian") -> str:
 
 
 def cache(kind: str) -> Path:
-    """Return the directory, outside the checkout, for what tests make once."""
+    """Return the directory, outside the checkout, for what tests create once."""
     directory = Path(os.environ.get("XDG_CACHE_HOME", "/var/cache")) / "fusetune" / kind
     directory.mkdir(parents=True, exist_ok=True)
     return directory
@@ -62,17 +62,17 @@ def cache(kind: str) -> Path:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Keep others, of this process or not, from making what is kept at ``directory`` meanwhile."""
+    """Keep other threads and processes from creating ``directory`` at the same time."""
     with directory.with_name(f"{directory.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def made(suite: str, kind: str, options: Sequence[str], *sources: str) -> Path:
-    """Return the directory of a Debian ``suite``, made first (minutes) if it is not there.
+    """Return the directory of a Debian ``suite``; make it first (minutes) if needed.
 
-    ``options`` and ``sources`` (addresses or lines for apt) are mmdebstrap's; ``kind`` tells in the
-    directory's name what it is for. Another month or other options make another directory.
+    ``options`` and ``sources`` (addresses or lines for apt) are mmdebstrap's; ``kind`` is a part of
+    the directory's name. Another month or other options give another directory.
     """
     kept = cache("trees")
     made_from = hashlib.sha256("\n".join(options).encode()).hexdigest()[:12]
@@ -89,9 +89,9 @@ def made(suite: str, kind: str, options: Sequence[str], *sources: str) -> Path:
 
 
 def remove_old(kept: Path, month: str = _MONTH) -> None:
-    """Remove trees, and what was made of them, that are older than the month before ``month``.
+    """Remove trees, and what was made from them, that are older than the month before ``month``.
 
-    One of the month before may be in use by a run that began in it.
+    A run that began in the month before may still use its tree.
     """
     first = datetime.date.fromisoformat(f"{month}-01")
     before = f"{first - datetime.timedelta(days=1):%Y-%m}"
@@ -106,16 +106,16 @@ def remove_old(kept: Path, month: str = _MONTH) -> None:
 
 
 def tree(suite: str) -> Path:
-    """Return the directory that containers boot, made first (half a minute) if it is not there."""
+    """Return the directory that containers boot; make it first (half a minute) if needed."""
     return made(suite, "system", _OPTIONS, archive())
 
 
 def install(directory: Path) -> None:
-    """Put into ``directory`` what `make install` makes of the checkout, and the test server."""
+    """Run `make install` of the checkout into ``directory``, and add the test server."""
     for target in (CHECKOUT, CHECKOUT / "mirrorfs", CHECKOUT / "intercept"):
         subprocess.run(
             ["make", "--silent", "-C", target, "install", f"DESTDIR={directory}", "PREFIX=/usr"],
             check=True,
             timeout=120,
         )
-    directory.chmod(0o755)  # it becomes / of the container
+    directory.chmod(0o755)  # it becomes the container's /

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Mounts of our own making in a container, what is kept for them, and what they got."""
+"""Our own mounts in a container, the values kept for them, and the values that they have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.system.container import PATIENCE, Container
 SERVICE = "fusetune.service"
 #: The live knobs of a mount of the kernel's FUSE.
 _KNOBS = [knob for knob in LIVE if knob.init_line is None]
-#: Their values where the server asks for nothing.
+#: Their values if the server requests none.
 STOCK = {knob.name: knob.stock for knob in _KNOBS if knob.stock is not None}
 FSTYPE, SOURCE = "fuse.init_only", "init_only"
 ANSWERED: Mapping[str, Any] = {"delay": 0}
@@ -30,7 +30,7 @@ _PROGRAM = "/opt/tests/init_only_server.py"
 
 
 class Answering:
-    """A running `tests.system.init_only_server`, to be told what to mount."""
+    """A running `tests.system.init_only_server`, which mounts on request."""
 
     def __init__(self, container: Container) -> None:
         program = container.path(_PROGRAM)
@@ -56,7 +56,7 @@ class Answering:
         owner: int = 0,
         init: Mapping[str, Any] = ANSWERED,
     ) -> list[str]:
-        """Mount each of ``points``, made for it; give their bdis, as `Server.mount` does."""
+        """Create and mount each of ``points``; return their bdis, as `Server.mount` does."""
         make_directories(self._container, points)
         words = {"fstype": fstype, "source": source, "owner": owner, "init": dict(init)}
         self._order("mount", points=points, **words)
@@ -68,7 +68,7 @@ class Answering:
         self._order("unmount", points=points)
 
     def cycle(self, point: str, pauses: Sequence[float]) -> None:
-        """Mount and unmount ``point`` once for each of ``pauses``, mounted for so many seconds."""
+        """Mount and unmount ``point`` repeatedly, mounted for each of ``pauses`` (seconds)."""
         make_directories(self._container, [point])
         self._order("cycle", point=point, pauses=pauses, fstype=FSTYPE, source=SOURCE)
 
@@ -79,7 +79,7 @@ class Answering:
 
 @contextmanager
 def serving(container: Container) -> Iterator[Answering]:
-    """Run such a server while the context lasts."""
+    """Run such a server for the duration of the context."""
     server = Answering(container)
     try:
         yield server
@@ -88,7 +88,7 @@ def serving(container: Container) -> Iterator[Answering]:
 
 
 def make_directories(container: Container, points: Iterable[str]) -> None:
-    """Make directories to mount on, without looking at those that are there: they may hang."""
+    """Create mount points without looking at existing ones, which may hang."""
     for point in points:
         directory = container.path(os.path.dirname(point))
         directory.mkdir(parents=True, exist_ok=True)
@@ -113,12 +113,12 @@ def files(container: Container, bdi: str) -> dict[str, Path]:
 
 
 def values(container: Container, bdi: str) -> dict[str, int]:
-    """Read what a mount has, past all code under test."""
+    """Read a mount's values, without any code under test."""
     return {name: int(file.read_text()) for name, file in files(container, bdi).items()}
 
 
 def has(container: Container, bdi: str, wanted: Mapping[str, int]) -> bool:
-    """Whether a mount has these values, and of the others what is stock."""
+    """Whether a mount has these values, and stock's for the others."""
     return values(container, bdi) == {**STOCK, **wanted}
 
 
@@ -130,13 +130,13 @@ def keep(
     fstype: str = FSTYPE,
     source: str = SOURCE,
 ) -> None:
-    """Put values under /var/lib/fusetune/saved as `fusetune save` does."""
+    """Write values to /var/lib/fusetune/saved as `fusetune save` does."""
     host = Host(state_dir=container.path("/var/lib/fusetune"))
     save(host, Mount(point, fstype, source, "0:0"), wanted, "save")
 
 
 def configure(container: Container, text: str, name: str = "fusetune.toml") -> None:
-    """Write a file of the administrator's."""
+    """Write an administrator's file."""
     path = container.path(f"/etc/fusetune/{name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -148,15 +148,15 @@ def show(container: Container, name: str, unit: str = SERVICE) -> str:
 
 
 def state(container: Container, unit: str = SERVICE) -> str:
-    """Return what systemd calls the unit's state."""
+    """Return the unit's state in systemd."""
     return container.run("systemctl", "is-active", unit, check=False).stdout.strip()
 
 
 def catch_up(container: Container, server: Answering) -> None:
-    """Wait until the service has seen to all that was mounted before, and answered.
+    """Wait until the service has handled all earlier mounts and those have replied to INIT.
 
-    A mount that comes later gets its values no earlier than the next look at mountinfo, and the
-    second of them in a pass of its own.
+    A later mount gets its values at the next read of mountinfo at the earliest, and a second one in
+    another pass.
     """
     for point in ("/mnt/marker/1", "/mnt/marker/2"):
         keep(container, point, {"max_background": 77})
@@ -166,7 +166,7 @@ def catch_up(container: Container, server: Answering) -> None:
 
 
 def left(container: Container) -> list[str]:
-    """Return what is remembered of mounts."""
+    """Return the records of mounts."""
     directories = map(container.path, ("/run/fusetune", "/var/lib/fusetune/undo"))
     return [
         f"{directory.name}/{file.name}" for directory in directories for file in directory.glob("*")
@@ -174,6 +174,6 @@ def left(container: Container) -> list[str]:
 
 
 def peak_memory(container: Container, pid: str) -> int:
-    """Return the most resident memory, in bytes, that a process had."""
+    """Return the peak resident memory of a process, in bytes."""
     status = container.run("cat", f"/proc/{pid}/status").stdout
     return int(status.partition("VmHWM:")[2].split()[0]) << 10

@@ -16,7 +16,7 @@ def configure(tree: Tree, text: str, name: str = "fusetune.toml", *, vendor: boo
 
 
 def wrong(tree: Tree) -> str:
-    """Return what is said of a wrong configuration."""
+    """Return the error about a wrong configuration."""
     with pytest.raises(ConfigError) as raised:
         load(tree.host)
     return str(raised.value)

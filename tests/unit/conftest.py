@@ -17,12 +17,12 @@ from fusetune.mounts.mount import Mount
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
-# A shared host may pause any example; and what hypothesis caches does not belong in the checkout.
+# A shared host may delay any example; and hypothesis's cache does not belong in the checkout.
 hypothesis.settings.register_profile("unit", deadline=None, database=None)
 hypothesis.settings.load_profile("unit")
 hypothesis.configuration.set_hypothesis_home_dir(str(CHECKOUT / "build" / "hypothesis"))  # type: ignore[no-untyped-call]
 
-#: Stand for /dev/fuse and /dev/fusetuned: devices that are on every host.
+#: Used instead of /dev/fuse and /dev/fusetuned: devices that every host has.
 DEVICES = {"fuse": "/dev/null", "fusetuned": "/dev/zero"}
 BOOT_ID = "0f5c2a43-9d3b-4a0e-8a46-3f6f3f0a1b2c"
 ROOT_LINE = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
@@ -36,7 +36,7 @@ def mangle(text: str | bytes, special: bytes = b" \t\n\\") -> bytes:
 
 @dataclass(frozen=True)
 class TreeHost(Host):
-    """A directory tree. ``owners``: of files that belong to others; only root can make such."""
+    """A directory tree. ``owners``: of files that belong to others, which only root can create."""
 
     owners: dict[str, int] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class Tree:
         )
 
     def write(self, relative: str, text: str) -> Path:
-        """Write a file, making its directories."""
+        """Write a file and create its directories."""
         path = self.root / relative
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -72,7 +72,7 @@ class Tree:
         return (self.root / relative).read_text()
 
     def reboot(self) -> Host:
-        """Return the host as after a reboot: the same files, another boot."""
+        """Return the host as after a reboot: the same files with another boot ID."""
         self.write("proc/sys/kernel/random/boot_id", BOOT_ID[::-1] + "\n")
         return replace(self.host)
 
@@ -122,7 +122,7 @@ class Tree:
         wanted = {knob.name: knob.stock for knob in LIVE} | dict(values or {})
         for knob in LIVE:
             if wanted[knob.name] is None:
-                continue  # of the module fusetuned alone
+                continue  # only for the module fusetuned
             if "{bdi}" in knob.file and bdi:
                 self.write(knob.file.format(bdi=bdi), f"{wanted[knob.name]}\n")
             elif "{connection}" in knob.file and connection:
@@ -139,16 +139,16 @@ class Tree:
             self.write(knob.file, (knob.words or {}).get(value, str(value)) + "\n")
 
     def journals(self) -> list[Path]:
-        """Return the undo journals there are."""
+        """Return the existing undo journals."""
         return sorted((self.host.state_dir / "undo").glob("*.journal"))
 
     def only(self) -> Mount:
-        """Return the one FUSE mount there is."""
+        """Return the only FUSE mount."""
         (found,) = discover(self.host)
         return found
 
     def values(self) -> dict[str, int]:
-        """Read the live knobs of the usual mount, straight from the files."""
+        """Read the live knobs of the usual mount directly from the files."""
         found = {}
         for knob in LIVE:
             if knob.init_line:
@@ -215,7 +215,7 @@ def by_module(tree: Tree) -> Mount:
 
 @pytest.fixture
 def knob_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shorter value leaves nothing of a longer one, as in the kernel's files."""
+    """A shorter value replaces a longer one completely, as in the kernel's files."""
     write = Host.write
 
     def write_whole(

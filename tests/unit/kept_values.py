@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Values that the configuration has for a mount, and those that it was given."""
+"""Values that the configuration has for a mount, and those that were set on it."""
 
 from fusetune.desired.config import load
 from fusetune.desired.reconcile import Reconciled

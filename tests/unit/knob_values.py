@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Knobs by name, and one whose file takes no write."""
+"""Knobs by name, and one whose file cannot be written."""
 
 from fusetune.knobs import LIVE, SYSTEM, Knob
 
 KNOBS = {knob.name: knob for knob in (*LIVE, *SYSTEM)}
 
 
-# As long as the defaults: a file of a tree, unlike sysfs, keeps what is not written over.
+# As long as the defaults, because a file in a tree, unlike sysfs, keeps what is not overwritten.
 NEW = {
     "read_ahead_kb": 256,
     "max_background": 64,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What advise and remount print of a mount of any name, and the layers below it."""
+"""The documents of advise and remount for a mount of any name, and the layers below it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from tests.unit.conftest import STOCK
 
 
 def layers_of(mount: Mount) -> list[Layer]:
-    """What a mount may lie on: a file system of the kernel's, and FUSE elsewhere."""
+    """Layers that a mount may lie on: a kernel file system, and FUSE elsewhere."""
     lower = replace(mount, path=mount.path + "3", device="0:41")
     return [
         Layer("8:1", mount.path + "/", "ext4", FoundBy.SOURCE),
@@ -48,7 +48,7 @@ def limits_of(mount: Mount) -> Limits:
 
 
 def advice_documents(mount: Mount) -> list[Document]:
-    """What ``advise`` and ``auto --try-options`` say: with changes, without, without a recipe."""
+    """``advise`` and ``auto --try-options``: with changes, without, without a recipe."""
     odd = mount.path
     (recipe,) = (one for one in load_recipes(Host()) if one.recipe.name == "mirrorfs")
     left_out = Change_("direct_io", odd, "true", None, "conditional", odd, odd, (), (), odd)
@@ -82,7 +82,7 @@ def advice_documents(mount: Mount) -> list[Document]:
 
 
 def remount_documents(mount: Mount) -> list[Document]:
-    """What ``remount`` says: before, after, and where there is nothing to do."""
+    """``remount``: before, after, and with nothing to do."""
     odd = mount.path
     left_out = Change_("direct_io", odd, "true", None, "conditional", odd, odd, (), (), odd)
     new = Change_("writeback", odd, None, odd, "safe", None, odd, (odd,), ("metadata",), odd)

@@ -89,12 +89,12 @@ odd_paths = pytest.mark.parametrize("path", PATHS, ids=range(len(PATHS)))
 
 
 def named(path: str) -> Mount:
-    """A mount whose every name is odd."""
+    """A mount all of whose names are odd."""
     return replace(SERVED, path=path, source=path, fstype="fuse." + path, also_at=(path + "2",))
 
 
 def module_documents(mount: Mount) -> list[Document]:
-    """A host with all of it, and one with nothing."""
+    """A host with everything, and one with nothing."""
     ours, stock = Loaded("fusetuned", False, "0.1.0", "0123ABC"), Loaded("fuse", True, None, None)
     signing = Signing(True, "integrity", True, ["mokutil --import /var/lib/dkms/mok.pub"])
     built = [
@@ -138,7 +138,7 @@ def all_documents(mount: Mount) -> list[Document]:
 
 
 def listing_documents(mount: Mount) -> list[Document]:
-    """What ``list`` says: of no mount, of several, of one that is excluded, and of layers."""
+    """``list``: of no mount, of several, of an excluded one, and of layers."""
     bare = replace(mount, bdi=None, connection=None)
     return [
         listing([]),
@@ -149,7 +149,7 @@ def listing_documents(mount: Mount) -> list[Document]:
 
 
 def show_documents(mount: Mount) -> list[Document]:
-    """What ``show`` says: of a mount with each kind of result, of a bare one, and of the host."""
+    """``show``: of a mount with each kind of result, of a bare one, and of the host."""
     bare = replace(mount, bdi=None, connection=None)
     states = [KnobState(knob, 1, "other", None) for knob in LIVE]
     gone = [KnobState(knob, None, None, "it is not there") for knob in LIVE]
@@ -163,7 +163,7 @@ def show_documents(mount: Mount) -> list[Document]:
 
 
 def change_documents(mount: Mount) -> list[Document]:
-    """What ``set``, ``reset`` and ``apply`` say: of changes, and of none."""
+    """``set``, ``reset`` and ``apply``: with and without changes."""
     change = Change(LIVE[0], mount, "/sys/class/bdi/0:40/read_ahead_kb", 128, 256)
     on_host = Change(SYSTEM[0], None, "/proc/sys/fs/pipe-max-size", 1 << 20, 1 << 21)
     edit = Edit(Path(f"/etc{mount.path}"), "a\n", None)
@@ -177,7 +177,7 @@ def change_documents(mount: Mount) -> list[Document]:
 
 
 def history_documents(mount: Mount) -> list[Document]:
-    """What ``history`` and ``explain`` say: of a change, runs of each end, and of nothing."""
+    """``history`` and ``explain``: a change, runs with each outcome, and nothing."""
     changed = {"read_ahead_kb": (128, 2048)}
     measured: dict[str, Any] = {"workloads": ["seq-read"], "reasons": ["max_ratio: why"]}
     gain: dict[str, Any] = {"gain": 1.42, "ci95": (1.3, 1.55)}
@@ -195,7 +195,7 @@ def history_documents(mount: Mount) -> list[Document]:
 
 
 def auto_documents(mount: Mount) -> list[Document]:
-    """What ``auto`` says: of a gain, of none, and before it measures."""
+    """``auto``: with a gain, without, and before it measures."""
     bare = replace(mount, bdi=None, connection=None)
     mixed, metadata = WORKLOADS["mixed"], WORKLOADS["metadata"]
     interval = Interval(1.5, 1.2, 1.9)
@@ -227,7 +227,7 @@ def auto_documents(mount: Mount) -> list[Document]:
 
 
 def bench_documents(mount: Mount) -> list[Document]:
-    """What ``bench`` says: of a mount, of tmpfs, of one that is absent; and of a paper."""
+    """``bench``: of a mount, of tmpfs, of an absent one; and of a paper."""
     figures = [summarise(WORKLOADS[name], [100.0, 110.0, 90.0]) for name in ("mixed", "metadata")]
     used = Usage(True, 0.5, Cpu(0.1, 0.2), None, None)
     figures[0] = replace(figures[0], latency=Latency(0.001, 0.02), usage=used)
@@ -244,7 +244,7 @@ def bench_documents(mount: Mount) -> list[Document]:
 
 
 def doctor_documents(mount: Mount) -> list[Document]:
-    """What ``doctor`` says: of a host that lacks nothing, and of one with findings."""
+    """``doctor``: of a host that lacks nothing, and of one with findings."""
     lacking = [Feature(LIVE[0], None, "not there"), Feature(SYSTEM[0], 5, None)]
     findings = [Finding("fio", "fio is absent", "apt install fio"), _finding(mount)]
     return [
@@ -256,7 +256,7 @@ def doctor_documents(mount: Mount) -> list[Document]:
 
 
 def listed_tree(mount: Mount) -> Listing:
-    """``list --tree`` of a mount that lies on all of `layers_of`."""
+    """``list --tree`` of a mount on all of `layers_of`."""
     below = layers_below(layers_of(mount))
     (one,) = listing([(mount, STOCK, False)]).mounts
     layers = [ListedLayer(each.path, each.fstype, each.device, True, []) for each in below]
@@ -276,7 +276,7 @@ def expected(mount: Mount, refused: str | None = None) -> dict[str, Expected]:
 
 
 def kept_documents(mount: Mount) -> list[Document]:
-    """What ``save`` and ``forget`` say."""
+    """``save`` and ``forget``."""
     file = Path(f"/etc{mount.path}.toml")
     return [
         saved_files(Remembered(file, None, {"max_ratio": 5}), dry_run=False),
@@ -287,7 +287,7 @@ def kept_documents(mount: Mount) -> list[Document]:
 
 
 def verify_documents(mount: Mount) -> list[Verification]:
-    """What ``verify`` says: of mounts as they should be, others, and where it cannot be told."""
+    """``verify``: of correct mounts, of others, and of unknown state."""
     wanted = expected(mount, f"policy of {mount.path}")
     knobs = {knob.name: knob for knob in LIVE}
     states = [
@@ -314,7 +314,7 @@ def verify_documents(mount: Mount) -> list[Verification]:
 
 
 def lib_documents(mount: Mount) -> list[Document]:
-    """What ``lib`` says: a file written, wanted, removed; and servers of every kind."""
+    """``lib``: a file written, planned, removed; and servers of every kind."""
     file = Path(f"/etc{mount.path}.conf")
     kinds = {"tuned": "/a.so", "stock": "/b.so", "libfuse2": "/c.so", "none": None}
     found = [Server(9, mount.path, library, uses) for uses, library in kinds.items()]
@@ -328,7 +328,7 @@ def lib_documents(mount: Mount) -> list[Document]:
 
 
 def report_documents(mount: Mount) -> list[Document]:
-    """What ``report`` says of one mount, and of a host without any."""
+    """``report`` of one mount, and of a host without any."""
     wanted = expected(mount, f"policy of {mount.path}")
     states = [KnobState(knob, 1, "other", None) for knob in LIVE]
     one = InventoriedMount(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ``import`` says of an exported file."""
+"""The documents of ``import`` for an exported file."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.unit.sample_run import saved_by
 
 
 def import_documents(mount: Mount) -> list[Document]:
-    """What ``import`` says: of a signed file with results and sections, and of an empty one."""
+    """``import``: of a signed file with results and sections, and of an empty one."""
     saved = saved_by(mount, "auto")
     file = Path(f"/etc{mount.path}.json")
     words = f"the server: {mount.source} there, other here"

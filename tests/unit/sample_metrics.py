@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A host of which every metric has a value, in a tree in place of /sys and /proc."""
+"""A host on which every metric has a value, in a tree instead of /sys and /proc."""
 
 import shutil
 
@@ -27,7 +27,7 @@ PAGES = (
 
 
 def fill(tree: Tree) -> None:
-    """Make three mounts, one of them of the module and one on another; old parts; saved values."""
+    """Make three mounts, one of the module and one on another; old parts; saved values."""
     tree.write("proc/meminfo", "MemTotal:       2048 kB\nMemFree: 1 kB\n")
     tree.write("proc/sys/kernel/osrelease", "6.12.117+deb13-amd64\n")
     tree.write("proc/sys/kernel/version", "#1 SMP Debian 6.12.117-1 (date)\n")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a run of auto measured, and what it saved."""
+"""A run of auto: what it measured, and what it saved."""
 
 from dataclasses import replace
 
 from fusetune.desired.results import Conditions, Run, Saved
 from fusetune.mounts.mount import Mount
 
-#: Raised max_ratio from 1 to 5; more brought less.
+#: Raised max_ratio from 1 to 5; higher values gained less.
 RUN = Run(
     Conditions("/usr/bin/x", "1.2", "6.12", 1000, {"mixed": "bytes_per_second"}),
     [
@@ -27,6 +27,6 @@ RUN = Run(
 
 
 def saved_by(mount: Mount, by: str) -> Saved:
-    """What ``auto`` or ``save`` keeps."""
+    """What ``auto`` or ``save`` writes."""
     saved = Saved(mount.path, mount.fstype, mount.source, {"max_ratio": 5}, by, 9.0)
     return replace(saved, gain=1.5, ci95=(1.2, 1.9), run=RUN) if by == "auto" else saved

@@ -14,7 +14,7 @@ from tests.unit.conftest import STOCK
 
 
 def traffic_documents(mount: Mount) -> list[Document]:
-    """What ``profile`` and ``top`` say."""
+    """``profile`` and ``top``."""
     return [*_profiles(mount), *top_documents(mount)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Samples of a mount as documents, and a bpftrace that says what a test wants."""
+"""Samples of a mount as documents, and a fake bpftrace with prepared output."""
 
 from fusetune.errors import FusetuneError
 from fusetune.profile.sampling import Sample
@@ -9,7 +9,7 @@ from tests import schemas
 
 
 def shown_of(sample: Sample) -> TopMount:
-    """Return what the document says of the mount, valid by its schema."""
+    """Return the mount's part of the document, which must match its schema."""
     (shown,) = checked(top_frame([sample], None, 1.7e9, 2.0)).mounts
     return shown
 
@@ -22,7 +22,7 @@ def checked(frame: Top) -> Top:
 
 
 class FakeTracing:
-    """A bpftrace that has printed what a test says, or has ended."""
+    """A bpftrace with prepared output, or one that has ended."""
 
     ready, queued, streams = True, False, ()
 
@@ -31,16 +31,16 @@ class FakeTracing:
         self.closed = False
 
     def reading(self) -> Reading | None:
-        """Return the next, the last one again and again."""
+        """Return the next output, and repeat the last one."""
         found = self._readings.pop(0) if len(self._readings) > 1 else self._readings[0]
         if isinstance(found, FusetuneError):
             raise found
         return found
 
     def read(self, stream: object) -> None:
-        """Find that it has ended."""
+        """Report that it has ended."""
         raise FusetuneError("bpftrace ended")
 
     def close(self) -> None:
-        """Note that it was ended."""
+        """Record that it was ended."""
         self.closed = True

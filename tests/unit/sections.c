@@ -2,8 +2,8 @@
 /*
  * sections PATH SOURCE SERVER FSTYPE <FILE
  *
- * Prints the number of the line that is not understood, and the options that the tuned libfuse takes
- * from a file of /etc/fusetune/mounts.d.
+ * Prints the number of the line that cannot be parsed, and the options that the tuned libfuse reads
+ * from a file in /etc/fusetune/mounts.d.
  */
 #include "options.h"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A host whose figures follow from its settings, for the search to measure."""
+"""A host whose figures are computed from its settings, for the search to measure."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def drive(
 
 
 def hump(setting: Setting) -> float:
-    """Best at 2048 KiB, where it is worth 3 times the figure far off."""
+    """Best at 2048 KiB, with 3 times the figure of distant values."""
     octaves = math.log2((setting["read_ahead_kb"] + 8) / (2048 + 8))
     return 1 + 2 * math.exp(-(octaves**2) / 8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A search's state, and simulated figures for what it measures."""
+"""A search's state, and simulated figures for its measurements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def state(
 
 
 def measured(steps: Steps, of: State, figure: Figure) -> list[Point]:
-    """Run steps to their end with these figures; return the points asked for."""
+    """Run steps until they end, with these figures; return the requested points."""
     asked: list[Point] = []
     try:
         point = next(steps)
@@ -46,7 +46,7 @@ def measured(steps: Steps, of: State, figure: Figure) -> list[Point]:
 
 
 def modelled(of: State, figure: Figure, points: Sequence[Point], count: int = 3) -> State:
-    """Give the model so many blocks of the points, and fit it."""
+    """Give the model this many blocks of the points, and fit it."""
     for _ in range(count):
         measured(of.measure_block(points), of, figure)
     of.model.fit()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Programs that use a mount, for `Live` to watch: what they wait follows from its settings."""
+"""Programs that use a mount, for `Live` to watch: their waits depend on its settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SimulatedTraffic:
         self.waiting: Callable[[Setting], Sequence[tuple[Of, float]]] = lambda setting: ()
 
     def set(self, setting: Setting) -> None:
-        """Take a setting, as the mount would."""
+        """Apply a setting, as the mount would."""
         if setting != self.setting:
             self.setting = dict(setting)
             self.written.append((self._now, self.setting))
@@ -54,7 +54,7 @@ class SimulatedTraffic:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the begin."""
+        """Seconds since the start."""
         return self._now - 1000.0
 
     def next(self) -> Mark:
@@ -91,7 +91,7 @@ def by_readahead(setting: Setting, best: int = 2048) -> float:
 
 
 START = {"read_ahead_kb": 128, "max_background": 12}
-#: Seconds of a block of the runs of 120 s, with what comes before it.
+#: Seconds of a block in runs of 120 s, including its lead.
 BLOCK = 0.4 + LEAD + 2 * TICK
 
 

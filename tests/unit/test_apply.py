@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A set of knobs changes wholly or not at all.
+"""A set of knobs changes completely or not at all.
 
-Each write is journalled first and read back after. A write that the kernel refuses is an OSError
-of write(2), which the tests raise in its place.
+Each write is journalled before and read back after. A write that the kernel refuses is an OSError
+from write(2), which the tests simulate.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from tests.unit.knob_values import KNOBS, NEW, knobs
 
 
 def refuse(tree: Tree, name: str, device: str = "/dev/full") -> Path:
-    """Make a knob's file one that can be opened but takes no write; return it."""
+    """Make a knob's file one that can be opened but not written; return it."""
     file = tree.root / KNOBS[name].file.format(
         bdi="0:40", control="sys/fs/fuse/connections", connection="40"
     )
@@ -152,7 +152,7 @@ def test_policy_comes_before_everything(tree: Tree) -> None:
 
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_no_more_than_init_negotiated(tree: Tree, by_module: Mount, dry_run: bool) -> None:
-    """Nor is another knob set with it."""
+    """No other knob of the same command is set either."""
     wanted = knobs(read_ahead_kb=256, max_pages=257)
     with pytest.raises(FusetuneError, match="max_pages=257: INIT negotiated 256"):
         set_knobs(tree.host, by_module, wanted, dry_run=dry_run)

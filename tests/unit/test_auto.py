@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What auto would search, and what it leaves alone; nothing here is measured."""
+"""What auto would search, and what it leaves alone; nothing is measured here."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -38,7 +38,7 @@ def mount(owner: int = 0, fstype: str = "fuse.x") -> Mount:
 
 
 def refuse(owner: int = 0, allowed: Collection[int] = ()) -> Callable[[str, int], str | None]:
-    """What policy says of a mount of this owner."""
+    """The policy for a mount of this owner."""
     return lambda name, value: refusal(mount(owner), KNOBS[name], value, allowed, room=100)
 
 
@@ -105,7 +105,7 @@ def test_a_users_mount_gets_no_more_dirty_memory() -> None:
 
 
 def test_a_raised_value_of_a_users_mount_may_go_back_to_stock() -> None:
-    """What is set is where the search starts, and stock stays a candidate."""
+    """The search starts at the current values, and stock stays a candidate."""
     now = STOCK | {"max_ratio": 20}
     dimensions, _ = searched(OF_STOCK, now, [WORKLOADS["small-write"]], refuse(1000))
     (ratio,) = (dimension for dimension in dimensions if dimension.name == "max_ratio")
@@ -135,7 +135,7 @@ def test_the_threshold_stays_where_max_background_is_not_searched() -> None:
 
 
 def test_preview_of_a_mount_without_knobs(tree: Tree) -> None:
-    """Nothing is there in the empty tree, so nothing would be written."""
+    """The empty tree has no knobs, so nothing would be written."""
     assert preview(Resolver(tree.host, Config()), mount(), [WORKLOADS["mixed"]]) == []
 
 

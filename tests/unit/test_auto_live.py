@@ -28,7 +28,7 @@ from tests.unit.simulated_traffic import MIB, Setting, SimulatedTraffic, by_read
 
 
 class Traffic(SimulatedTraffic):
-    """Stands for `Waits`: the traffic follows from the values in the mount's files."""
+    """Replaces `Waits`: the traffic depends on the values in the mount's files."""
 
     at_mark: Callable[[Traffic], None] = staticmethod(lambda traffic: None)
     ended: bool = False
@@ -55,7 +55,7 @@ class Traffic(SimulatedTraffic):
 
 @pytest.fixture(autouse=True)
 def traffic(monkeypatch: pytest.MonkeyPatch, knob_files: None) -> type[Traffic]:
-    """Traffic of this test's own in place of bpftrace."""
+    """The test's own traffic instead of bpftrace."""
 
     class Own(Traffic):
         pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The rows of the bench of advice."""
+"""The rows of the advice benchmark."""
 
 from fusetune.bench.workloads import WORKLOADS
 from tests.bench.advice import Sample, job_of, row

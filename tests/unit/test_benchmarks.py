@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""docs/benchmarks.md says of each table what the bench that makes it says now."""
+"""docs/benchmarks.md has the current text of each table's benchmark."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Offsets and parameters from the kernel's type information, and the probes made of them.
+"""Offsets and parameters from the kernel's type information, and the resulting probes.
 
 The format is Documentation/bpf/btf.rst; tests/native/test_profile.py reads the running kernel's.
 """
@@ -17,7 +17,7 @@ _STRUCT, _FUNC, _PROTO, _INT, _ENUM, _ARRAY = 4, 12, 13, 1, 6, 3
 
 
 class Writer:
-    """Makes a BTF file; ``base``: the strings and the number of types that come before its own."""
+    """Makes a BTF file; ``base``: the strings and the number of types that precede its own."""
 
     def __init__(self, base: "Writer | None" = None) -> None:
         self._before: bytes = base.strings if base else b""
@@ -26,7 +26,7 @@ class Writer:
         self._types = b""
 
     def text(self, word: str) -> int:
-        """Return the place of a string, which is added if no file has it."""
+        """Return the offset of a string, which is added if no file has it."""
         entry = b"\0" + word.encode() + b"\0"
         if entry not in self.strings:
             self.strings += entry[1:]
@@ -65,9 +65,9 @@ def write(
     begin: str = "fuse_simple_request",
     parameters: tuple[str, ...] = ("fm", "args"),
 ) -> None:
-    """Write vmlinux with a few types, and the module fuse with what FUSE has on Linux 6.1.
+    """Write vmlinux with a few types, and the module fuse with FUSE's types of Linux 6.1.
 
-    ``begin``: the function that requests begin with, beside that of those in the background.
+    ``begin``: the function with which requests begin, except background requests.
     """
     base = Writer()
     base.type(_INT, "int", 0, 4, bytes(4))
@@ -84,7 +84,7 @@ def write(
     module.function(begin, *parameters)
     module.function("fuse_simple_background", "fm", "args", "gfp_flags")
     module.function("fuse_request_end", "req")
-    for name, number in shared.items():  # of which vmlinux has the prototypes, too
+    for name, number in shared.items():  # whose prototypes vmlinux also has
         module.type(_FUNC, name, 0, number, b"")
     base.write(directory / "vmlinux")
     module.write(directory / "fuse")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the command line says to wrong words, and what it loads to say it."""
+"""The command line's errors for wrong words, and the modules that it loads."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ each_command = pytest.mark.parametrize("command", COMMANDS)
 
 
 def run(*words: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own, for what Python itself does at its ends."""
+    """Run the command line in its own process, to test what Python does at its exit."""
     return subprocess.run(
         [sys.executable, *python, "-m", "fusetune", *words],
         cwd=CHECKOUT,
@@ -58,7 +58,7 @@ def test_shells_complete_commands(here: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def own_directories(directory: Path) -> list[str]:
-    """Return options that keep a run off the directories of an installed fusetune."""
+    """Return options that keep a run from the directories of an installed fusetune."""
     return [
         word
         for name in ("state", "run", "config")
@@ -236,7 +236,7 @@ def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path, 
 
 
 def loaded(*words: str) -> set[str]:
-    """The modules that a command line loads."""
+    """Return the modules that a command line loads."""
     done = run(*words, python=("-X", "importtime"))
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Configuration is taken whole or not at all; an error names file, line and key.
+"""Configuration is accepted completely or not at all; an error names file, line and key.
 
 The language is TOML 1.0.
 """
@@ -43,7 +43,7 @@ leave_alone = true
 """
 
 
-# What is right
+# Valid files
 
 
 def test_without_files_there_are_defaults(tree: Tree) -> None:
@@ -81,7 +81,7 @@ def test_the_least_and_the_largest_size(tree: Tree, size: str, value: int) -> No
 
 
 def test_the_file_that_is_installed(tree: Tree) -> None:
-    """It says the defaults, and its example is right once it is no comment any more."""
+    """It has the defaults, and its commented-out example is valid."""
     text = (CHECKOUT / "fusetune" / "fusetune.toml").read_text()
     configure(tree, text, vendor=True)
     assert load(tree.host) == Config((), Settings())
@@ -137,7 +137,7 @@ def test_its_signature_changes_with_every_change(tree: Tree) -> None:
 
 
 def test_an_edit_in_place_that_leaves_the_length_changes_it(tree: Tree) -> None:
-    """20 becomes 30: neither inode nor size tell, the time of the last change alone does."""
+    """20 becomes 30: only the time of the last change differs, not inode or size."""
     file = configure(tree, "[[mount]]\nmax_ratio = 20\n")
     os.utime(file, ns=(0, 10**18))
     before, state = signature(tree.host), file.stat()
@@ -148,7 +148,7 @@ def test_an_edit_in_place_that_leaves_the_length_changes_it(tree: Tree) -> None:
 
 
 def test_a_file_put_in_its_place_changes_it(tree: Tree) -> None:
-    """As editors do it: of the same length and time, and another inode."""
+    """As editors do: with the same length and time, and another inode."""
     file = configure(tree, "[[mount]]\nmax_ratio = 20\n")
     before, state = signature(tree.host), file.stat()
     new = file.with_name("new")
@@ -159,7 +159,7 @@ def test_a_file_put_in_its_place_changes_it(tree: Tree) -> None:
     assert signature(tree.host) != before
 
 
-# What is wrong
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_settings_stand_in_the_main_file_alone(tree: Tree) -> None:
 
 
 def test_options_stand_where_the_library_reads_them(tree: Tree) -> None:
-    """The tuned libfuse3 reads the files of /etc/fusetune/mounts.d by itself, and no others."""
+    """The tuned libfuse3 itself reads only the files in /etc/fusetune/mounts.d."""
     text = "[[mount]]\noptions = 'direct_io'\n"
     main = "fusetune.toml"
     for name, vendor in ((main, False), (main, True), ("mounts.d/a.toml", True)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Each key of a configuration file is found where it stands, however it is written."""
+"""The line of each key in a configuration file is found, however it is written."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which mounts a section is about, and which of two counts: fusetune.toml(5)'s rules."""
+"""Which mounts a section matches, and which of two wins: the rules of fusetune.toml(5)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -54,7 +54,7 @@ def test_paths(pattern: str, path: str, matches: bool) -> None:
         ("path = '/*'", 0),
         ("fstype = 'fuse.*'", 1),
         ("fstype = 'fuse'", 0),
-        ("source = 'host:/a*'", 1),  # a source is no path
+        ("source = 'host:/a*'", 1),  # a source is not a path
         ("source = 'host:'", 0),
         ("server = 'mirrorfs'", 0),  # nobody serves it
         ("path = '/mnt/*'\nfstype = 'fuse.mirrorfs'\nsource = '*'", 1),
@@ -103,7 +103,7 @@ def test_of_equals_the_later_one_wins(tree: Tree, mounted: Mount) -> None:
 
 
 def test_layers_count_before_what_is_specific(tree: Tree, mounted: Mount) -> None:
-    """And each knob for itself: what the upper one does not say is the lower one's."""
+    """For each knob separately: a knob that the upper one lacks comes from the lower one."""
 
     def sources() -> dict[str, str]:
         expected = Resolver(tree.host, load(tree.host)).expected(mounted)

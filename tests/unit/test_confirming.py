@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The proof of a gain: what it takes, what it costs, and when it is given up.
 
-What each shows fails if the guarantee is dropped: the error is shared over interim analyses and
-rivals, drift and hiccups cancel, few pairs prove nothing, stock wins ties, no workload is
-sacrificed, and hopeless points are given up and not tried again.
+Each test fails if its guarantee is removed: the error is shared among interim analyses and rivals,
+drift and hiccups cancel, few pairs prove nothing, stock wins ties, no workload is sacrificed, and
+hopeless points are given up and not tried again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_a_later_analysis_has_a_wider_interval() -> None:
 
 @pytest.mark.parametrize("rivals", [1, 2])
 def test_rivals_of_the_start_share_the_error(rivals: int) -> None:
-    """With the start at stock there is one rival, else two, each with half of the error."""
+    """If the start is stock there is one rival, otherwise two, each with half of the error."""
     of = started_elsewhere()
     if rivals == 1:
         of.grid.stock = START
@@ -85,7 +85,7 @@ def test_rivals_of_the_start_share_the_error(rivals: int) -> None:
 
 
 def test_the_order_of_the_first_block_is_random() -> None:
-    """So no setting always has the first place, which an idle server may serve faster."""
+    """So no setting is always first, when an idle server may be faster."""
     first = set()
     for seed in range(8):
         of = state(RATIO, seed=seed)
@@ -110,7 +110,7 @@ def test_a_steady_drift_is_no_gain() -> None:
 
 
 def test_no_gain_is_proven_by_fewer_than_four_pairs() -> None:
-    """However clear it is: two pairs that agree by chance have an interval of no width."""
+    """However clear the gain: two pairs that agree by chance have an interval of zero width."""
     of = state(RATIO)
     confirmation = Confirmation(of)
     asked = measured(confirmation.run(POINT), of, lambda s: {"read": 99.0 + s["max_ratio"]})
@@ -128,7 +128,7 @@ def test_a_proof_may_take_the_last_evaluation() -> None:
 
 
 def test_interim_analyses_become_rarer() -> None:
-    """Each takes a share of the error; the next one comes after half as many blocks again."""
+    """Each uses a share of the error; the next one follows after half as many blocks again."""
 
     class Undecided(Confirmation):
         at: tuple[int, ...] = ()
@@ -151,7 +151,7 @@ def test_interim_analyses_become_rarer() -> None:
 
 @pytest.mark.parametrize(("hiccup", "counts"), [(0.3, False), (0.26, True)])
 def test_a_hiccup_of_the_host_is_no_gain(hiccup: float, counts: bool) -> None:
-    """A hiccup is four standard deviations of a pair, here 4 * sqrt(2) * 5 %, off the others."""
+    """A hiccup is off by four standard deviations of a pair, here 4 * sqrt(2) * 5 %."""
     confirmation = Confirmation(started_elsewhere())
     shown = blocks({POINT: (0.2,), STOCK: (0.0,)}, spread=0.001)
     shown[2][POINT]["read"] *= math.exp(hiccup)

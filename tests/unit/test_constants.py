@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The bench of the search's constants: it varies each of them, and puts each back."""
+"""The benchmark of the search's constants varies each of them and restores it."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.bench.landscapes import FAMILIES
 
 
 def test_every_constant_that_chooses_has_alternatives() -> None:
-    """NO_EFFECT only chooses words."""
+    """NO_EFFECT only affects the wording."""
     named = {name for name in vars(constants) if name.isupper()}
     assert named - {"NO_EFFECT"} <= set(bench.ALTERNATIVES)
     for name, values in bench.ALTERNATIVES.items():
@@ -27,7 +27,7 @@ def test_a_constant_is_set_and_put_back(name: str) -> None:
 def test_a_value_that_matters_is_seen(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing may be explored, hardly anything is measured."""
+    """If nothing may be explored, hardly anything is measured."""
     monkeypatch.setattr(bench, "NOISES", (0.02,))
     monkeypatch.setattr(bench, "FAMILIES", FAMILIES[:1])
     monkeypatch.setattr(bench, "ALTERNATIVES", {"MOST_EXPLORED": (0,)})

@@ -71,7 +71,7 @@ def test_a_hiccup_of_the_host_counts_for_nothing() -> None:
     of.add(B, Cost(90.0))
     assert of.ratio(B, A) == without.ratio(B, A)
     of.add(C, Cost(9.0))
-    of.add(C, Cost(900.0))  # which of them is one is not known
+    of.add(C, Cost(900.0))  # which of them is an outlier is not known
     assert of.ratio(C, A) is None
 
 
@@ -252,7 +252,7 @@ def test_stock_wins_where_as_good_unless_the_point_is_cheaper(
 def searched(
     gain: float, seconds: float, limits: Limits = UNLIMITED, memory: int | None = 5
 ) -> tuple[Choice, Search]:
-    """Search where any higher max_ratio gains as much, and costs as much more."""
+    """Search if every higher max_ratio has this gain and this additional cost."""
     search = Search([RATIO], stock(RATIO), ["write"], limits=limits)
 
     def cost(setting: Setting) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a run measured, as curves: the search's own estimates, whatever the host's drift."""
+"""A run's measurements as curves: the search's estimates, whatever the host's drift."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNITS = {"mixed": "bytes_per_second", "seq-read": "bytes_per_second"}
 
 
 def worth(setting: Mapping[str, int]) -> float:
-    """Readahead up to 2 MiB brings a half; nothing else matters."""
+    """Readahead up to 2 MiB gains half; nothing else matters."""
     return 1 + 0.5 * math.log2(min(setting["read_ahead_kb"], 2048) / 128 + 1) / math.log2(17)
 
 
@@ -87,7 +87,7 @@ def test_curves_are_true(run: Run) -> None:
 
 
 def test_blocks_of_other_days_are_not_compared() -> None:
-    """Each block on a host of another speed: the same curves."""
+    """With another host speed in each block, the curves are the same."""
     drifted = [
         [(setting, {"mixed": figures["mixed"] * 3.0**number}) for setting, figures in block]
         for number, block in enumerate(RUN.blocks)
@@ -98,7 +98,7 @@ def test_blocks_of_other_days_are_not_compared() -> None:
 
 
 def test_the_weights_of_workloads_count() -> None:
-    """One workload gains by max_ratio, the other loses as much."""
+    """One workload gains from max_ratio, the other loses as much."""
     blocks = [
         [({"max_ratio": v}, {"mixed": f * v, "metadata": f / v}) for v in (1, 2)]
         for f in (1.0, 2.0, 3.0)

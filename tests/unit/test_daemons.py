@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which program serves a mount.
 
-/proc/PID/fdinfo names a server's connection on kernels that tell it (fs/fuse/dev.c,
+On newer kernels /proc/PID/fdinfo names a server's connection (fs/fuse/dev.c,
 fuse_dev_show_fdinfo()).
 """
 
@@ -89,7 +89,7 @@ def test_a_file_that_is_only_named_fuse_is_no_device(
 def test_lines_that_a_process_may_word_itself_tell_no_connection(
     tree: Tree, mounted: Mount
 ) -> None:
-    """The name of a dma-buf, which may have taken the descriptor's number meanwhile."""
+    """The name of a dma-buf, which may have reused the descriptor's number."""
     process(tree, 10, "liar", fds={3: "40"})
     with (tree.root / "proc/10/fdinfo/3").open("a") as file:
         file.write("name:\tx\n")
@@ -108,7 +108,7 @@ def test_lines_that_a_process_may_word_itself_tell_no_connection(
     ],
 )
 def test_a_stranger_is_no_mounts_server(tree: Tree, owner: int, uids: str, counts: bool) -> None:
-    """Where the kernel names no connection, a user has no say in another one's mount."""
+    """If the kernel names no connection, a user cannot claim another user's mount."""
     tree.mount("/mnt/one", options=f"rw,user_id={owner},group_id={owner}")
     tree.live(owner=owner)
     process(tree, 10, "one", "/mnt/one", fds={3: ""}, uids=uids)
@@ -116,7 +116,7 @@ def test_a_stranger_is_no_mounts_server(tree: Tree, owner: int, uids: str, count
 
 
 def test_a_process_that_lets_one_wait_hides_no_other(tree: Tree, mounted: Mount) -> None:
-    """Its arguments are a FIFO that nobody writes to, as its mmap_lock could make them."""
+    """A FIFO without a writer simulates a cmdline blocked by the mmap_lock."""
     for pid in (10, 11, 12):
         process(tree, pid, f"server{pid}", "/mnt/one", fds={3: ""})
     file = tree.root / "proc/11/cmdline"

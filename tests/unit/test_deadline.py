@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Calls in a child have the time that they may take, from when the child runs.
+"""The deadline of a call in a child starts when the child runs.
 
-A host under load may let a child wait after fork(2). Here the child sleeps where it closes what it
-inherited, before it calls anything.
+A busy host may delay a child after fork(2). Here the child sleeps when it closes inherited
+descriptors, before it calls anything.
 """
 
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The tables of the manual, README and docs are those in the code.
+"""The tables in the manual, README and docs agree with the code.
 
-It stands on `docs/generate.py`, which is run as ``make docs`` and ``make check`` run it.
+The tests run `docs/generate.py` as ``make docs`` and ``make check`` do.
 """
 
 import os
@@ -32,7 +32,7 @@ def schema(name: str) -> str:
 
 
 def copy_tree(target: Path) -> None:
-    """Copy what the tables are made from, and the files that they stand in."""
+    """Copy the sources of the tables, and the files that contain them."""
     for name in ("fusetune", "docs", "man", "monitoring"):
         shutil.copytree(
             CHECKOUT / name, target / name, ignore=shutil.ignore_patterns("__pycache__")

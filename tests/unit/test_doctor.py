@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""doctor names what limits FUSE, on the right mount.
+"""doctor names what limits FUSE, for the right mount.
 
 The limits are the kernel's: fs.pipe-max-size, max_user_bgreq, fs.fuse.max_pages_limit.
 """
@@ -14,7 +14,7 @@ from tests.unit.conftest import Tree
 
 
 def named(tree: Tree) -> dict[str, list[str | None]]:
-    """Finding's name -> paths of the mounts it is about."""
+    """Name of a finding -> paths of its mounts."""
     found: dict[str, list[str | None]] = {}
     for finding in diagnose(tree.host).findings:
         found.setdefault(finding.name, []).append(finding.mount.path if finding.mount else None)
@@ -73,7 +73,7 @@ def test_a_busy_server(tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_busy_server_below_another_mount(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two mounts stacked on one path: what waits is counted for each."""
+    """For two mounts stacked on one path, waiting requests are counted separately."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     for number in (40, 41):
         tree.mount("/mnt/one", device=f"0:{number}")

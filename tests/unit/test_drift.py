@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""verify tells what is not as it should be, which file says so, and who wrote last.
+"""verify shows which values differ, which file has the expected ones, and who wrote last.
 
-It stands on the journal: a value that fusetune did not write last is somebody else's.
+It relies on the journal: a value that fusetune did not write last is somebody else's.
 """
 
 import pytest
@@ -123,7 +123,7 @@ def test_a_damaged_saved_result_is_a_problem_of_its_mount_alone(tree: Tree, moun
     assert (one.checks, two.problem, len(two.checks)) == ((), None, 1)
 
 
-# Of one mount, as show and report inspect it
+# One mount, as show and report inspect it
 
 
 def test_each_problem_is_told_and_hinders_nothing_else(tree: Tree, mounted: Mount) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A knob, option, workload, report format, finding, recipe or command is one entry or file.
 
-One of each is dropped into a copy of the tree. It is then in --help, the output, the schemas, the
-manual and completion, with no other edit but what ``make docs`` writes.
+The test adds one of each to a copy of the tree. It must then appear in --help, the output, the
+schemas, the manual and completion, with no other edit than by ``make docs``.
 """
 
 import json
@@ -130,7 +130,7 @@ proof = "read"
 source = "a broom"
 """
 
-#: What follows which text of which file.
+#: What to insert after which text of which file.
 ENTRIES = {
     "fusetune/knobs/live.py": ("\nLIVE = (", KNOB),
     "fusetune/knobs/remount.py": ("\nREMOUNT = (", OPTION),
@@ -163,7 +163,7 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def dropped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree with one more of each, after ``make docs``."""
+    """A copy of the tree with an additional one of each, after ``make docs``."""
     tree = tmp_path_factory.mktemp("dropped")
     copy_tree(tree)
     (tree / "tests" / "unit").mkdir(parents=True)
@@ -204,7 +204,7 @@ def run(dropped: Path, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def completed(run: Run) -> Callable[[str], list[str]]:
-    """What a shell completes the last word of a command line to."""
+    """Return a shell's completions of the last word of a command line."""
 
     def completions(line: str) -> list[str]:
         words = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is said of a search that its budget ended, and how much more it would take."""
+"""The message about a search that its budget ended, and how much more it would take."""
 
 import pytest
 
@@ -12,7 +12,7 @@ BUDGET = Budget(60.0, 2 << 30, 500 << 20, 20_000)
 
 
 def searched(evaluations: int, gain: float) -> Search:
-    """A search that may go on, on a mount that is ``gain`` times as fast from max_ratio 10 on."""
+    """A search on a mount that is ``gain`` times as fast from max_ratio 10 on."""
     search = Search([RATIO], {"max_ratio": 1}, ["write"])
     for _ in range(evaluations):
         setting = search.ask(100)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What explain says of a knob, from the history, the configuration and the values now."""
+"""explain's text about a knob, from history, configuration and current values."""
 
 import time
 from typing import Any

@@ -26,12 +26,12 @@ from tests.unit.simulated_search import RATIO, STRICT, modelled, state
     ],
 )
 def test_what_the_other_values_show(best: Interval, worst: float, verdict: str) -> None:
-    """A value that is sure to be within 3 % of the present one has no effect."""
+    """A value that is certainly within 3 % of the current one has no effect."""
     assert _verdict([best, Interval(worst, worst, worst)], best) == verdict
 
 
 def test_a_reason_gives_the_ratio_and_its_interval() -> None:
-    """Of the chosen value to the one before, or of the best other value to the one that stays."""
+    """Chosen value relative to the old one, or best other value relative to the kept one."""
     of = state(replace(RATIO, values=(1, 40)))
     draw = random.Random(1)
     modelled(of, lambda s: {"read": s["max_ratio"] * math.exp(draw.gauss(0, 0.1))}, [(0,), (1,)])

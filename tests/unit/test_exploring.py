@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Exploration measures what promises most, and leaves the proof what it needs."""
+"""Exploration measures the most promising points, and leaves enough budget for the proof."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_a_workload_may_suffer_within_its_own_doubt(loss: float, bearable: bool)
 
 
 def explored(points: list[Point], count: int, figure: Figure) -> Exploration:
-    """An exploration of max_ratio after so many blocks of these points."""
+    """An exploration of max_ratio after this many blocks of these points."""
     of = modelled(state(RATIO), figure, points, count)
     return Exploration(of, SaferValues(of))
 
 
 @pytest.mark.parametrize(("count", "beside"), [(1, True), (2, False)])
 def test_a_new_incumbent_is_measured_beside_the_start_once_more(count: int, beside: bool) -> None:
-    """Its one sample may be a hiccup of the host; the start by itself promises nothing."""
+    """Its only sample may be a hiccup of the host; the start itself promises nothing."""
     of = explored([(0,), POINT, (7,)], count, lambda s: {"read": 100.0 + s["max_ratio"]})
     of._state.incumbent = POINT
     candidates = of._candidates(4)
@@ -75,7 +75,7 @@ def test_a_new_incumbent_is_measured_beside_the_start_once_more(count: int, besi
 
 @pytest.mark.parametrize("gain", [0.0, 0.02, 0.05, 0.1])
 def test_the_second_candidate_of_a_block_is_no_neighbour_of_the_first(gain: float) -> None:
-    """A sample tells of its neighbours too, so the next one goes where it tells less."""
+    """A sample also informs about its neighbours, so the next one goes further away."""
     of = explored([(0,), (1,)], 1, lambda s: {"read": math.exp(gain * (s["max_ratio"] > 1))})
     (first,), (second,), *_ = of._candidates(4)
     assert abs(first - second) > 1
@@ -98,7 +98,7 @@ def test_the_order_within_a_block_is_random() -> None:
     assert len(set(map(tuple, orders))) > 1
 
 
-# What promises enough for the proof
+# Points that are promising enough for the proof
 
 
 @pytest.mark.parametrize(("gain", "promising"), [(0.005, False), (0.02, True), (-0.02, False)])
@@ -119,7 +119,7 @@ def test_a_gain_in_doubt_is_not_put_to_the_proof() -> None:
     assert not of.promising((7,))
 
 
-# What is left for the proof
+# Budget for the proof
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_fewest_pairs_are_left(
 
 @pytest.mark.parametrize(("remaining", "left"), [(20, 8), (30, 12), (100, 18)])
 def test_more_is_left_where_an_incumbent_promises(remaining: int, left: int) -> None:
-    """Half as many pairs again as it needs, and three, but at most 40 % of the whole budget."""
+    """1.5 times as many pairs as it needs, plus three, but at most 40 % of the budget."""
     of = modelled(state(RATIO), lambda s: {"read": 99.0 + s["max_ratio"]}, [(0,), POINT])
     of.incumbent, of.evaluations, of.remaining = POINT, 0, remaining
     assert of.pairs_needed() == constants.FEWEST_PAIRS

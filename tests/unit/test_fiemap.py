@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where files lie is looked up without following links that their owners put in the way.
+"""The extents of files are read without following links that their owners plant.
 
 The ioctl is FS_IOC_FIEMAP (Documentation/filesystems/fiemap.rst); O_NOFOLLOW
 refuses links (open(2)).
@@ -17,7 +17,7 @@ LARGE = 8192
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A directory with a large file in it, and one in a directory of its own."""
+    """A directory with a large file, and another in a subdirectory."""
     directory = tmp_path / "backing"
     for path in (directory / "a", directory / "in" / "b"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def test_a_mount_point_is_not_touched(directory: Path) -> None:
 def test_what_is_replaced_meanwhile_is_left_out(
     directory: Path, tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at it and its opening, as its owner can do at any time."""
+    """The owner can replace it at any time between stat and open."""
     (tmp_path / "secret").write_bytes(bytes(LARGE))
     real = os.open
 

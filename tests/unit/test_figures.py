@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Figures of the jobs that fio times by the clock, and of its latencies."""
+"""Figures of the jobs that run for a fixed time, and of fio's latencies."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A file is replaced whole, and no other user's link leads the write elsewhere.
+"""A file is replaced atomically, and no other user's link redirects the write.
 
 rename(2) replaces a name atomically; O_NOFOLLOW refuses a link at the end of a path (open(2)).
 """

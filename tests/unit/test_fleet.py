@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The simulated fleet of ``make bench``, small: what it is to show of sharing holds here, too."""
+"""A small version of the simulated fleet of ``make bench`` shows the same about sharing."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What only mounts of the module fusetuned have: max_pages, which changes while mounted.
+"""max_pages, which only mounts of the module fusetuned have and can change while mounted.
 
 The module shows what INIT negotiated in the file "init" of its control file system
 (fusetuned(4)).
@@ -38,7 +38,7 @@ INIT_FILE = "sys/fs/fusetuned/connections/41/init"
 
 
 def on(tree: Tree, mount: Mount) -> Knob:
-    """The knob as it is on the mount."""
+    """The knob on the mount."""
     return next(knob for knob in knobs_of(tree.host, mount) if knob.name == "max_pages")
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The JSON of every command on a recorded tree of /proc and /sys, byte for byte but for the last
-digits of what a model computes: since Python 3.12, sum() rounds differently.
+"""The JSON of every command on a recorded tree of /proc and /sys, byte for byte, except the last
+digits of a model's results: since Python 3.12, sum() rounds differently.
 
-Field names, their order and their units are a contract. Where a command's JSON is to grow, delete
-its file in golden/ and run this test with FUSETUNE_RECORD=1.
+Field names, their order and their units are a contract. To extend a command's JSON, delete its file
+in golden/ and run this test with FUSETUNE_RECORD=1.
 """
 
 import importlib
@@ -26,10 +26,10 @@ GOLDEN = Path(__file__).parent / "golden"
 #: A number with more digits than all versions of Python agree on.
 _LONG_NUMBER = re.compile(r"(?<![\w.])\d+\.\d{10,}(?![\w.])")
 
-#: Needs programs or servers, so its JSON is that of objects made by hand.
+#: These need programs or servers, so their JSON comes from objects made by hand.
 BY_HAND = ("auto", "bench", "bench-suite", "lib-change", "lib-status", "module", "profile", "top")
 
-#: Each line finds the tree as the lines before left it.
+#: Each line uses the tree as left by the previous lines.
 RUNS = {
     "list": ["list"],
     "show": ["show /mnt/one", "show /mnt/tuned", "show host"],
@@ -55,7 +55,7 @@ RUNS = {
 
 @pytest.fixture
 def recorded(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """A host with three mounts: of the kernel's FUSE, of our module, and one that is excluded."""
+    """A host with three mounts: of the kernel's FUSE, of our module, and an excluded one."""
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "", "6.12", "", "x86_64")))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

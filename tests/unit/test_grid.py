@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where a search can go: the values of each dimension, how alike they are, and the first points."""
+"""The search space: values of each dimension, their similarity, and the first points."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_values_a_third_of_the_grid_apart_perform_alike(count: int, reach: int) 
     [
         (1, [(3,), (6,)]),  # 0.4 and 0.8 of the way up; stock is the start
         (10, [(0,), (5,), (6,), (1,)]),  # stock, up from the start, and half way down
-        (70, [(0,), (7,), (3,)]),  # one step up is all there is
+        (70, [(0,), (7,), (3,)]),  # there is only one step up
         (100, [(0,), (4,), (1,), (3,)]),  # 0.4 and 0.8 of the way down
     ],
 )
@@ -52,7 +52,7 @@ def test_the_first_points_of_one_dimension(start: int, points: list[tuple[int]])
 
 
 def test_the_first_points_of_interacting_dimensions() -> None:
-    """All together, each alone, and each interacting pair; then the same further off."""
+    """All together, each alone, and each interacting pair; then the same further away."""
     other = replace(RATIO, name="other")
     grid = Grid([RATIO, STRICT, other], {"max_ratio": 1, "strict_limit": 1, "other": 1})
     middle = [(3, 1, 3), (3, 0, 0), (0, 1, 0), (0, 0, 3), (3, 1, 0)]

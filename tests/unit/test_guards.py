@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Guards of a choice: what is guarded, when a choice is refused, and what is chosen then."""
+"""Guards: what they cover, when a choice is refused, and what is chosen instead."""
 
 import math
 import random
@@ -32,9 +32,9 @@ def guards(
     ("of", "names"),
     [
         (guards("seq-read"), GUARDS),
-        (guards(), GUARDS),  # the default reads
+        (guards(), GUARDS),  # the default workload reads
         (guards("seq-write"), ()),
-        (guards("rand-read"), ("mmap-read",)),  # it may not get worse as it is
+        (guards("rand-read"), ("mmap-read",)),  # it is not allowed to get worse anyway
         (guards("seq-read", left_out=("mmap-read",)), ("rand-read",)),
         (guards("seq-read", left_out=GUARDS), ()),
         (guards("seq-read", reading=Reading()), ()),  # they need a scratch file

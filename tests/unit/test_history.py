@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the history of a mount has, how much of it is kept, and what damage does to it."""
+"""The history of a mount: its entries, its length, and damage to it."""
 
 import fcntl
 import json
@@ -102,7 +102,7 @@ def test_the_latest_entries_stay(tree: Tree, mounted: Mount) -> None:
 
 
 def test_fewer_entries_than_there_are_to_be(tree: Tree, mounted: Mount) -> None:
-    """After a crash the file is written anew, and no whole entry is lost."""
+    """After a crash the file is rewritten, and no complete entry is lost."""
     for number in range(4):
         record(tree.host, mounted, f"set {number}")
     with _file(tree).open("a") as stream:
@@ -231,7 +231,7 @@ def test_the_oldest_are_left_out(tree: Tree, mounted: Mount) -> None:
 def test_who_adds_an_entry_waits_for_the_one_before(tree: Tree, mounted: Mount) -> None:
     record(tree.host, mounted, "set")
     lock = tree.host.state_dir / "history" / ".lock"
-    assert lock.stat().st_mode & 0o777 == 0o600  # so that no user can hold it
+    assert lock.stat().st_mode & 0o777 == 0o600  # so that no user can lock it
     with lock.open() as held, ThreadPoolExecutor(1) as pool:
         fcntl.flock(held, fcntl.LOCK_EX)
         added = pool.submit(record, tree.host, mounted, "reset")

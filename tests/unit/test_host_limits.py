@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The host's limits follow the mounts that need them: fusetune raises them, and puts them back.
+"""The host's limits follow the mounts that need them: fusetune raises and restores them.
 
-None is lowered below what was found. How the kernel uses them is told in
-fusetune/desired/host_limits.py.
+None is lowered below its original value. fusetune/desired/host_limits.py explains how the kernel
+uses them.
 """
 
 import subprocess
@@ -180,7 +180,7 @@ def test_a_larger_value_of_the_administrators_stays(ready: Tree) -> None:
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize(("name", "above"), [(PIPE, 16 * MIB), (PAGES, 513), (TUNED, 1024)])
 def test_no_limit_is_ever_lowered(ready: Tree, name: str, above: int, dry_run: bool) -> None:
-    """Found above what is needed, or just what is needed: other mounts may rely on it."""
+    """The original is sufficient or more; other mounts may rely on it."""
     needs = Needs(512, tuned=True)
     ready.write(KNOBS[name].file, f"{above}\n")
     found = raise_limits(ready.host, needs, Settings(), dry_run=dry_run)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The report as HTML: it parses strictly, has every fact, and is harmless whatever a name is."""
+"""The report as HTML: it parses strictly, has every fact, and is safe with any name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOSTILE = [
 
 
 def made(path: str = "/mnt", count: int = 1) -> HostReport:
-    """A report of a mount with everything, so often, and of one with as little as possible."""
+    """A report of this many mounts with everything, and of one with as little as possible."""
     report = report_documents(named(path) if path != "/mnt" else SERVED)[1]
     assert isinstance(report, HostReport)
     full, bare = report.mounts
@@ -50,7 +50,7 @@ def made(path: str = "/mnt", count: int = 1) -> HostReport:
 
 
 def parsed(report: HostReport) -> Element:
-    """The page, by a parser that takes no mistake."""
+    """The page, parsed by a strict parser."""
     text = page(report)
     assert text.replace("\n", "").isprintable()
     text.encode("utf-8")
@@ -83,7 +83,7 @@ def table(root: Element, caption: str) -> list[list[str]]:
     return next(rows(one) for one in elements(root, "table") if text_of(one[0]).startswith(caption))
 
 
-# What it says
+# Contents
 
 
 def test_every_knob_of_a_mount() -> None:
@@ -212,7 +212,7 @@ def test_the_stack_and_the_age_of_our_code() -> None:
         layers = [LayerBelow(one, full.fstype, "0:9", "source", elsewhere=False) for one in below]
         return replace(full, path=path, below=layers)
 
-    # Two that lie on each other do not go on forever.
+    # Two mounts on each other must not loop forever.
     mounts = [lying_on(top, lower), lying_on(lower, low), lying_on(low, lower)]
     version = SourceVersion("6.12.94", None, None)
     age = SourceAge("fusetuned", version, version, 23, True, "fusetuned is 23 releases behind")
@@ -228,7 +228,7 @@ def test_the_stack_and_the_age_of_our_code() -> None:
     ]
 
 
-# How it is made
+# Markup and style
 
 
 @pytest.mark.parametrize("path", HOSTILE, ids=range(len(HOSTILE)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The HTML report of a thousand mounts: at most 1 MiB, made in seconds, and nothing lost unsaid."""
+"""The HTML report of a thousand mounts: at most 1 MiB, in seconds, with omissions stated."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.slow
 
 
 def crowd(measured: int) -> HostReport:
-    """A thousand mounts that differ in nothing but their names, of which so many were measured."""
+    """A thousand mounts that differ only in their names, of which this many were measured."""
     report = made()
     full = replace(report.mounts[0], waiting=0, below=[])
-    # max_pages is there on few mounts, and most values are as they should be.
+    # Few mounts have max_pages, and most values are as expected.
     knobs = [replace(one, differs=False, refused_reason=None) for one in full.knobs[:5]]
     full = replace(full, knobs=knobs)
     plain = replace(full, measured=None, saved=None)
@@ -61,7 +61,7 @@ def test_measurements_that_do_not_fit_are_left_out_and_that_is_said(
     assert text.count("<a href=#size>Left out</a>: trials") == curves - trials
     assert text.count("<a href=#size>Left out</a>: curves and trials") == count - curves
     assert text.rindex("<details") < text.index("Left out</a>: trials")
-    # One part more would not have fitted.
+    # One more part would not have fitted.
     assert MOST - 2500 < len(text.encode()) <= MOST
     parser = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False)
     assert len(elements(parser.parse(text), "h3")) == count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which way a server gets the module, the words before its command, and a service's drop-in."""
+"""How a server gets the module: the words before its command, and a service's drop-in."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from fusetune.libfuse.switch import carry_out
 from fusetune.mount_helper import Request, helper_command, split_options, translated
 from tests.unit.conftest import CHECKOUT, Tree
 
-_PROGRAM = "usr/lib/fusetune-intercept"  # where a Tree has what vendors install
+_PROGRAM = "usr/lib/fusetune-intercept"  # where a Tree has vendors' files
 _DROP_IN = "etc/systemd/system/cloud.service.d/70-fusetune-intercept.conf"
 
 
@@ -86,7 +86,7 @@ def test_words_before_a_command(installed: Tree) -> None:
 
 @pytest.fixture
 def linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A program that ldd, here a script, says is linked with libfuse3; others are not."""
+    """A program that is linked with libfuse3 according to ldd, here a script; others are not."""
     ldd = tmp_path / "bin" / "ldd"
     ldd.parent.mkdir()
     ldd.write_text('#!/bin/sh\ncase $1 in */linked) echo "libfuse3.so.3 => ..." ;; esac\n')
@@ -96,14 +96,14 @@ def linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_way_of_a_program(tree: Tree, tmp_path: Path, linked: str) -> None:
-    """A script starts what nobody knows before, so its mounts are intercepted."""
+    """It is unknown what a script will start, so its mounts are intercepted."""
     script = tmp_path / "server"
     script.write_text("#!/bin/sh\n")
     script.chmod(0o755)
     assert not way.by_library(tree.host, linked)
     tree.write("usr/lib64/fusetune/libfuse3.so.3", "")
     assert way.by_library(tree.host, linked)
-    # The library asks the server's side for a writeback cache; keep_cache it does not know.
+    # The library can set the writeback cache for the server, but has no keep_cache.
     assert way.by_library(tree.host, linked, "tuned,writeback_cache,max_pages=64")
     assert not way.by_library(tree.host, linked, "tuned,keep_cache")
     assert not way.by_library(tree.host, "/bin/sh")
@@ -138,7 +138,7 @@ def test_a_service_and_back(installed: Tree) -> None:
         '/usr/bin/rclone mount %i:    "$POINT"  --rc',
     ]
     again = enable(host, "cloud.service", "tuned,max_pages=512,no_file_caps")
-    assert again.after == again.before  # it does not go before itself
+    assert again.after == again.before  # it is not prefixed twice
     carry_out(host, disable(host, "cloud"))
     assert [path.name for path in (installed.root / "etc/systemd/system").iterdir()] == [
         "cloud.service"
@@ -156,7 +156,7 @@ def test_a_service_and_back(installed: Tree) -> None:
     ],
 )
 def test_main_process_of_a_forking_service(installed: Tree, lines: list[str], apart: bool) -> None:
-    """systemd guesses it where it is alone, so the listener is elsewhere."""
+    """systemd guesses it if it is the only process, so the listener is in another cgroup."""
     _service(installed, "ExecStart=/usr/bin/rclone", *lines)
     text = enable(installed.host, "cloud", "").after or ""
     assert ("\nDelegate=yes\n" in text, " --apart -- " in text) == (apart, apart)
@@ -217,7 +217,7 @@ def test_helper_of_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_required_of_the_library() -> None:
-    """The library does not know the word; whether the module is there is checked before."""
+    """The library does not know the word; the module's presence is checked before."""
     request = Request("sshfs", ["a:", "/mnt"], [], "tuned_required,ro,max_pages=64")
     command, options = translated(request)
     assert options == "tuned,max_pages=64"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Intervals agree with the tables of statistics, and cover as often as they say."""
+"""Intervals agree with statistical tables, and have the stated coverage."""
 
 from __future__ import annotations
 

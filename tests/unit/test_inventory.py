@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The report: one object for people and Prometheus, harmless whatever a mount is called."""
+"""The report: one object for people and Prometheus, safe with any name of a mount."""
 
 import shutil
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def report(tree: Tree) -> HostReport:
 
 
 def series(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """What Prometheus's own parser reads: name, labels and value of each sample."""
+    """Name, labels and value of each sample, as read by Prometheus's own parser."""
     for family in text_string_to_metric_families(text):  # type: ignore[no-untyped-call]
         for sample in family.samples:
             yield sample.name, sample.labels, sample.value

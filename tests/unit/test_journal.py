@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The undo journal tells what to put back, on this mount and in this boot alone.
+"""The undo journal says what to restore, only for this mount and this boot.
 
-A crash may leave any prefix of an append, for the file is synced after each (fsync(2)).
+A crash may leave any prefix of an append, because the file is synced after each (fsync(2)).
 """
 
 import os
@@ -48,19 +48,19 @@ def test_what_is_appended_is_read_again(tree: Tree, mounted: Mount) -> None:
     [
         ([], 5, False),
         ([5], 5, True),
-        ([5], 1, False),  # put back by hand
-        ([5], 7, True),  # changed by hand, and never put back by us
+        ([5], 1, False),  # restored by hand
+        ([5], 7, True),  # changed by hand, and never restored by us
         ([5, 9], 5, True),  # killed before the second write
         ([5, 1], 1, False),
         ([5, 1], 5, True),  # killed, or refused, on the way back
-        ([5, 1], 7, False),  # put back by us, then changed by hand: the administrator's
+        ([5, 1], 7, False),  # restored by us, then changed by hand: the administrator's
         ([5, 1, 9], 7, True),
     ],
 )
 def test_what_is_to_be_put_back(
     tree: Tree, mounted: Mount, written: list[int], now: int, undone: bool
 ) -> None:
-    """The value found before the first change is 1; these were written since, and one stands."""
+    """The original value is 1; these were written since, and one of them is current."""
     journal = Journal(tree.host, mounted)
     old = 1
     for new in written:
@@ -154,7 +154,7 @@ def test_a_mount_that_is_gone_is_not_changed(tree: Tree, mounted: Mount) -> None
         ([(1, 5, "a"), (5, 9, "a")], "a", 1),
         ([(1, 5, "b"), (5, 9, "a")], "a", 5),
         ([(1, 5, "a"), (5, 9, "b")], "a", None),
-        ([(1, 5, "a"), (7, 9, "a")], "a", 7),  # changed by somebody else in between
+        ([(1, 5, "a"), (7, 9, "a")], "a", 7),  # somebody else changed it in between
     ],
 )
 def test_what_a_knob_was_before_the_last_writes_for_one_reason(

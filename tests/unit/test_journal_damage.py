@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A journal survives crashes and full disks, and what was damaged is never believed.
+"""A journal survives crashes and full disks, and damaged lines are never trusted.
 
-A crash may leave any prefix of an append, for the file is synced after each (fsync(2)).
+A crash may leave any prefix of an append, because the file is synced after each (fsync(2)).
 """
 
 import json
@@ -51,7 +51,7 @@ def test_a_first_append_cut_anywhere_is_nothing_or_a_prefix(tree: Tree, mounted:
 
 
 def noticed_or_harmless(tree: Tree, position: int, byte: int) -> None:
-    """Replace one byte of a journal: it is kept aside as it is, or reads as it was."""
+    """Replace one byte of a journal: it is moved aside unchanged, or reads as before."""
     path = journal_with(tree.host, None, RECORDS)
     text = bytearray(path.read_bytes())
     text[position % len(text)] = byte
@@ -99,7 +99,7 @@ def test_what_was_never_a_journal_is_kept_aside(tree: Tree, mounted: Mount, text
 
 
 def test_a_journal_of_another_version_is_kept_aside(tree: Tree, mounted: Mount) -> None:
-    """Well formed, but of a version that says so in the first line: its lines may mean anything."""
+    """Well formed, but the first line has another version, so its lines may mean anything."""
     path = journal_with(tree.host, mounted, RECORDS)
     about, *rest = path.read_bytes().splitlines(keepends=True)
     fields = json.loads(about.split(b" ", 2)[2]) | {"schema": 2}

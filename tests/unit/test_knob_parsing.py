@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which text is a value of a knob, and what is said of any other."""
+"""Which text is a value of a knob, and the error for any other."""
 
 import os
 from contextlib import suppress

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every knob of every table: what it says of itself, and how it is read and written.
+"""Every knob of every table: its description, and how it is read and written.
 
 The ranges are the kernel's: mm/backing-dev.c, fs/fuse/control.c, fs/fuse/inode.c.
 """
@@ -83,7 +83,7 @@ def test_spellings_are_of_knobs_that_there_are() -> None:
 
 
 def as_long(knob: Knob, stock: int) -> int:
-    """Return a legal value as long as ``stock``: a file of a tree, unlike sysfs, keeps its tail."""
+    """Return a legal value as long as ``stock``: unlike sysfs, a tree's file keeps its tail."""
     return {"read_ahead_kb": 256, "fs.pipe-max-size": 1 << 21}.get(
         knob.name, stock - 1 if stock else 1
     )
@@ -130,7 +130,7 @@ def test_an_absent_knob_says_why(tree: Tree, mounted: Mount, knob: Knob) -> None
 
 
 def test_a_connection_that_goes_after_its_file_was_opened(tree: Tree, mounted: Mount) -> None:
-    """The kernel then gives no text at all."""
+    """The kernel then returns no text at all."""
     directory = f"{mounted.control}/{mounted.connection}"
     for name in ("max_background", "waiting"):
         tree.write(f"{directory}/{name}", "")
@@ -151,7 +151,7 @@ def test_without_bdi_or_connection_a_knob_is_absent(tree: Tree, mounted: Mount) 
 def test_a_mount_whose_number_is_reused_at_once_is_not_written_to(
     tree: Tree, mounted: Mount
 ) -> None:
-    """The files are there, but of another mount: neither bdi nor connection gets our values."""
+    """The files exist but belong to another mount: its bdi and connection stay unchanged."""
     planned = plan(tree.host, mounted, dict.fromkeys(LIVE[:2], 64))
     (tree.root / "sys/class/bdi/0:40").rename(tree.root / "sys/class/bdi/gone")
     tree.live()
@@ -164,7 +164,7 @@ def test_a_mount_whose_number_is_reused_at_once_is_not_written_to(
 
 
 def test_a_mount_that_goes_between_open_and_write(tree: Tree, mounted: Mount) -> None:
-    """Identity is checked once the file is open: before, it would say nothing about it."""
+    """Identity is checked after opening the file; an earlier check would prove nothing."""
     real = os.open
 
     def late(path: str, flags: int) -> int:
@@ -220,7 +220,7 @@ def test_permission_is_told_with_the_remedy(
     tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if os.geteuid() == 0:
-        # Root is refused nothing in a directory tree; the native tests run as another user.
+        # In a directory tree nothing is refused to root; the native tests run as another user.
         def refused(*_: object) -> None:
             raise PermissionError(13, "Permission denied")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""p50 and p99 of a workload's operations, and a search that aims at the p99."""
+"""p50 and p99 of a workload's operations, and a search that minimises the p99."""
 
 from collections import Counter
 from typing import Any

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The tuned libfuse3 seen from outside: options, environments, drop-ins, and who uses it.
+"""The tuned libfuse3 from outside: options, environments, drop-ins, and who uses it.
 
-The options are those of libfuse/tuned/options.c; the loader takes LD_LIBRARY_PATH (ld.so(8)).
+The options are those of libfuse/tuned/options.c; the loader uses LD_LIBRARY_PATH (ld.so(8)).
 """
 
 import os
@@ -118,7 +118,7 @@ def test_a_service_and_back(installed: Tree) -> None:
 def test_an_older_library_is_not_given_to_the_whole_host(
     installed: Tree, record: str, theirs: str, why: str
 ) -> None:
-    """But for the administrator's word; a service may have it."""
+    """Unless the administrator allows it; a service may use it."""
     installed.write(f"{_DIRECTORY[1:]}/libfuse3.source", record)
     directory = Path(installed.root, _DIRECTORY[1:]).parent
     (directory / "libfuse3.so.3").symlink_to(f"libfuse3.so.{theirs}")

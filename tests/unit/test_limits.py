@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which layer of a stack limits, by figures whose cause is known.
+"""Which layer of a stack is the bottleneck, from figures with a known cause.
 
-A stack is made of what each layer costs; figures are what measuring at its mounts would give.
+A stack is defined by the cost of each layer; the figures simulate measurements at its mounts.
 """
 
 import random
@@ -39,7 +39,7 @@ def measured(
 
 
 def limiting(speeds: Mapping[str, float], **how: float) -> str | None:
-    """Which layer of the usual stack limits at these speeds of one workload."""
+    """The bottleneck of the usual stack at these speeds of one workload."""
     found = measured({label: [speed] for label, speed in speeds.items()}, **how)  # type: ignore[arg-type]
     return limits(found, BELOW, "top").limiting
 

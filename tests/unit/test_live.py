@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto --live on simulated traffic: what it keeps, and what it dares."""
+"""auto --live on simulated traffic: what it keeps, and which steps it risks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_it_ends_near_the_best(seed: int) -> None:
     live = searched(SimulatedTraffic(reader, seed), 600, seed)
     chosen = live.found.choice
     assert chosen.changed
-    assert chosen.setting["read_ahead_kb"] == 2048  # from there on more brings nothing
+    assert chosen.setting["read_ahead_kb"] == 2048  # from there on more gains nothing
     assert chosen.gain.low > 10
     assert chosen.per_workload["read"][2].ratio == pytest.approx(chosen.gain.ratio)
 
@@ -64,7 +64,7 @@ def test_noise_alone_changes_nothing_in_20_of_20(noise: float) -> None:
 
 @pytest.mark.parametrize("changed_at", [20, 40, 60, 80, 100, 112])
 def test_nothing_wrong_is_kept_where_the_traffic_changes_midway(changed_at: float) -> None:
-    """From then on readahead takes programs' time, as it does from random reads."""
+    """From then on readahead slows programs down, as with random reads."""
 
     def changing(setting: Setting, second: float) -> Mapping[Kind, float]:
         slowed = 50 * MIB * 64 / (64 + setting["read_ahead_kb"])
@@ -72,12 +72,12 @@ def test_nothing_wrong_is_kept_where_the_traffic_changes_midway(changed_at: floa
 
     for seed in range(2):
         chosen = searched(SimulatedTraffic(changing, seed), 120, seed).found.choice
-        if chosen.changed:  # what is kept is good for what came last
+        if chosen.changed:  # the kept value is good for the last traffic
             assert chosen.setting["read_ahead_kb"] <= START["read_ahead_kb"]
 
 
 def test_nothing_wrong_is_kept_where_another_kind_of_traffic_comes() -> None:
-    """Readers go, and programs that fault their way through mapped files come."""
+    """Readers leave, and programs that read mapped files arrive."""
 
     def changing(setting: Setting, second: float) -> Mapping[Kind, float]:
         if second < 80:
@@ -110,14 +110,14 @@ def test_without_traffic_nothing_counts() -> None:
 
 
 def test_a_few_calls_count_for_nothing() -> None:
-    """2 a tick, which is 8 in a block: too few to compare, however different their speed."""
+    """2 per tick, so 8 in a block: too few to compare, however different their speed."""
     traffic = SimulatedTraffic(lambda setting, second: {Kind.READ: 2 * 4096 / TICK}, noise=0.01)
     live = searched(traffic, 120)
     assert all(len(trial.samples) >= 1 for trial in live.found.trials)
     assert traffic.elapsed >= live.found.evaluations * 32 / 20  # each took as long as 32 calls
 
 
-# What it dares
+# Steps that it risks
 
 
 def test_each_step_of_a_knob_is_at_most_fourfold() -> None:
@@ -164,7 +164,7 @@ def test_a_switch_has_no_steps() -> None:
 
 
 def test_a_second_step_is_looked_at_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many rounds one may well err; here each of them does."""
+    """One of many rounds may err; here each of them does."""
 
     class Errs:
         evaluations, short = 0, False

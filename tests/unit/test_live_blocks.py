@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto --live: what a block counts, what it is judged by, and when pairs of blocks prove a gain."""
+"""auto --live: what a block counts, how it is judged, and when pairs of blocks prove a gain."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mark(
 
 
 def block(*marks: Mark) -> Block:
-    """A block of these marks, which begins where the lead ends."""
+    """A block of these marks, which begins at the end of the lead."""
     made = Block(SINCE)
     made.take(Mark(SINCE + LEAD, {}, []))
     for one in marks:
@@ -45,7 +45,7 @@ def block(*marks: Mark) -> Block:
 
 
 def speed(figure: float, *, calls: int = LEAST_CALLS, failed: int = 0) -> Block:
-    """A block of one second with so many MiB written for each second of waiting."""
+    """A block of one second with this many MiB written per second of waiting."""
     nbytes = int(figure * MIB)
     return block(mark(101.2, seconds=1.0, nbytes=nbytes, calls=calls, failed=failed))
 
@@ -94,7 +94,7 @@ def test_calls_that_wait_count_as_long_as_the_block_lasts() -> None:
     assert made.waited(Kind.WRITE) == pytest.approx(0.5 - 0.2 + 0.5)
 
 
-# What breaks a block off
+# What aborts a block
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_much_slower_than_chance_explains(reference: Reference, figure: float, w
 
 
 def test_20_percent_alone_are_not_enough() -> None:
-    """Where blocks differ by more, they prove nothing; and few of them prove nothing either."""
+    """If blocks differ by more, or if there are few of them, they prove nothing."""
     loose, few = Reference(), Reference()
     for figure in (2, 10, 30, 5, 20, 8):
         loose.add(speed(figure))
@@ -176,7 +176,7 @@ def test_a_gain_is_proven_by_four_pairs_at_least() -> None:
 
 
 def test_no_workload_may_be_proven_worse() -> None:
-    """The last pairs tell nothing, but all of them do."""
+    """The last pairs prove nothing, but all pairs do."""
     made = pairs([2, 2.1, 2, 2.1])
     assert pairs([1.3, 0.7] * 4, "write", made).holds()
     assert pairs([*([0.8] * 40), *([1.3, 0.7] * 4)], "write", made).why_lost(most=1) is None
@@ -185,7 +185,7 @@ def test_no_workload_may_be_proven_worse() -> None:
 
 
 def test_a_loss_that_nobody_feels_is_borne() -> None:
-    """A hundred pairs prove 3 %, too."""
+    """A hundred pairs also prove 3 %."""
     made = pairs([2, 2.1] * 50)
     pairs([0.97, 0.98] * 50, "write", made)
     assert made.per_workload()["write"][2].high < 1
@@ -201,7 +201,7 @@ def test_the_gain_is_weighted() -> None:
 
 @pytest.mark.parametrize("bad", [4, 5])
 def test_the_last_pairs_count_most(bad: int) -> None:
-    """Forty good pairs do not outweigh what the traffic is now."""
+    """Forty good pairs do not outweigh the current traffic."""
     made = pairs([3, 3.1] * 20)
     assert made.holds()
     assert pairs([0.6, 0.62, 0.6, 0.62, 0.6][:bad], into=made).why_lost()
@@ -243,7 +243,7 @@ def test_what_bpftrace_prints_becomes_marks() -> None:
     assert read.latency == {1000 * bucket_middle(72): 12, 1000 * bucket_middle(20): 16}
     assert found.ended[Kind.WRITE, 0.0] == Waited(0.001, 3, 0, 1)
     assert found.ended[Kind.FAULT, 0.0].nbytes == 4096
-    # Of 13 it is not known what it does: it began between two prints. 14 has ended.
+    # The call of 13 is unknown, because it began between two prints. 14 has ended.
     assert found.waiting == [((Kind.READ, 66131.1), 66000.0), ((Kind.FAULT, 0.0), 66150.0)]
 
 

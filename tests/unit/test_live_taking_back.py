@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto --live on simulated traffic: what it takes back, and when at once."""
+"""auto --live on simulated traffic: which changes it reverts, and when immediately."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_bad_block_ends_at_once_and_is_not_repeated() -> None:
     traffic = SimulatedTraffic(worse)
     live = searched(traffic, 120)
     times = held(traffic, 256)
-    assert 1 <= len(times) <= 3  # 256 and 512 may both come before it is known of 256
+    assert 1 <= len(times) <= 3  # 256 and 512 may both be tried before 256 is known to be bad
     assert max(times) <= BLOCK + 1e-6
     assert any("read fell to 0." in reason for reason in live.found.reasons)
     for before, after in zip(traffic.written, traffic.written[1:], strict=False):
@@ -80,7 +80,7 @@ def test_failures_that_are_usual_are_no_reason() -> None:
 
 
 def test_values_by_which_a_call_stalls_are_taken_back() -> None:
-    """Of the kind that stalls no call ends; without the look at those that wait nothing shows."""
+    """If calls stall, none of them ends; only waiting calls show that."""
 
     def stalling(setting: Setting, second: float) -> Mapping[Kind, float]:
         stalls = setting["read_ahead_kb"] > 128
@@ -105,7 +105,7 @@ def test_values_by_which_a_call_stalls_are_taken_back() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_change_of_the_traffic_is_not_blamed_on_values(seed: int) -> None:
-    """Everything gets four times as slow, whatever the values; readahead still helps."""
+    """Everything becomes four times slower, whatever the values; readahead still helps."""
 
     def slower(setting: Setting, second: float) -> Mapping[Kind, float]:
         return {Kind.READ: by_readahead(setting) / (4 if second > 12 else 1)}
@@ -117,7 +117,7 @@ def test_a_change_of_the_traffic_is_not_blamed_on_values(seed: int) -> None:
 
 
 def test_values_that_were_tried_when_everything_slowed_are_tried_again() -> None:
-    """From the first other value on all is slower, the values before included."""
+    """From the first change on everything is slower, also with the old values."""
     slowed: list[float] = []
 
     def slower(setting: Setting, second: float) -> Mapping[Kind, float]:
@@ -133,7 +133,7 @@ def test_values_that_were_tried_when_everything_slowed_are_tried_again() -> None
 
 
 def test_a_gain_that_goes_before_its_proof_is_not_kept() -> None:
-    """Nothing gets worse by the new values; they only bring nothing any more."""
+    """The new values make nothing worse; they only stop helping."""
     found: list[Found] = []
 
     def until_proof(setting: Setting, second: float) -> Mapping[Kind, float]:
@@ -149,7 +149,7 @@ def test_a_gain_that_goes_before_its_proof_is_not_kept() -> None:
 
 
 def test_a_lost_proof_ends_at_once() -> None:
-    """Half of the speed, where noise hides that in any one block."""
+    """Half of the speed, which noise hides in any single block."""
 
     def changing(setting: Setting, second: float) -> Mapping[Kind, float]:
         worse = 25 if setting["read_ahead_kb"] > 128 else 50

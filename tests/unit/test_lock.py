@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One fusetune at a time changes a mount: flock(2) ends with the process that holds it."""
+"""Only one fusetune at a time changes a mount: flock(2) ends with its process."""
 
 import fcntl
 import os
@@ -64,7 +64,7 @@ def test_a_lock_is_gone_afterwards(tree: Tree, mounted: Mount) -> None:
 
 
 def test_a_link_in_the_place_of_a_lock_is_not_followed(tree: Tree) -> None:
-    """Opening it would truncate what it leads to."""
+    """Opening it would truncate its target."""
     victim = tree.root / "victim"
     victim.write_text("text")
     tree.host.make_dir(tree.host.run_dir)
@@ -111,7 +111,7 @@ def test_what_a_killed_one_left_behind_is_known(tree: Tree) -> None:
 
 
 def test_a_process_id_of_one_digit_was_left_behind_too(tree: Tree) -> None:
-    """In a container a killed fusetune may have had such an id."""
+    """In a container a killed fusetune may have had this pid."""
     tree.write("run/host.lock", "7")
     with Lock(tree.host, None) as lock:
         assert lock.left_behind
@@ -126,7 +126,7 @@ def test_locks_of_different_mounts_do_not_meet(tree: Tree, mounted: Mount) -> No
 
 
 def test_a_file_removed_between_open_and_lock_is_not_taken(tree: Tree) -> None:
-    """Its holder unlinks it after our open: the lock must be on the file that has the name."""
+    """Its holder unlinks it after our open; the lock must be on the file with that name."""
     path = tree.host.run_dir / "host.lock"
     real = fcntl.flock
     calls = []
@@ -149,7 +149,7 @@ def test_a_file_removed_between_open_and_lock_is_not_taken(tree: Tree) -> None:
 
 
 def test_a_lock_whose_file_is_gone_is_released_all_the_same(tree: Tree) -> None:
-    """Whoever clears /run meanwhile does no harm."""
+    """Clearing /run meanwhile does no harm."""
     with Lock(tree.host, None) as lock:
         (tree.host.run_dir / "host.lock").unlink()
     with pytest.raises(OSError, match="Bad file descriptor"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The report as Markdown: a parser sees the same whatever a name is."""
+"""The report as Markdown: a parser sees the same structure with any name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusetune.text import printable
 from tests.unit.sample_documents import SERVED, named, report_documents
 from tests.unit.test_html import HOSTILE
 
-#: As tickets are read: with tables, and with HTML.
+#: As in issue trackers: with tables and with HTML.
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 NAMES = [
     *HOSTILE,
@@ -58,7 +58,7 @@ def test_a_hostile_name_is_inert_and_visible(path: str) -> None:
     shown = printable(path).replace("`", "\\x60").replace("|", "\\x7c")
     codes = [one.content for one in tokens(text) if one.type == "code_inline"]
     assert shown in codes
-    # Nothing of a name stands outside of code.
+    # No part of a name is outside of code.
     texts = [one.content for one in tokens(text) if one.type in ("text", "html_inline")]
     assert not [one for one in texts if "mnt" in one or "script" in one]
 

@@ -27,7 +27,7 @@ ONE = (("bdi", "0:40"),)
 
 @pytest.fixture
 def full(tree: Tree) -> Tree:
-    """A host of which every metric has a value."""
+    """A host on which every metric has a value."""
     fill(tree)
     return tree
 
@@ -40,7 +40,7 @@ def report(tree: Tree) -> HostReport:
 
 
 def families(tree: Tree, form: str) -> dict[str, Any]:
-    """What a reader of the format finds, by the name in `METRICS`."""
+    """What a parser of the format reads, by the name in `METRICS`."""
     found = {one.name: one for one in READERS[form](FORMATS[form].render(report(tree)))}
     counters = {name for name, metric in METRICS.items() if metric.type == "counter"}
     return {
@@ -149,7 +149,7 @@ def test_dirty_pages_in_bytes(full: Tree) -> None:
 
 
 def test_drift_by_knob(full: Tree) -> None:
-    """Of the two that are kept, one differs; the others have no series."""
+    """One of the two kept values differs; the others have no series."""
     found = {
         sample.labels["knob"]: sample.value
         for sample in families(full, "prometheus")["fusetune_knob_differs"].samples
@@ -172,7 +172,7 @@ def test_the_last_auto(full: Tree) -> None:
 
 
 def test_two_mounts_of_the_same_labels_have_one_series(tree: Tree) -> None:
-    """Neither has a bdi, so nothing tells them apart; readers refuse a series that comes twice."""
+    """Neither has a bdi, so they look alike; parsers refuse duplicate series."""
     empty(tree)
     for number in (40, 41):
         tree.mount("/mnt/same", f"0:{number}", number=number)

@@ -39,5 +39,5 @@ def test_a_mount_is_ready_once_its_server_has_replied_to_init(
     monkeypatch.setattr(time, "sleep", sleep)
     with mirror(tree.host, str(server), tmp_path, point, "") as mount:
         assert mount.path == str(point)
-        # Popen.communicate() sleeps too, where the server ends a moment after it is told to.
+        # Popen.communicate() also sleeps if the server ends slightly after the signal.
         assert len(slept) == 3

@@ -78,7 +78,7 @@ def variances(posterior: Posterior) -> list[float]:
 
 
 def test_supposed_samples_narrow_a_point_and_what_correlates_with_it() -> None:
-    """Each leaves the means, and takes less from the variance than the one before it."""
+    """Each leaves the means, and reduces the variance less than the one before it."""
     posterior = learnt().posterior([(0, 0), (3, 1), (4, 1), (3, 0)])
     means = [mean for mean, _ in posterior.contrasts()]
     taken = []
@@ -110,7 +110,7 @@ def test_many_supposed_samples_leave_what_is_known_of_the_reference() -> None:
     assert variances(posterior)[1] == pytest.approx(expected, rel=1e-6)
 
 
-# Against the formulas of textbooks, with every matrix written out
+# Compared with textbook formulas, with every matrix written out
 
 
 def objective(model: BlockModel) -> list[float]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The dashboard and the alert rules use only metrics and labels that the table has."""
+"""The dashboard and the alert rules use only metrics and labels in the table."""
 
 import itertools
 import json
@@ -14,9 +14,9 @@ from fusetune.knobs import LIVE
 from fusetune.report.prometheus import METRICS
 from tests.monitoring import ALERTS, DASHBOARD, queries
 
-#: What node_exporter says of the file of metrics (collector/textfile.go).
+#: node_exporter's metric about the file (collector/textfile.go).
 _COLLECTOR = {"node_textfile_mtime_seconds": {"file"}}
-#: What Prometheus adds to each series; a histogram's parts have ``le``, too.
+#: Labels that Prometheus adds to each series; a histogram's parts also have ``le``.
 _ADDED = {"instance", "job"}
 _LABELS = {name: set(metric.labels) for name, metric in METRICS.items()} | _COLLECTOR
 _PARTS = {
@@ -26,7 +26,7 @@ _PARTS = {
     if metric.type == "histogram"
 }
 _KNOWN = _LABELS | _PARTS
-#: Labels whose values are names of ours.
+#: Labels whose values are our own names.
 _VALUES = {
     "knob": {knob.name for knob in LIVE},
     "name": {*(kind.name for kind in KINDS), "libfuse3-tuned"},

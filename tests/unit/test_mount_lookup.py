@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A mount is found by each of its names, and nothing at or beyond a mount point is looked at."""
+"""A mount is found by each of its names, without accessing any mount point."""
 
 import os
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_symbolic_links_lead_to_a_mount(tree: Tree, tmp_path: Path) -> None:
 
 
 def test_dot_dot_after_a_symbolic_link_is_the_links_target(tree: Tree, tmp_path: Path) -> None:
-    """As open(2) takes it (path_resolution(7)): not the directory that holds the link."""
+    """As in open(2) (path_resolution(7)): not the directory of the link."""
     (tmp_path / "elsewhere" / "sub").mkdir(parents=True)
     (tmp_path / "link").symlink_to("elsewhere/sub")
     tree.mount(str(tmp_path / "elsewhere"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is mounted is told from mountinfo and sysfs alone, whatever the paths look like.
+"""Mounts are found from mountinfo and sysfs only, whatever the paths look like.
 
 The lines are those of proc_pid_mountinfo(5), escaped as fs/proc_namespace.c does it.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The breaks that `make mutants` makes are real ones, one at a time, and of behaviour alone.
+"""The mutants of `make mutants` are real, one at a time, and only change behaviour.
 
-A tree is parsed anew for each, so that none is made on top of another.
+The tree is parsed again for each, so that none is made on top of another.
 """
 
 import ast

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """auto --try-options without a mount: what it tries and chooses, and each option's share.
 
-Figures are made up of the options and knobs that are set; so the tests know what is true.
+Figures are computed from the current options and knobs, so the tests know the truth.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KNOB = Dimension("max_ratio", (1, 10, 40), 1)
 
 
 class MadeUpTrials:
-    """Stands for `Trials`: speed and CPU time are functions of what is set, with 1 % noise."""
+    """Replaces `Trials`: speed and CPU time are functions of the settings, with 1 % noise."""
 
     def __init__(self, speed: Speed, evaluations: int, seconds: Speed) -> None:
         self.budget, self.seconds = Budget(), 1.0
@@ -127,7 +127,7 @@ def test_an_option_waits_for_the_removal_of_what_it_excludes(tree: Tree) -> None
 
 
 def test_a_cache_that_only_helps_with_writeback_is_found(tree: Tree) -> None:
-    """The cache alone is slower; so one option after another would find nothing."""
+    """The cache alone is slower, so trying one option after another would find nothing."""
 
     def speed(options: Options, knobs: Mapping[str, int]) -> float:
         return 100 * (0.9 if "cache" in options else 1) * (5 if "writeback" in options else 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Notes of what the administrator set, and of scratch directories, last as long as these."""
+"""Notes about the administrator's values and scratch directories live as long as these."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What fusetune says without a command: counts of mounts by state, and the next command."""
+"""fusetune without a command: counts of mounts by state, and the next command."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""libfuse/own_tests.sh tells a fault of the tuned library from a test that depends on timing."""
+"""libfuse/own_tests.sh distinguishes faults of the tuned library from timing-dependent tests."""
 
 import subprocess
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from tests.native.mirror import CHECKOUT
 
-#: Each test fails in the runs that its digits say, with the library of its first or second row.
+#: Each test fails in the runs given by its digits, with the library of its first or second row.
 _TESTS = """
 import os
 from pathlib import Path

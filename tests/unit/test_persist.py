@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What save and forget write; all else in an administrator's file stays.
+"""What save and forget write; everything else in an administrator's file is kept.
 
-TOML allows comments and spaces that mean nothing, and people put meaning there.
+Comments and spaces mean nothing in TOML, but they do to people.
 """
 
 import tomllib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The picture of --plot: XML that has every measured point, and no name that can break it."""
+"""The picture of --plot: XML with every measured point, which no name can break."""
 
 import re
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An unprivileged user's mount gets no more dirty memory, and some mounts are left alone.
+"""An unprivileged user's mount gets no additional dirty memory, and some mounts are left alone.
 
 The kernel gives FUSE 1 percent with strict accounting, so that a stuck server cannot pin memory
 (fs/fuse/inode.c, fuse_bdi_init(); mm/page-writeback.c).
@@ -118,7 +118,7 @@ def test_the_administrators_patterns_come_first() -> None:
     ],
 )
 def test_what_a_mount_may_keep_dirty(values: dict[str, int], share: int) -> None:
-    """The kernel's default is 1 percent (fs/fuse/inode.c, fuse_bdi_init()): no more than usual."""
+    """1 percent is the kernel's default (fs/fuse/inode.c, fuse_bdi_init()), so it is allowed."""
     assert dirty_share(values) == share
 
 
@@ -131,7 +131,7 @@ def test_the_room_that_other_mounts_leave(room: int | None, refused: bool) -> No
 
 
 def test_who_owns_it_must_be_known() -> None:
-    """Also where everybody is allowed: whom to allow cannot be told."""
+    """Also if everybody is allowed, because the owner is unknown."""
     unknown = replace(owned_by(1000), owner_known=False)
     why = refusal(unknown, KNOBS["max_ratio"], 20, {0, 1000})
     assert why

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""profile: what it makes of counters, and what a host must have for it."""
+"""profile: its figures from counters, and its requirements on the host."""
 
 import re
 import shutil
@@ -29,7 +29,7 @@ EVENTS = "sys/kernel/tracing/events"
 
 @pytest.fixture
 def traced(tree: Tree) -> Tree:
-    """A host on which everything can be told."""
+    """A host on which everything is known."""
     for event in (
         *("fuse/fuse_request_send", "writeback/balance_dirty_pages"),
         *("filemap/mm_filemap_fault", "syscalls/sys_enter_pread64"),
@@ -87,7 +87,7 @@ def test_a_kernel_without_the_tracepoint(traced: Tree, mounted: Mount) -> None:
 
 
 def test_a_kernel_whose_tracepoints_do_not_know_the_request(traced: Tree, mounted: Mount) -> None:
-    """On Linux 6.12 a send has no number yet, so that its end would never be found."""
+    """On Linux 6.12 a send has no number yet, so its end would never be found."""
     btf = traced.root / "sys/kernel/btf"
     write_types(btf, "__fuse_simple_request", ("idmap", "fm", "args"))
     assert sent_by(traced, mounted) == "kprobe:__fuse_simple_request"
@@ -152,7 +152,7 @@ LINES = b"""{"type": "attached_probes", "data": {"probes": 9}}
 
 @pytest.fixture
 def counted() -> Counted:
-    """What bpftrace 0.17 prints."""
+    """Output of bpftrace 0.17."""
     found = Counted()
     for line in LINES.splitlines():
         found.take(line)

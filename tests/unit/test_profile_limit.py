@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which limit binds the traffic that profile saw, and which workloads stand for it."""
+"""Which limit binds the observed traffic, and which workloads represent it."""
 
 from dataclasses import replace
 
@@ -24,12 +24,12 @@ SEQUENTIAL = Pattern(reads=Calls(total=100, sequential=99))
 
 
 def seen(*operations: Operation, pattern: Pattern = SEQUENTIAL, waiting: float = 0.0) -> Traffic:
-    """Traffic of ten seconds; READS are half a request at any time."""
+    """Ten seconds of traffic; on average half a READ is in flight."""
     return Traffic(10.0, "bpftrace", "time", 0, operations, pattern, waiting)
 
 
 def with_pages(pages: DirtyPages) -> Traffic:
-    """Traffic whose source does not tell how long writers were paused."""
+    """Traffic from a source without the time for which writers were paused."""
     return replace(seen(pattern=Pattern(paused_seconds=None)), dirty=pages)
 
 
@@ -74,7 +74,7 @@ def test_the_first_limit_that_binds(
 @pytest.mark.parametrize(
     ("traffic", "expected"),
     [
-        # The module does not know how many were with the server at once; these are 13 on average.
+        # The module does not know how many the server had at once; these are 13 on average.
         (replace(seen(replace(SLOW, most_in_flight=None)), queued=True), "max_background"),
         (seen(replace(SLOW, most_in_flight=None), waiting=99.0), "read_ahead_kb"),
         (replace(seen(replace(READS, most_in_flight=None)), queued=True), "read_ahead_kb"),
@@ -90,7 +90,7 @@ def test_what_is_known_less_well(traffic: Traffic, expected: str | None) -> None
     assert (found and found.knob) == expected
 
 
-# The workloads that stand for it
+# The workloads that represent it
 
 
 def taking(name: str, seconds: float, requests: int = 100, nbytes: int = 0) -> Operation:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which ranges of files a run reads, none twice, cold or warm throughout; how files are found.
+"""Which ranges of files a run reads: none twice, all cold or all warm; how files are found.
 
 The walk is on a real directory tree.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Recipes are read whole or not at all, and an error names file, line and nearest key.
+"""Recipes are accepted completely or not at all; an error names file, line and nearest key.
 
 The format is docs/schemas/recipe.json, which docs/recipes.md explains.
 """
@@ -67,7 +67,7 @@ FILES = sorted(SHIPPED.glob("*.toml"))
 
 
 def write(tree: Tree, text: str, name: str = "ours", *, vendor: bool = False) -> Path:
-    """Write a recipe of the administrator's, or a shipped one."""
+    """Write an administrator's recipe, or a shipped one."""
     return tree.write(f"{'usr/lib' if vendor else 'etc'}/recipes/{name}.toml", text)
 
 
@@ -76,7 +76,7 @@ def named(recipes: list[Loaded], name: str) -> Loaded:
     return found
 
 
-# What is shipped
+# Shipped recipes
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -129,7 +129,7 @@ def test_what_is_read(tree: Tree) -> None:
     assert recipe.named("slow") is None
 
 
-# What is wrong
+# Errors
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A mount gets the values that are kept, and keeps those that somebody else has set since.
+"""A mount gets the values that are kept for it, but keeps those that somebody else has set.
 
-It stands on the journal: a value that was written last to keep it is fusetune's.
+It relies on the journal: if fusetune wrote a kept value last, the value is fusetune's.
 """
 
 import pytest
@@ -29,7 +29,7 @@ def by_hand(tree: Tree, name: str, value: int) -> None:
 
 
 def die(tree: Tree) -> None:
-    """Leave a lock as one does that is killed."""
+    """Leave a lock as a killed process does."""
     tree.write("run/0:40.lock", "4242")
 
 
@@ -140,7 +140,7 @@ def test_ours_moves_with_the_configuration(tree: Tree, mounted: Mount) -> None:
 def test_what_was_set_by_hand_since_is_left_alone_and_told_once(
     tree: Tree, mounted: Mount, value: int
 ) -> None:
-    """Also where it is the value found before ours, and so nothing is left to undo."""
+    """Also if it is the original value, so that there is nothing to undo."""
     reconcile(resolver(tree, "[[mount]]\nmax_ratio = 20\n"), mounted)
     by_hand(tree, "max_ratio", value)
     assert reconcile(resolver(tree), mounted) == Reconciled([], {"max_ratio": value})
@@ -160,7 +160,7 @@ def test_what_is_not_left_alone_is_still_set(tree: Tree, mounted: Mount) -> None
 
 
 def test_apply_does_not_ask_whose_it_is(tree: Tree, mounted: Mount) -> None:
-    """And then it is ours again."""
+    """Then it is ours again."""
     reconcile(resolver(tree, BOTH), mounted)
     by_hand(tree, "max_ratio", 7)
     assert reconcile(resolver(tree), mounted).overridden == {"max_ratio": 7}
@@ -203,7 +203,7 @@ def test_what_was_reset_is_left_alone(tree: Tree, mounted: Mount) -> None:
 
 
 def test_a_killed_one_is_finished_by_the_next(tree: Tree, mounted: Mount) -> None:
-    """Journalled and not yet written: without the lock left behind it looks set by hand."""
+    """Journalled but not yet written: without the left-over lock it looks set by hand."""
     Journal(tree.host, mounted).append(
         [Record("max_ratio", 1, 20, KEEPING, 0.0), Record("max_background", 12, 64, KEEPING, 0.0)]
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Of the values that are kept, a mount gets those that policy allows."""
+"""A mount gets those kept values that policy allows."""
 
 import pwd
 from dataclasses import replace
@@ -42,7 +42,7 @@ def test_a_users_mount_gets_no_more_dirty_memory(tree: Tree) -> None:
 
 
 def test_a_mount_of_a_user_namespace_is_not_roots(tree: Tree) -> None:
-    """There user_id=0 is the user's own; the connection's directory has the real owner."""
+    """There user_id=0 is the user; the connection's directory has the real owner."""
     tree.mount("/mnt/one", options="rw,user_id=0,group_id=0")
     tree.live(owner=1000)
     kept = reconcile(resolver(tree, BOTH), tree.only())
@@ -96,7 +96,7 @@ def test_the_sum_of_dirty_memory_is_bounded(tree: Tree) -> None:
     assert "10 % remain" in why
     for mount in (one, two, last):
         assert bool(reconcile(resolver(tree), mount).refused) == (mount == last)
-    assert ours.room(replace(last, device="0:43")) == 10  # one that was not there yet
+    assert ours.room(replace(last, device="0:43")) == 10  # a new one
     ours.gone(one)
     assert reconcile(ours, last).refused == []
 
@@ -152,7 +152,7 @@ def test_a_wrong_configuration_matters_to_more_dirty_memory_alone(
 
 
 def test_what_a_mount_has_already_is_not_refused_it(tree: Tree) -> None:
-    """Lowering helps, also where the sum is above the bound."""
+    """Lowering is allowed even if the sum is above the bound."""
     one, two, _ = three(tree)
     for mount in (one, two):
         set_knobs(tree.host, mount, {KNOBS["max_ratio"]: 40})
@@ -178,7 +178,7 @@ def test_nothing_may_be_kept_dirty(tree: Tree, mounted: Mount) -> None:
     assert made(reconcile(resolver(tree, text), mounted)) == {"max_ratio": 0, "max_background": 64}
 
 
-# What save and auto say
+# Messages of save and auto
 
 
 def test_what_later_mounts_would_not_get_is_said(tree: Tree, mounted: Mount) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Text is fit for a terminal whatever a mount is called, and says what the objects say."""
+"""Text is safe for a terminal with any name of a mount, and agrees with the objects."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_absent_values_are_dashes() -> None:
 
 def test_verify_tells_each_difference_and_who_made_it() -> None:
     document = verify_documents(SERVED)[1]
-    assert document.differences == 1  # what policy forbids, or is absent, is none
+    assert document.differences == 1  # values that policy forbids or that are absent do not count
     assert document.problems == ["no journal of /mnt"]
     heading, row, refused, absent, count = lines_of(document)
     assert " ".join(heading.split()) == "mount knob expected actual changed by expected from"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reset returns to what was found, and forgets nothing that is still to be put back."""
+"""reset restores the original values, and forgets nothing that must still be restored."""
 
 from dataclasses import replace
 
@@ -96,7 +96,7 @@ def test_a_value_put_back_and_then_set_by_hand_is_the_administrators(
 def test_a_refused_way_back_is_not_forgotten(
     tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal speaks of a write that was refused: the value before it still stands."""
+    """The journal has a write that was refused; the previous value is still current."""
     set_knobs(tree.host, mounted, knobs(max_ratio=5))
 
     def write(host: object, relative: str, text: str, once_open: object) -> None:
@@ -131,7 +131,7 @@ def test_reset_forgets_what_is_saved(tree: Tree, mounted: Mount) -> None:
 def test_what_is_known_to_be_the_administrators_stays_known(
     tree: Tree, mounted: Mount, command: str
 ) -> None:
-    """What was put back is added to it: configuration is not to overrule either."""
+    """Restored values are added, so that configuration overrides neither."""
     note_overrides(tree.host, mounted, {"read_ahead_kb": 512})
     change = plan(tree.host, mounted, knobs(max_ratio=5))
     make(tree.host, Journal(tree.host, mounted), change, KEEPING)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Saved results are found again, and never lost to damage or to another version.
+"""Saved results are found again, and never lost by damage or by another version.
 
-A file that this version cannot read is set aside under another name.
+A file that this version cannot read is moved aside under another name.
 """
 
 import json
@@ -52,7 +52,7 @@ def files(tree: Tree) -> list[Path]:
 
 
 def replaced(tree: Tree, mount: Mount, text: str) -> Path:
-    """Put ``text`` in the place of what is saved for ``mount``."""
+    """Replace what is saved for ``mount`` with ``text``."""
     path = saved_path(tree.host, mount)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -165,7 +165,7 @@ def test_other_conditions_are_another_run(
 
 
 def test_a_run_is_that_of_the_source_wherever_it_was_mounted(tree: Tree, mounted: Mount) -> None:
-    """That of the mount itself comes first, then the latest."""
+    """The mount's own result comes first, then the latest."""
     elsewhere = [replace(mounted, path=path) for path in ("/mnt/a", "/mnt/b", "/mnt/c")]
     for time, mount in zip((10.0, 30.0, 20.0), elsewhere, strict=True):
         with mock.patch("time.time", return_value=time):
@@ -183,13 +183,13 @@ def test_a_run_is_that_of_the_source_wherever_it_was_mounted(tree: Tree, mounted
 
 
 def test_what_was_saved_without_a_run_is_none_to_begin_with(tree: Tree, mounted: Mount) -> None:
-    """By an earlier version, by `save`, or of a server that is not known."""
+    """From an earlier version, from `save`, or of an unknown server."""
     replaced(tree, mounted, json.dumps(VERSION_1 | {"schema": 2, "by": "auto", "ci95": [1.2, 1.9]}))
     saved = saved_for(tree.host, mounted)
     assert saved
     assert (saved.values, saved.ci95, saved.run) == ({"max_ratio": 20}, (1.2, 1.9), None)
     assert saved_under(tree.host, mounted, CONDITIONS) is None
-    replaced(tree, mounted, "{")  # what is damaged is none either
+    replaced(tree, mounted, "{")  # a damaged one does not count either
     assert saved_under(tree.host, mounted, CONDITIONS) is None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Of settings that perform alike the safest is taken: small values, values left, switches left."""
+"""Among equal settings the safest wins: small or unchanged values, unchanged switches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_change_without_effect_goes_back_to_the_start() -> None:
 def test_a_limit_is_measured_beside_a_switch_unless_it_is_clearly_worse(
     loss: float, worth: bool
 ) -> None:
-    """By two standard deviations of the model; the limit that may be as good is a middle value."""
+    """By two standard deviations of the model; a middle value may be just as good."""
 
     def either(s: Setting) -> dict[str, float]:
         limit = 200 * math.exp(-loss) if s["max_ratio"] >= 10 else 100.0

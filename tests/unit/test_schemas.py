@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Each object that fusetune prints is as its schema says, and the schemas describe all of it."""
+"""Each object that fusetune prints matches its schema, and the schemas describe all of it."""
 
 import json
 from typing import Any
@@ -83,7 +83,7 @@ def test_the_schemas_name_every_live_knob(command: str) -> None:
 
 
 def test_schemas_are_strict() -> None:
-    """Every field left out, added, or of another type is noticed, in every object."""
+    """In every object, each field that is missing, added, or of another type is detected."""
     for document in all_documents(SERVED):
         for change in (_without_one, _with_one_more, _with_another_type):
             for spoiled in change(document.as_object()):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The scratch directory by descriptor, on a real directory; the process that replies.
 
-A descriptor stays with the directory that was opened whatever its name leads to (openat(2)).
+A descriptor refers to the opened directory, whatever its name now refers to (openat(2)).
 """
 
 import os
@@ -45,7 +45,7 @@ def test_removal_takes_the_files_of_workloads(held: Directory, tmp_path: Path) -
 def test_removal_leaves_what_fusetune_did_not_make(
     held: Directory, tmp_path: Path, name: str
 ) -> None:
-    """A link stands for all that is no regular file."""
+    """A link represents everything that is not a regular file."""
     outside = tmp_path / "outside"
     outside.write_bytes(b"kept")
     (tmp_path / NAME / name).symlink_to(outside)

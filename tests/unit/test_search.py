@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The search finds what is better, proves it on fresh samples, and leaves the rest alone."""
+"""The search finds better values, proves them with new samples, and leaves the rest alone."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_smaller_of_equal_values_wins() -> None:
 
 
 def test_a_limit_is_preferred_to_a_switch() -> None:
-    """Both bring the same: the switch stays where the samples leave it in doubt."""
+    """Both gain the same: the switch is unchanged if the samples leave a doubt."""
 
     def either(s: Setting) -> float:
         return 2.0 if s["max_ratio"] >= 10 or not s["strict_limit"] else 1.0
@@ -221,7 +221,7 @@ def test_stock_that_was_passed_over_is_left_out_of_the_proof() -> None:
 
 
 def test_a_screening_that_was_broken_off_goes_on() -> None:
-    """What it has measured has told enough: first come the other points."""
+    """It has learnt enough from its points, so other points come first."""
     search = Search([AHEAD, BACKGROUND], stock(AHEAD, BACKGROUND), ["read"])
     asked: Counter[tuple[int, ...]] = Counter()
     while sum(asked.values()) < 6:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The tuned libfuse reads /etc/fusetune/mounts.d by itself, and as fusetune does.
+"""The tuned libfuse reads /etc/fusetune/mounts.d itself, with the same results as fusetune.
 
 Both parsers get the same texts: the C code is compiled with sanitizers and run on them.
 """
@@ -41,7 +41,7 @@ def _patterns(value: str) -> st.SearchStrategy[str]:
 
 @st.composite
 def _cases(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """What is mounted, and sections about it."""
+    """A mount, and sections about it."""
     about = {key: draw(_PATHS) for key in ("path", "source", "server")}
     about["fstype"] = "".join(draw(_NAMES))
     optional = {key: _patterns(value) for key, value in about.items()}
@@ -73,7 +73,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(reader: Path, text: str, *about: str) -> str:
-    """Return what the library says of a file."""
+    """Return the library's result for a file."""
     done = subprocess.run(
         [reader, *about], input=text, capture_output=True, text=True, check=True, timeout=10
     )
@@ -132,7 +132,7 @@ def test_lines_and_those_that_are_not_understood(reader: Path, text: str, line: 
 
 @pytest.mark.parametrize("key", sorted(set(MATCHES) - set(LIBRARY_MATCHES)))
 def test_a_section_that_selects_by_more_is_about_no_mount_here(reader: Path, key: str) -> None:
-    """Without that line it would be about every mount."""
+    """Without that line it would match every mount."""
     text = f"[[mount]]\noptions = 'max_background=7'\n{key} = 'x'\n"
     assert read(reader, text, "/x", "s", "/p", "fuse") == "0 "
     assert read(reader, text.replace(key, "max_ratio"), "/x", "s", "/p", "fuse") != "0 "

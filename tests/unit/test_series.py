@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The supported series of Linux and libfuse stand in one file each; what repeats them agrees.
+"""The supported series of Linux and libfuse are in one file each; repetitions agree with it.
 
 dkms/series and libfuse/series are read by the imports, dkms.conf, the packages and the tests. Texts
 for people, and the tables by series in rules.toml, cannot read them and are compared here.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A mount without values of its own gets those of a like volume, where that is allowed."""
+"""A mount without its own values gets those of a similar volume, if that is allowed."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""By how much a copy of the kernel's or libfuse's code is older than the distribution's.
+"""How much older a copy of the kernel's or libfuse's code is than the distribution's.
 
-The package manager tells the version of the distribution's package.
+The package manager knows the version of the distribution's package.
 """
 
 import shutil
@@ -96,7 +96,7 @@ def test_by_how_much(
     ],
 )
 def test_revisions_compare_as_dpkg_does(ours: str, theirs: str, older: bool) -> None:
-    """Where there is no dpkg no kernel has such a version, and none counts as older."""
+    """Without dpkg no kernel has such a version, and none counts as older."""
     age = _age(f"6.1.192 linux-source-6.1 {ours}", f"6.1.192 linux {theirs}")
     assert (age.behind, age.older) == (0, older and bool(shutil.which("dpkg")))
 

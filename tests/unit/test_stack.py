@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a mount lies on is found from /proc and /sys alone, whatever servers say.
+"""What a mount lies on is found from /proc and /sys only, whatever servers claim.
 
 fdinfo is as proc_pid_fdinfo(5) says, branches are mergerfs(1)'s, layers those of the kernel's
 Documentation/filesystems/overlayfs.rst.
@@ -29,7 +29,7 @@ def upper(tree: Tree, *words: str, source: str = "x", connection: str = "49", **
 
 
 def opened(tree: Tree, pid: int, fd: int, mount: int, flags: int = os.O_DIRECTORY) -> None:
-    """Let a process have a file open in the mount of this number."""
+    """Let a process have an open file in the mount with this number."""
     (tree.root / f"proc/{pid}/fd/{fd}").symlink_to("/dev/full")
     text = f"pos:\t0\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t1\n"
     tree.write(f"proc/{pid}/fdinfo/{fd}", text)
@@ -66,7 +66,7 @@ def below(tree: Tree, path: str = "/mnt/up") -> Found:
         (["/mnt/?"], ["/mnt/a", "/mnt/b"]),
         (["/mnt/a/*"], ["/mnt/a"]),
         (["/srv/data"], ["/"]),
-        # what is no place of files here: another host's, a log, a device, a name alike
+        # not a location of files here: another host's, a log, a device, a similar name
         (["host:/mnt/a"], []),
         (["--log=/var/log/x", "host:/mnt/a"], []),
         (["/dev/sda1"], []),
@@ -189,7 +189,7 @@ def test_a_server_of_another_mount_namespace(two: Tree) -> None:
     ]
 
 
-# What nobody honest would say
+# What only a dishonest server would claim
 
 
 @pytest.mark.parametrize(
@@ -287,12 +287,12 @@ def test_the_tree_as_json(two: Tree, capsys: pytest.CaptureFixture[str]) -> None
 
 @dataclass(frozen=True)
 class CountingHost(Host):
-    """Keeps which files were asked for."""
+    """Records which files were requested."""
 
     asked: list[str] = field(default_factory=list)
 
     def path(self, relative: str) -> str:
-        """Return the path, and note it."""
+        """Return the path, and record it."""
         self.asked.append(relative)
         return super().path(relative)
 
@@ -307,7 +307,7 @@ def _asked(tree: Tree) -> list[str]:
 
 
 def test_reads_grow_as_the_mounts_do(tree: Tree) -> None:
-    """Each mount has a server of its own, and lies on the one before."""
+    """Each mount has its own server, and lies on the previous one."""
     counts = []
     for number in range(30):
         device, path = f"0:{100 + number}", f"/mnt/{number}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What fusetune noted of mounts that are gone, or of an earlier boot, is removed."""
+"""Records about unmounted mounts or of an earlier boot are removed."""
 
 import shutil
 from dataclasses import replace
@@ -19,7 +19,7 @@ from tests.unit.journals import RECORDS, files_of_run, journal_with
 
 
 def remembered(tree: Tree, mount: Mount) -> set[str]:
-    """Remember all there is to remember of a mount, as if killed; return the files' names."""
+    """Create all records of a mount, as if killed; return the files' names."""
     journal_with(tree.host, mount, RECORDS)
     note_overrides(tree.host, mount, {"max_ratio": 7})
     tree.write(f"run/{key_of(mount)}.lock", "4242")
@@ -114,7 +114,7 @@ def test_what_is_of_the_boot_before_is_removed(tree: Tree, mounted: Mount) -> No
 
 
 def test_the_hosts_lock_is_no_gone_mounts(tree: Tree) -> None:
-    """It tells the next holder that a killed one may have left its work unfinished."""
+    """It tells the next holder that a killed process may have left its work unfinished."""
     tree.write("run/host.lock", "4242")
     remove_stale(tree.host)
     with Lock(tree.host, None) as lock:

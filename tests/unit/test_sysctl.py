@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The host's values for later boots: their lines come and go, and all others stay.
+"""The host's values for later boots: their lines are added and removed, all others are kept.
 
 The files are those of sysctl.d(5) and, for module parameters, modprobe.d(5).
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Tables on a terminal: as wide as it is, with each word of each cell."""
+"""Tables on a terminal have its width and every word of every cell."""
 
 import click
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""top: what it makes of two readings of a mount, in a tree in place of /sys and /proc."""
+"""top: its figures from two readings of a mount, in a tree instead of /sys and /proc."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ STATISTICS = (
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Let so many seconds pass; no others do."""
+    """Let this many seconds pass on a simulated clock."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
 

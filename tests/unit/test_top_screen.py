@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""top as people see it: lines, the screen at two sizes, keys, and how it ends."""
+"""top's output: lines, the screen at two sizes, keys, and its end."""
 
 import fcntl
 import os
@@ -215,7 +215,7 @@ def test_lines_without_a_terminal() -> None:
 
 @contextmanager
 def _soon(act: Callable[[], object]) -> Iterator[None]:
-    """While entered, act after a moment, once what is within waits."""
+    """While entered, act after a moment, when the code inside is waiting."""
     before = signal.signal(signal.SIGALRM, lambda *_: act())
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     yield

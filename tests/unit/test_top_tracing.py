@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""top by bpftrace: what it prints again and again, and a mount without it."""
+"""top by bpftrace: its repeated output, and a mount without it."""
 
 import re
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def test_a_request_that_ends_while_maps_are_printed_is_not_lost() -> None:
     assert before
     assert after
     assert lost_between(before.counts, after.counts) == 0
-    # Nor does it hide what was lost before.
+    # Nor does it hide earlier losses.
     _take(counts, '"@requests": {"15": 22}', '"@latency": {"15,3": 15}', mark=4)
     before = counts.reading()
     _take(
@@ -91,7 +91,7 @@ def test_the_live_program_prints_what_it_has(able: Abilities) -> None:
     assert "interval:ms:250 /@tracked/" in text
     for name in ("requests", "net", "latency", "bytes", "most", "largest"):
         assert f"print(@{name});" in text
-    # An entry of @sent may go while it is printed.
+    # An entry of @sent may disappear while it is printed.
     assert "print(@sent)" not in text
     assert "END {" not in text
     assert ("sys_enter_read " in text, "sys_enter_write " in text) == (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What one host exports another one imports, after it has checked it as a user's word."""
+"""One host imports what another exports, and checks it like user input."""
 
 import tomllib
 from dataclasses import asdict, replace

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which mount a path leads to, by mountinfo alone.
+"""Which mount a path leads to, from mountinfo only.
 
-The lines are as the kernel writes them: parents by number, the last of those at a place on top
+The lines are as the kernel writes them: parents by number, with the topmost mount at a path last
 (proc_pid_mountinfo(5)).
 """
 

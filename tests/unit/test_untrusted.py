@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a program says is taken up to a bound, and JSON no deeper than one.
+"""A program's output is read up to a size limit, and JSON up to a depth limit.
 
-A program that other users control may write without end; Python's parser recurses.
+A program that other users control may write endlessly; Python's parser recurses.
 """
 
 import json

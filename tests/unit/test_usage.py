@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a workload takes of the host, by files in place of /proc, and by real processes."""
+"""The host's resources that a workload uses, from files instead of /proc, and real processes."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def process(
 ) -> None:
     """Write a process; ``seconds``: utime, stime, cutime, cstime."""
     times = " ".join(str(one * TICK) for one in seconds)
-    # The name may hold anything.
+    # The name may contain anything.
     text = f"{pid} (a) R 1 (b\n) S {parent} 7 7 0 -1 0 1 2 3 4 {times} 20 0 1 0 {start} 99 9\n"
     tree.write(f"proc/{pid}/stat", text)
     peak = "" if peak_kib is None else f"VmHWM:\t{peak_kib} kB\n"
@@ -132,7 +132,7 @@ def test_memory_is_unknown_where_no_peak_can_be_set_back(tree: Tree) -> None:
     server.begin()
     assert server.end() == ServerUsage(Cpu(), None)
     (tree.root / "proc/10/clear_refs").rmdir()
-    tree.write("proc/10/clear_refs", "")  # as where that took too long once
+    tree.write("proc/10/clear_refs", "")  # as if that once took too long
     server.begin()
     assert server.end() == ServerUsage(Cpu(), 1000 << 10)
 
@@ -192,7 +192,7 @@ def test_the_usage_of_fio_jobs() -> None:
     [((1 << 30) + 4096, ((1 << 30) + 4096, 4096)), (1 << 30, (1 << 30, 0)), (4096, (None, None))],
 )
 def test_what_readahead_brought_in_vain(cached: int, found: tuple[int | None, ...]) -> None:
-    """With less in the cache than was read, the mount does not keep what is read."""
+    """If less is cached than was read, the mount does not keep data in the cache."""
     for name in ("seq-read", "rand-read", "mmap-read"):
         usage = usage_of(WORKLOADS[name], [job()], None, lambda: cached)
         assert (usage.cached_bytes, usage.unused_bytes) == found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a mount is a mount of is known wherever it is mounted, and hostile files are not believed.
+"""A mount's volume is identified wherever it is mounted, and hostile files are not trusted.
 
 The kubelet's vol_data.json is as pkg/volume/csi/csi_mounter.go of Kubernetes writes it.
 """
@@ -44,7 +44,7 @@ def at(path: str, *others: str) -> Mount:
 
 
 def like(one: Volume, other: Volume) -> list[object]:
-    """By what the two are alike, the one that says most first."""
+    """What the two have in common, the most specific first."""
     return [likeness[5] for likeness in one.likenesses() if likeness in other.likenesses()]
 
 
@@ -197,7 +197,7 @@ def test_the_handle_says_more_than_the_source_and_that_more_than_a_class() -> No
 
 
 def described(tree: Tree) -> Volume | None:
-    """What the one mount there is says of its volume."""
+    """The volume of the only mount."""
     mount, daemons = tree.only(), Daemons(tree.host)
     sections = [*load(tree.host).matching(tree.host, mount, daemons)]
     return volume_of(tree.host, mount, sections, daemons)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A warm search begins at an earlier run's choice, and is a cold one where that does not hold."""
+"""A warm search begins at an earlier run's choice, and becomes cold if that fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ended(
     start: Setting = START,
     seed: int = 0,
 ) -> Search:
-    """Return a search at its end; the host is another one for each seed."""
+    """Return a finished search; each seed has another host."""
     search = Search(DIMENSIONS, start, ["read"], seed, earlier=earlier)
     drive(search, {"read": worth}, noise=0.05, seed=seed)
     return search
@@ -149,7 +149,7 @@ def test_samples_are_dropped_where_the_proof_fails(earlier: Earlier) -> None:
     assert not search.choice().changed
 
 
-# What is no earlier run of this search
+# Runs that do not count as earlier runs of this search
 
 
 def test_knobs_that_differ_make_a_cold_search(earlier: Earlier) -> None:
@@ -158,7 +158,7 @@ def test_knobs_that_differ_make_a_cold_search(earlier: Earlier) -> None:
 
 
 def test_values_that_are_not_allowed_any_more_are_not_measured(earlier: Earlier) -> None:
-    """A choice that is out of reach is none; samples that are, are left out."""
+    """An out-of-range choice does not count; out-of-range samples are dropped."""
     most = earlier.setting["read_ahead_kb"]
     below = tuple(value for value in AHEAD.values if value < most)
     limited = (replace(AHEAD, values=below), *DIMENSIONS[1:])

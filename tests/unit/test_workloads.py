@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every workload has its job file, and figures are made from what fio writes.
+"""Every workload has its job file, and figures are computed from fio's output.
 
 The JSON is fio's (fio(1), --output-format=json).
 """
@@ -98,7 +98,7 @@ def test_a_job_file_ends_by_itself_and_forks_nothing(workload: Workload) -> None
     assert "thread" in jobs["global"]
     assert jobs["global"]["fallocate"] == "none"
     for section in jobs.sections():
-        # A size or a number of files bounds every job; nothing runs on for the time's sake.
+        # Every job is limited by a size or a number of files, not by time.
         assert "time_based" not in jobs[section]
     assert "runtime" in jobs["global"] or "nrfiles" in jobs["global"]
 
@@ -174,6 +174,6 @@ def test_operations_per_second_weighs_jobs_by_their_time() -> None:
     ],
 )
 def test_no_figure_without_sense(figure: Any, jobs: list[Any]) -> None:
-    """fio's JSON has changed between versions: a missing field is told, not a traceback."""
+    """fio's JSON has changed between versions; a missing field is an error, not a traceback."""
     with pytest.raises(FusetuneError, match=r"^fio "):
         figure(jobs)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Runs a parser without a fuzzer, on each argument and each prefix of it.
+ * Run a parser without a fuzzer, on each argument and each prefix of it.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ int main(int argc, char **argv)
 		size_t length = strlen(argv[i]) + 1;
 
 		while (length--) {
-			/* Allocated in the exact length, so that reading one byte too many is noticed. */
+			/* The exact length, so that reading one byte too many is detected. */
 			uint8_t *text = malloc(length ? length : 1);
 
 			if (!text)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Any bytes as an option: it is taken within its range or not at all, and added
- * only where it is not given.
+ * Any bytes as an option: it is accepted only within its range, and added only if it
+ * is not given.
  */
 #include "options.h"
 

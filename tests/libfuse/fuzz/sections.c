@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Any bytes as a file of sections: a line that is reported is one of its lines, and the options found
- * are a string.
+ * Any bytes as a file of sections: a reported line is one of its lines, and the options found are a
+ * string.
  */
 #include "options.h"
 
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct tuned_section best = { 0 };
 	unsigned int lines = 1, wrong;
 	size_t i;
-	/* Allocated in the exact length, so that reading one byte too many is noticed. */
+	/* Allocated with the exact length, so that reading one byte too many is detected. */
 	char *text = malloc(size ? size : 1);
 
 	for (i = 0; i < size; i++)

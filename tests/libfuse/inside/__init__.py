@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Tests that run in the tree of a suite, on its libfuse3 and servers; ../test_suites.py does that.
+"""Tests that ../test_suites.py runs in the tree of a suite, with its libfuse3 and servers.
 
-/out is what was built: the library, libfuse's examples, and mirrorfs.
+/out has the built files: the library, libfuse's examples, and mirrorfs.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Servers made for the distribution's libfuse3, each on either library, and what they are asked."""
+"""Servers for the distribution's libfuse3, run with either library, and their requests."""
 
 import mmap
 import os
@@ -17,7 +17,7 @@ OUT = Path("/out")
 TUNED = next(OUT.glob("new/usr/lib/*/fusetune"))
 LIBRARY = next(TUNED.glob("libfuse3.so.?"))
 STOCK = Path("/") / TUNED.parent.relative_to(OUT / "new")
-#: Another build of them, and of mirrorfs, for the sanitizers, may be named.
+#: The environment may name another build of them and of mirrorfs, for the sanitizers.
 EXAMPLES = Path(os.environ.get("EXAMPLES") or next(OUT.glob("source/obj-*/example")))
 MIRRORFS = Path(os.environ.get("MIRRORFS") or OUT / "mirrorfs")
 ENVIRONMENT = "FUSETUNE_OPTIONS"
@@ -30,7 +30,7 @@ def _mirrorfs(source: Path, point: Path) -> Command:
 
 
 def _sshfs(source: Path, point: Path) -> Command:
-    # In place of ssh: the protocol is the same, and no daemon or key is needed.
+    # Instead of ssh: the protocol is the same, without a daemon or key.
     ssh = source.with_name("ssh")
     ssh.write_text("#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n")
     ssh.chmod(0o755)
@@ -38,7 +38,7 @@ def _sshfs(source: Path, point: Path) -> Command:
 
 
 def gocryptfs(source: Path, point: Path) -> Command:
-    """Encrypt the new directory ``source``; return how it is served, which is without libfuse."""
+    """Encrypt the new directory ``source``; return the command, which does not use libfuse."""
     words: Command = ["gocryptfs", "-q", "-extpass", "echo secret"]
     init: Command = [*words, "-init", "-scryptn", "10", source]
     subprocess.run(init, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
@@ -46,12 +46,12 @@ def gocryptfs(source: Path, point: Path) -> Command:
 
 
 def _high_level(name: str, source: Path, point: Path) -> Command:
-    # libfuse's own module: the server sees only the directory to be mirrored.
+    # libfuse's own module: the server sees only the mirrored directory.
     return [EXAMPLES / name, "-f", "-o", f"modules=subdir,subdir={source}", point]
 
 
 def command(server: str, source: Path, point: Path) -> Command:
-    """Return how ``server`` serves ``source`` at ``point``, in the foreground."""
+    """Return the command of ``server`` for ``source`` at ``point``, in the foreground."""
     match server:
         case "mirrorfs":
             return _mirrorfs(source, point)
@@ -69,7 +69,7 @@ def command(server: str, source: Path, point: Path) -> Command:
             return [EXAMPLES / server, "-f", point]
 
 
-# A read from the device as strace tells it: length and opcode in hexadecimal, then the size.
+# A read from the device in strace's output: length and opcode in hexadecimal, then the size.
 # Quietly: "Process N attached" would be written within the line of a thread that reads meanwhile.
 STRACE = ("strace", "-q", "-f", "-xx", "-s", "8", "-e", "trace=read")
 _READ = (
@@ -81,7 +81,7 @@ _OPCODES = {1: "LOOKUP", 14: "OPEN", 15: "READ", 16: "WRITE", 35: "CREATE"}
 
 @dataclass
 class Served:
-    """A mount and its server; ``log`` is what the server says, requests too where ``-d`` is on."""
+    """A mount and its server; ``log`` is the server's output, with requests if ``-d`` is set."""
 
     point: Path
     process: subprocess.Popen[bytes]
@@ -89,7 +89,7 @@ class Served:
 
     @property
     def log(self) -> str:
-        """What the server has said so far."""
+        """The server's output so far."""
         return self._log.read_text(errors="replace")
 
     def asked(self, opcode: str) -> list[int]:
@@ -102,19 +102,19 @@ class Served:
         return [int(size) for size in found]
 
     def answered_init(self) -> dict[str, str]:
-        """Return what the server answered to INIT, by field."""
+        """Return the server's reply to INIT, by field."""
         answer = re.findall(r"^ {3}(\w+)=(\w+)$", self.log, re.M)
         return dict(answer)
 
     def ours(self) -> list[str]:
-        """Return what the library said about options."""
+        """Return the library's messages about options."""
         return re.findall(r"^fuse: .*", self.log, re.M)
 
 
 def write_direct(file: Path, size: int) -> bytes:
     """Write ``size`` bytes to a new file in one call, from whole pages; return them.
 
-    A buffer that begins within a page needs one page more, and may so need a request more.
+    An unaligned buffer needs one more page, and thus may need one more request.
     """
     fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -138,7 +138,7 @@ def read_direct(file: Path, size: int) -> bytes:
 
 @contextmanager
 def scratch() -> Iterator[tuple[Path, Path]]:
-    """Give a directory to serve and a mount point, removed afterwards."""
+    """Yield a directory to serve and a mount point, removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="libfuse-") as name:
         source, point = Path(name) / "source", Path(name) / "mnt"
         source.mkdir()
@@ -158,10 +158,10 @@ def serve(
     tuned: bool = True,
     prefix: Sequence[str] = (),
 ) -> Iterator[Served]:
-    """Run a server until the block ends; raises RuntimeError where it does not mount.
+    """Run a server until the block ends; raises RuntimeError if it does not mount.
 
-    ``options`` go to its command line, ``environment`` by ours; not ``tuned``: with the
-    distribution's library. ``prefix`` is a program that starts it.
+    ``options`` go to its command line, ``environment`` to our variable. If not ``tuned``, it uses
+    the distribution's library. ``prefix`` is a program that starts it.
     """
     env = {"PATH": os.environ["PATH"]}
     # The examples' RUNPATH is the build's directory, and so our library.
@@ -194,12 +194,12 @@ def serve(
             process.kill()
             process.wait(PATIENCE)
         said = log.read_text(errors="replace")
-        # libfuse's own modules are never freed: a leak counts where ours is in its trace.
+        # libfuse never frees its modules, so a leak counts only if our code is in its trace.
         assert not re.search(r"ERROR: AddressSanitizer|runtime error|lib/tuned/", said), said
 
 
 def refused(words: Sequence[str | Path], point: Path, environment: str) -> str:
-    """Serve, which must fail before or in INIT; return what the library said of it."""
+    """Start a server, which must fail before or in INIT; return the library's messages."""
     try:
         with serve(words, point, environment=environment) as served:
             # A mount that fails in INIT ends by itself; nothing may be mounted then.

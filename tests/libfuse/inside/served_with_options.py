@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""hello, served with options; and direct requests that mirrorfs has at once with options."""
+"""hello, served with options; and mirrorfs's parallel direct requests with options."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def hello(environment: str = "", options: str = "", tuned: bool = True) -> Itera
 
 
 def in_flight(environment: str, *options: str, read: bool = False) -> int:
-    """Return how many of four direct requests mirrorfs had at once."""
+    """Return how many of four direct requests mirrorfs had at the same time."""
     with scratch() as (source, point):
         (source / "file").write_bytes(b"0" * (64 << 10))
         counters = source.with_name("counters.json")

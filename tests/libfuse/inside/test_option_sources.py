@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where options come from: the command line, files of the administrator's, the environment."""
+"""Sources of options: the command line, the administrator's files, the environment."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def background(options: str, environment: str) -> int:
 
 
 def test_rank(sections: Path) -> None:
-    """The command line, then mounts.d, then the environment; option by option."""
+    """The command line, then mounts.d, then the environment, for each option."""
     assert background("", "max_background=11") == 11
     (sections / "one.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
     assert background("", "max_background=11") == 22
@@ -49,7 +49,7 @@ def test_rank(sections: Path) -> None:
 
 
 def test_the_most_specific_section_counts(sections: Path) -> None:
-    """By path, source, server, type; whatever the order of files."""
+    """By path, source, server, type, in any order of files."""
     (sections / "a.toml").write_text(
         '[[mount]]\npath = "/tmp/libfuse-*/mnt"\noptions = "max_background=40"\n'
         '[[mount]]\npath = "/other/**"\noptions = "max_background=50"\n'
@@ -84,7 +84,7 @@ def test_the_most_specific_section_counts(sections: Path) -> None:
     ],
 )
 def test_a_file_that_is_not_understood(text: str, sections: Path) -> None:
-    """It is named with its line; nothing is taken of any file, and the mount goes on."""
+    """A message names the file and line; all files are ignored, and the mount succeeds."""
     (sections / "a.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
     (sections / "b.toml").write_text(text)
     with hello("max_background=11") as served:
@@ -112,7 +112,7 @@ def test_what_others_may_write_is_ignored(what: str, how: str, sections: Path) -
 
 
 def test_privileged_programs_take_neither(sections: Path) -> None:
-    """Where the library is the system's, a set-user-ID server has it, but no options."""
+    """If the library is used system-wide, a set-user-ID server uses it, but ignores options."""
     (sections / "a.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
     directories = Path("/etc/ld.so.conf.d/00-fusetune.conf")
     directories.write_text(f"{LIBRARY.parent}\n")

@@ -22,7 +22,7 @@ from tests.native.mirror import wait_for
 _LIMIT = Path("/proc/sys/fs/fuse/max_pages_limit")
 
 
-#: Pages a request, at most, by this kernel.
+#: This kernel's limit of pages per request.
 _MOST = int(_LIMIT.read_text()) if _LIMIT.exists() else 256
 
 
@@ -60,7 +60,7 @@ def test_max_write_may_be_less_than_max_pages() -> None:
 
 
 def test_parallel_direct_writes() -> None:
-    """Writers of one file, one at a time without the option."""
+    """Parallel writers of one file; without the option, one at a time."""
     delay = "write_delay=1s"
     assert in_flight("direct_io", delay) == 1
     assert in_flight("direct_io,parallel_direct_writes", delay) > 1
@@ -89,7 +89,7 @@ def test_clone_fd_gives_threads_devices_of_their_own(environment: str, devices: 
     ],
 )
 def test_splice(environment: str, spliced: set[str]) -> None:
-    """Which way data moves between device and pipe: strace tells by the order of arguments."""
+    """How data moves between device and pipe, from the arguments in strace's output."""
     with scratch() as (source, point):
         trace = source.with_name("trace")
         prefix = ["strace", "-f", "-y", "-e", "trace=splice,vmsplice", "-o", str(trace)]
@@ -143,7 +143,7 @@ def test_what_is_wrong_is_refused(environment: str, why: str) -> None:
     assert why in said_when_refused(environment)
 
 
-if "version: '3.18" in (OUT / "source" / "meson.build").read_text():  # where io_uring came
+if "version: '3.18" in (OUT / "source" / "meson.build").read_text():  # which added io_uring
 
     def test_atomic_open_does_not_go_with_io_uring() -> None:
         why = "fuse: atomic_open is refused: it does not go with io_uring"
@@ -178,7 +178,7 @@ def test_without_the_module_tuned_is_stock_with_one_line() -> None:
 
 
 def test_a_pipe_too_small_is_told() -> None:
-    """An unprivileged server, whose pipes end at fs.pipe-max-size."""
+    """An unprivileged server, whose pipes are limited to fs.pipe-max-size."""
     most = int(Path("/proc/sys/fs/pipe-max-size").read_text())
     with scratch() as (source, point):
         words = [*NOBODY, *command("hello", source, point)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Servers that were made for the distribution's library: stock on ours, tuned where asked."""
+"""Servers for the distribution's library: stock behaviour on ours, tuned on request."""
 
 import os
 import re
@@ -22,14 +22,14 @@ _SERVERS = ("passthrough", "passthrough_fh", "passthrough_ll", "passthrough_hp",
 _EVERY = pytest.mark.parametrize("server", _SERVERS)
 #: Whether it is libfuse 3.14, which has neither passthrough nor memfs_ll.
 _OLD = LIBRARY.suffix == ".3"
-#: Keeps files in memory: nothing is seen of them but through the mount.
+#: Keeps files in memory, where they can only be seen through the mount.
 _MEMORY = () if _OLD else ("memfs_ll",)
 _PIECE = 4096
 _HEADER = 80  # of a WRITE: fuse_in_header and fuse_write_in
 
 
 def debug(server: str, source: Path, point: Path) -> list[str | Path]:
-    """Return a command that tells of each request."""
+    """Return a command that prints each request."""
     words = command(server, source, point)
     if server == "sshfs":
         return [*STRACE, *words]
@@ -67,13 +67,13 @@ def work(point: Path) -> bytes:
 
 @pytest.mark.parametrize("server", [*_SERVERS, *_MEMORY])
 def test_without_options_it_is_as_stock(server: str) -> None:
-    """The same answer to INIT (of which strace tells nothing), requests and data."""
+    """The same reply to INIT (which strace does not show), requests and data."""
     first, second = _asked_by_both(server)
     assert first == second
 
 
 def _asked_by_both(server: str) -> list[object]:
-    """Return what the distribution's library, and then ours, was asked and answered."""
+    """Return requests and replies of the distribution's library, and then of ours."""
     asked: list[object] = []
     for tuned in (False, True):
         with scratch() as (source, point):
@@ -101,7 +101,7 @@ def test_max_pages_sets_the_size_of_requests(server: str, pages: int) -> None:
 
 @_EVERY
 def test_writeback_cache_gathers_small_writes(server: str) -> None:
-    """The file is opened for writing only, and for appending: neither harms."""
+    """The file is opened write-only and for appending; both work."""
     with scratch() as (source, point):
         words = debug(server, source, point)
         options = unspliced(server, "writeback_cache")
@@ -146,7 +146,7 @@ def test_hello_takes_options_on_its_command_line() -> None:
 if not _OLD:
 
     def test_direct_io_does_not_end_passthrough() -> None:
-        """A file that the kernel reads by itself stays so."""
+        """A passthrough file stays a passthrough file."""
         with scratch() as (source, point):
             (source / "file").write_bytes(b"r" * _PIECE)
             words = [

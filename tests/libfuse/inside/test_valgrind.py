@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Under Valgrind: no bad access anywhere, and no leak by what is ours."""
+"""Under Valgrind: no invalid access anywhere, and no leak from our code."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ from tests.libfuse.inside.libfuse_servers import OUT, Command, command, scratch,
 from tests.libfuse.inside.test_servers import loaded, work
 from tests.native.mirror import CHECKOUT
 
-#: With the symbols that the library in `TUNED` is stripped of.
+#: The library with symbols; the one in `TUNED` is stripped.
 _LIBRARY = next(OUT.glob("source/obj-*/lib"))
 _VALGRIND = ("valgrind", "--leak-check=full", "--num-callers=30")
 _ADMIN = Path("/etc/fusetune")
@@ -34,7 +34,7 @@ _TEXTS = {
 
 
 def complaints(log: str) -> list[str]:
-    """Return the blocks of Valgrind's log that tell of a bad access, or of a leak of ours."""
+    """Return the blocks of Valgrind's log about invalid accesses, or about leaks of ours."""
     lines = re.sub(r"^==\d+== ?", "", log, flags=re.M)
     blocks = [block for block in lines.split("\n\n") if re.search(r"^ +(at|by) 0x", block, re.M)]
     ours = r"\((?:session|by_module|init|channels|sections|glob|options)\.c:"
@@ -56,7 +56,7 @@ def test_parsers(parser: str, tmp_path: Path) -> None:
 
 
 def test_a_server() -> None:
-    """sshfs with options by every channel, until it is unmounted."""
+    """sshfs with options from every source, until it is unmounted."""
     (_ADMIN / "mounts.d").mkdir(parents=True)
     (_ADMIN / "mounts.d" / "a.toml").write_text(_SECTIONS)
     try:

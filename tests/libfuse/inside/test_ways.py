@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Ways to the tuned library on a host that has it installed: mount(8), run, the whole host."""
+"""Ways to use the installed tuned library: mount(8), run, the whole host."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.libfuse.inside.libfuse_servers import LIBRARY, TUNED, command, gocryp
 from tests.native.mirror import CHECKOUT, PATIENCE, mounted_at, unmount, wait_for
 
 _CONNECTIONS = Path("/sys/fs/fuse/connections")
-#: As the command, for which Debian 12's tree lacks what it prints with.
+#: As the command does; Debian 12's tree lacks the command's packages.
 _RUN = (
     "import sys; sys.path.insert(0, '/usr/share/fusetune'); from fusetune.host import Host;"
     "from fusetune.libfuse.installed import run;"
@@ -26,7 +26,7 @@ _RUN = (
 
 @pytest.fixture(scope="module", autouse=True)
 def _installed() -> Iterator[None]:
-    """The library where a package has it, and what `make install` makes."""
+    """The library at the package's path, and the files of `make install`."""
     directory = Path("/") / TUNED.relative_to("/out/new")
     shutil.copytree(TUNED, directory)
     subprocess.run(["make", "-s", "-C", CHECKOUT, "install"], check=True, timeout=60)
@@ -37,7 +37,7 @@ def _installed() -> Iterator[None]:
 
 
 def background(point: Path) -> int:
-    """Return max_background of the mount, once its server has answered INIT."""
+    """Return max_background of the mount, once its server has replied to INIT."""
     device = mounted_at(point)
     assert device is not None
     directory = _CONNECTIONS / device.partition(":")[2]
@@ -50,7 +50,7 @@ def uses() -> list[str]:
 
 
 def test_fstab() -> None:
-    """mount(8) starts mount.fusetune by the type; its own options stay mount's."""
+    """mount(8) starts mount.fusetune for the type, and handles its own options itself."""
     with scratch() as (source, point):
         (source / "file").write_text("seen")
         ssh = command("sshfs", source, point)[3]
@@ -79,7 +79,7 @@ def test_a_refusal_reaches_mount() -> None:
 
 
 def test_run() -> None:
-    """As `fusetune run` does; the program's own environment stays."""
+    """As `fusetune run` does; the program keeps its environment."""
     with scratch() as (source, point):
         prefix = ["/usr/bin/python3", "-IB", "-c", _RUN]
         with serve(command("hello", source, point), point, tuned=False, prefix=prefix) as served:
@@ -89,7 +89,7 @@ def test_run() -> None:
 
 
 def test_a_server_without_libfuse() -> None:
-    """gocryptfs speaks FUSE by itself: `run` and `lib status` say so, and it serves as ever."""
+    """gocryptfs does not use libfuse: `run` and `lib status` say so, and it works as usual."""
     prefix = ["/usr/bin/python3", "-IB", "-c", _RUN]
     with (
         scratch() as (source, point),
@@ -105,7 +105,7 @@ def test_a_server_without_libfuse() -> None:
 
 
 def test_the_whole_host_and_back() -> None:
-    """A server that nobody gave anything, before, between and after."""
+    """An unconfigured server, before, between and after."""
     for expected in ("stock", "tuned", "stock"):
         change = enable(Host(), None) if expected == "tuned" else disable(Host(), None)
         carry_out(Host(), change)
@@ -113,7 +113,7 @@ def test_the_whole_host_and_back() -> None:
             scratch() as (source, point),
             serve(command("sshfs", source, point), point, tuned=False),
         ):
-            assert os.listdir(point) == []  # by now what it forks has become another program
+            assert os.listdir(point) == []  # by now its child has become another program
             assert uses() == [expected]
     assert LIBRARY.exists()
     assert not os.path.exists("/etc/ld.so.conf.d/00-fusetune.conf")

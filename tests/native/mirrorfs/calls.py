@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs mirrorfs, and makes single system calls on its mounts."""
+"""Run mirrorfs, and make single system calls on its mounts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(*arguments: str | Path, binary: Path = BINARY) -> subprocess.CompletedPr
 
 @contextmanager
 def serving(mountpoint: Path, *arguments: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A server with just these arguments; must end well by SIGTERM."""
+    """A server with exactly these arguments; SIGTERM must end it cleanly."""
     server = subprocess.Popen([str(BINARY), "-f", *map(str, arguments), str(mountpoint)])
     try:
         wait_for(lambda: mounted_at(mountpoint) is not None, "mount")
@@ -54,7 +54,7 @@ def libfuse_version() -> tuple[int, ...]:
 
 
 def write_all(path: Path, *chunks: bytes, flags: int = 0) -> None:
-    """Each chunk by one write(2)."""
+    """Write each chunk with one write(2)."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o644)
     try:
         for chunk in chunks:
@@ -83,7 +83,7 @@ def in_parallel(count: int, work: Callable[[int], object]) -> None:
 def refused(status: int, reason: str, *arguments: str | Path) -> None:
     mountpoint = Path(arguments[-1])
     try:
-        result = run("-f", *arguments)  # one that is not refused after all ends by the time limit
+        result = run("-f", *arguments)  # if it is wrongly not refused, the time limit ends it
         assert result.returncode == status, result.stderr
         assert reason in result.stderr
         assert len(result.stderr.splitlines()) == 1

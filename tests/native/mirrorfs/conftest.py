@@ -32,7 +32,7 @@ def mountpoint(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def mount(source: Path, mountpoint: Path) -> Iterator[Mount]:
-    """Mounts with the options given; all is gone after the test."""
+    """Mount with the given options; everything is removed after the test."""
     started: list[Mirror] = []
 
     def start(*options: str, binary: Path | None = None) -> Mirror:
@@ -48,7 +48,7 @@ def mount(source: Path, mountpoint: Path) -> Iterator[Mount]:
 
 @pytest.fixture
 def reachable(tmp_path: Path) -> None:
-    """Lets other users reach the mount: pytest keeps its directories to itself."""
+    """Let other users reach the mount, because pytest's directories are private."""
     for directory in (tmp_path, *tmp_path.parents):
         if not directory.stat().st_mode & stat.S_IXOTH:
             directory.chmod(0o755)

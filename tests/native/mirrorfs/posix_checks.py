@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a POSIX program expects of a directory.
 
-Each check gets an empty directory on the mount. The facts are those of POSIX.1-2017 and of Linux's
+Each check gets an empty directory on the mount. The facts are from POSIX.1-2017 and from Linux's
 manual pages: rename(2), unlink(2), link(2), open(2), mmap(2).
 """
 
@@ -57,7 +57,7 @@ def check_unlinked_open_file(root: Path) -> None:
         file.seek(0)
         assert file.read() == b"before af"
         assert os.fstat(file.fileno()).st_nlink == 0
-        # The name is free for another file meanwhile.
+        # The name can be used for another file meanwhile.
         (root / "gone").write_bytes(b"second")
         assert (root / "gone").stat().st_ino != os.fstat(file.fileno()).st_ino
     assert (root / "gone").read_bytes() == b"second"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the kernel caches, and asks for, under each caching option of mirrorfs.
+"""What the kernel caches and what it requests with each caching option of mirrorfs.
 
-The requests that reach the server tell it: see fuse(4) on the INIT flags, and fs/fuse/file.c.
+The server's requests show it: see fuse(4) on the INIT flags, and fs/fuse/file.c.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_no_xattr_asks_once(mount: Mount) -> None:
 
 
 def two_direct_writers(mirror: Mirror) -> dict[str, Any]:
-    """The counters of two writers of one file, at once, inside its size."""
+    """The counters after two parallel writers of one file, within its size."""
     (mirror.source / "file").write_bytes(b"x" * MIB)
 
     def work(index: int) -> None:

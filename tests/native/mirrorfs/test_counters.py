@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""mirrorfs counts each request, by kind, size and file, and injects the faults it is asked for.
+"""mirrorfs counts each request, by kind, size and file, and injects the requested faults.
 
 Which requests a system call becomes is the kernel's choice (fs/fuse/file.c, fs/fuse/dir.c); the
-document's keys are those of mirrorfs(1).
+document's keys are described in mirrorfs(1).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_requests_are_counted(mount: Mount) -> None:
         ops = mirror.counters()["ops"]
         return all(numbers["in_flight"] == 0 for numbers in ops.values())
 
-    # A RELEASE goes out after close(2) has returned, and what is answered is counted as such after.
+    # RELEASE is sent after close(2) has returned, and is counted as done after its reply.
     wait_for(is_at_rest, "no request in flight")
 
 
@@ -121,7 +121,7 @@ def test_files_are_counted_by_path(mount: Mount) -> None:
     write_all(mirror.mountpoint / strange, b"123")
     write_all(mirror.mountpoint / "before", b"12")
     (mirror.mountpoint / "before").rename(mirror.mountpoint / "after")
-    for _ in range(3):  # three files of one name after another
+    for _ in range(3):  # three files with the same name, one after another
         write_all(mirror.mountpoint / "again", b"1234", b"5")
         (mirror.mountpoint / "again").unlink()
 
@@ -162,7 +162,7 @@ def test_readers_see_whole_documents(source: Path, mountpoint: Path, tmp_path: P
 
 
 def test_faults_of_writes(mount: Mount, source: Path) -> None:
-    """The third fails, the fifth is short; then the sixth and the tenth, and so on."""
+    """The third write fails and the fifth is short; then the sixth and the tenth, and so on."""
     mirror = mount("direct_io", "fail_every=3", "short_every=5")
     done: list[int] = []
     fd = os.open(mirror.mountpoint / "file", os.O_WRONLY | os.O_CREAT)

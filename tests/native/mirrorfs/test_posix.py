@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""mirrorfs is a file system as POSIX programs expect one, under each set of options.
+"""mirrorfs behaves as POSIX programs expect, with each set of options.
 
-The checks run on a mount, on one of the sanitized build, and beside workers in a hurry. What a
-server must not forget, or must let go, is libfuse's contract of lookup and forget
-(fuse_lowlevel.h).
+The checks run on a mount, on one of the sanitized build, and in parallel with busy workers. When
+a server must keep or free an inode is libfuse's contract of lookup and forget (fuse_lowlevel.h).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ pytestmark = requires()
 
 
 def do_all(mirror: Mirror) -> None:
-    """Every check, each in its own directory of the mount, and a look at the source after it."""
+    """Run every check in its own directory on the mount, and compare the source afterwards."""
     mirror.source.chmod(0o755)
     for check in POSIX_CHECKS:
         root = mirror.mountpoint / check.__name__
@@ -71,7 +70,7 @@ def test_sanitizers_find_nothing(mount: Mount, source: Path, options: str) -> No
 
 
 def churn(root: Path, workers: int, rounds: int) -> None:
-    """Workers make, link, rename over, list and remove the same few names at once."""
+    """Workers concurrently create, link, rename over, list and remove the same few names."""
 
     def work(index: int) -> None:
         own = root / f"worker-{index}"
@@ -96,7 +95,7 @@ def churn(root: Path, workers: int, rounds: int) -> None:
 
 
 def test_forgotten_inodes_are_let_go(mount: Mount) -> None:
-    """Each inode holds a descriptor, so a wrong lookup count shows as one that stays."""
+    """Each inode holds a descriptor, so a wrong lookup count shows as a descriptor that stays."""
     mirror = mount("timeout=60")
 
     def held() -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Starting and ending mirrorfs: refusals in one line, readiness, signals, and crashes.
+"""Start and end of mirrorfs: one-line refusals, readiness, signals, and crashes.
 
-The messages and exit codes are those of mirrorfs(1).
+The messages and exit codes are described in mirrorfs(1).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_help_names_every_option() -> None:
 def test_background_start_is_ready_and_final_document_is_written(
     source: Path, mountpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Relative names must survive the change to /.
+    # Relative names must still work after chdir("/").
     monkeypatch.chdir(tmp_path)
     counters = tmp_path / "counters.json"
     (source / "file").write_text("x")
@@ -110,7 +110,7 @@ def test_background_start_is_ready_and_final_document_is_written(
     wait_for(lambda: bool(json.loads(counters.read_bytes())["final"]), "the final document")
     document = json.loads(counters.read_bytes())
     assert document["ops"]["READ"]["count"] == 1
-    # Nobody reaps it here but init, so a zombie counts as ended.
+    # Only init would reap it here, so a zombie counts as ended.
     wait_for(lambda: not running(document["pid"]), "the server's end")
 
 
@@ -125,7 +125,7 @@ def running(pid: int) -> bool:
 def test_signals_end_it_cleanly(mount: Mount, sig: signal.Signals) -> None:
     mirror = mount()
     write_all(mirror.mountpoint / "file", b"x")
-    # A busy mount ends all the same.
+    # A busy mount also ends.
     fd = os.open(mirror.mountpoint / "file", os.O_RDONLY)
     mirror.process.send_signal(sig)
     assert mirror.process.wait(20) == 0

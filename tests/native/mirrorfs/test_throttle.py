@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""mirrorfs is as slow as it is asked to be, and serves as many requests at once.
+"""mirrorfs is as slow as requested, and serves as many requests at a time.
 
-Counts and states are asserted, never speeds; a delay's and a bandwidth's lower bound is a state.
-The options are those of mirrorfs(1).
+The tests assert counts and states, never speeds; the lower bound of a delay or a bandwidth is a
+state. mirrorfs(1) describes the options.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_bandwidth_holds_for_reads_and_writes_together(mount: Mount, source: Pat
             else write_all(mirror.mountpoint / "here", *[b"x" * 128 * KIB] * 16)
         ),
     )
-    # 4 MiB at 16 MiB/s; the link may catch up 2 ms.
+    # 4 MiB at 16 MiB/s; the link may catch up by 2 ms.
     assert monotonic() - begun >= 4 / 16 - 0.002
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Files belong to the user who makes them, and their modes hold for other users.
+"""Files belong to the user who creates them, and their modes apply to other users.
 
-The server runs as root, gives what it makes to the caller (fchownat(2)), and mounts with
-default_permissions, so the kernel checks modes. A set-group-ID directory gives its group
+The server runs as root, makes the caller the owner of new files (fchownat(2)), and mounts with
+default_permissions, so the kernel checks modes. A set-group-ID directory passes on its group
 (inode(7)).
 """
 
@@ -52,11 +52,11 @@ def test_what_a_caller_makes_is_the_callers(mount: Mount, source: Path) -> None:
     for name in ("file", "directory", "link", "fifo"):
         found = (source / name).lstat()
         assert (found.st_uid, found.st_gid) == (NOBODY, NOBODY), name
-    # A set-group-id directory gives its own group.
+    # A set-group-ID directory passes on its group.
     for name in ("shared/file", "shared/directory"):
         found = (source / name).stat()
         assert (found.st_uid, found.st_gid) == (NOBODY, 77), name
-    # An existing file stays its owner's, also by O_CREAT.
+    # An existing file keeps its owner, also with O_CREAT.
     (source / "roots").write_text("r")
     (source / "roots").chmod(0o666)
     assert as_nobody(f"echo x >> '{root}/roots'").returncode == 0

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# Modules of an older source, and then a newer kernel, linux-source and
-# Coccinelle by apt, one after the other: /out/STAGE.json is what `module status` says
-# after each, /out/STAGE.said what our packages said meanwhile.
+# Installs modules of an older source, and then a newer kernel, linux-source and
+# Coccinelle by apt, one after the other. After each, /out/STAGE.json has the output
+# of `module status`, and /out/STAGE.said the messages of our packages.
 # OLD_KERNEL, NEW_KERNEL: packages of image and headers. RELEASE: the newer kernel's.
-# STAGES: "all", or else those up to the modules of the newer source.
+# STAGES: "all"; otherwise only those up to the modules of the newer source.
 # shellcheck source=/dev/null
 . /inside/common.sh
 export INITRD=No # nothing boots here
@@ -15,7 +15,7 @@ stage() {
 	grep -E '^(fusetuned|f2fs-tuned): ' /tmp/apt >"/out/$1.said" || true
 }
 
-# break_import TEXT: adds a rule to both modules' sources, and has the kernel come again.
+# break_import TEXT: add a rule to both modules' sources, and reinstall the kernel.
 break_import() {
 	for name in fusetuned f2fs-tuned; do
 		cp "/usr/src/$name-$NEW/rules.toml" "/tmp/$name.toml"
@@ -65,7 +65,7 @@ times = 1'
 	install --reinstall $NEW_KERNEL
 	stage allowed
 
-	# The next update may keep the kernel's name, and then makes what was built an older one.
+	# The next update may keep the kernel's name, so that the built modules become outdated.
 	rm /etc/fusetune/older.conf
 	# shellcheck disable=SC2086
 	install --reinstall $NEW_KERNEL

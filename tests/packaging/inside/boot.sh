@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# In a machine that has booted: what was set up is in force, and the packages' own
-# test of the module passes.
+# In a booted machine: checks that the configuration is in force, and runs the
+# packages' own test of the module.
 set -eu
 ended() {
 	state=$?
@@ -43,7 +43,7 @@ systemctl is-enabled fusetune-verify.timer
 umount /tuned
 sh -x /usr/local/lib/debian-tests/module
 
-# What the module mounts when it is loaded again is seen by the service that has run since before.
+# A service that has been running sees mounts of a module that is loaded again.
 service=$(systemctl show -P MainPID fusetune.service)
 fusetune module load
 mount /tuned

@@ -1,8 +1,8 @@
 # shellcheck shell=sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# What the scripts here share; they run as root in a suite's tree, where /repo has
-# what repo.sh made and /old the same of an earlier version.
+# Shared by the scripts here. They run as root in a suite's tree, where /repo has the
+# results of repo.sh, and /old those of an earlier version.
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 
@@ -11,7 +11,7 @@ fail() {
 	exit 1
 }
 
-# offer DIRECTORY: has apt install from this repository alone, and what is in its cache.
+# offer DIRECTORY: let apt install only from this repository and from its cache.
 offer() {
 	cat >/etc/apt/sources.list.d/fusetune.sources <<SOURCES
 Types: deb
@@ -38,7 +38,7 @@ healthy() {
 	grep -q '^0 upgraded, 0 newly installed, 0 to remove' /tmp/quiet || { cat /tmp/quiet; fail "not quiet"; }
 }
 
-# Prints every file with its kind, mode, owner and content, but for apt's, dpkg's and this test's.
+# Print every file's kind, mode, owner and content, except those of apt, dpkg and this test.
 snapshot() {
 	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /out -o -path /repo -o -path /old \
 		-o -path /tmp -o -path /var/lib/apt -o -path /var/cache/apt -o -path /var/lib/dpkg \

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# Makes /out/disk, /out/vmlinuz and /out/initrd of a system where all packages are
-# installed by apt and an administrator has set things up; /inside/boot.sh runs there.
+# Makes /out/disk, /out/vmlinuz and /out/initrd of a system in which apt has installed
+# all packages and an administrator has configured them; it runs /inside/boot.sh.
 # shellcheck source=/dev/null
 . /inside/common.sh
 
@@ -22,7 +22,7 @@ cat >>/etc/fstab <<'FSTAB'
 /source /stock fuse.mirrorfs defaults 0 0
 /source /tuned fusetune.mirrorfs tuned,max_pages=512 0 0
 FSTAB
-# The service is to be the same from boot to the end, however slow the machine is.
+# The service must run from boot to the end, however slow the machine is.
 printf '[watch]\nidle_seconds = 0\n' >/etc/fusetune/fusetune.toml
 cat >/etc/fusetune/mounts.d/boot.toml <<'MOUNTS'
 [[mount]]
@@ -53,7 +53,7 @@ cp "/boot/vmlinuz-$kernel" /out/vmlinuz
 update-initramfs -u -k "$kernel" >/dev/null
 cp "/boot/initrd.img-$kernel" /out/initrd
 
-# Without what is mounted here, and what a running system does not need.
+# Without mounts, and without what a running system does not need.
 rm -rf /var/cache/apt/archives /usr/src/linux-headers-* /usr/lib/gcc /usr/share/doc
 mkdir /tmp/root
 mount --bind / /tmp/root

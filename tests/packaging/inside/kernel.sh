@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# Kernels that come after the modules' packages, and builds that fail: apt goes on.
+# Kernels that are installed after the modules' packages, and failing builds: apt must not fail.
 # shellcheck source=/dev/null
 . /inside/common.sh
 
@@ -10,7 +10,7 @@ offer /repo
 # shellcheck disable=SC2086
 install $packages
 
-# states: of both modules for kernel $kernel, as dkms says it.
+# states: print dkms's states of both modules for kernel $kernel.
 states() {
 	for name in fusetuned f2fs-tuned; do
 		dkms status -m "$name" -k "$kernel" | sed 's/.*: *//; s/ (.*//'
@@ -23,7 +23,7 @@ kernel=$(basename "$(dirname "$(echo /lib/modules/*/build)")")
 [ "$(states)" = "installed installed " ] || { cat /tmp/apt; fail "$kernel: $(states)"; }
 echo "$kernel: $(states)"
 
-# One that they are not for, as its packages' scripts go about it.
+# An unsupported kernel, installed as by its packages' scripts.
 mkdir /lib/modules/5.10.0-1-amd64
 ln -s "$(readlink -f "/lib/modules/$kernel/build")" /lib/modules/5.10.0-1-amd64/build
 for when in header_postinst postinst; do
@@ -33,8 +33,8 @@ done
 ! dkms status -k 5.10.0-1-amd64 | grep -E "built|installed" || fail "built for 5.10"
 rm -r /lib/modules/5.10.0-1-amd64
 
-# attempt WHAT: the kernel's headers and the module's package come again; neither may fail, and
-# the module is not built.
+# attempt WHAT: reinstall the kernel's headers and the module's package; neither may fail, and the
+# module must not be built.
 attempt() {
 	for package in "linux-headers-$kernel" fusetuned-dkms; do
 		dkms remove "fusetuned/$NEW" --all >/dev/null 2>&1 || true
@@ -49,7 +49,7 @@ attempt() {
 }
 
 headers=$(echo /usr/src/linux-headers-*-common/include/linux/fs.h)
-# A hook that breaks what its package brings, as a kernel that has changed would.
+# A hook that breaks the package's source, as a changed kernel would.
 printf '#!/bin/sh\necho "#error forced" >>%s\n' "$headers" >/etc/kernel/header_postinst.d/00-break
 chmod 755 /etc/kernel/header_postinst.d/00-break
 sh /etc/kernel/header_postinst.d/00-break
@@ -66,13 +66,13 @@ mkdir /var/lib/dkms
 mount -t tmpfs -o size=64k tmpfs /var/lib/dkms
 head -c 1M /dev/zero >/var/lib/dkms/full 2>/dev/null || true
 attempt "no room in /var/lib/dkms"
-# dkms 3.2 leaves a sleep of 3 s behind there.
+# dkms 3.2 leaves a sleep process of 3 s behind.
 for _ in 1 2 3 4 5; do ! umount /var/lib/dkms 2>/tmp/umount || break; sleep 1; done
 mountpoint -q /var/lib/dkms && { cat /tmp/umount; fail umount; }
 rmdir /var/lib/dkms
 mv /var/lib/dkms.whole /var/lib/dkms
 
-# What hindered is gone.
+# Without the obstacle.
 install --reinstall "linux-headers-$kernel"
 install --reinstall fusetuned-dkms
 [ "$(states)" = "installed installed " ] || { cat /tmp/apt; fail "afterwards: $(states)"; }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# Installed as an earlier version, upgraded with what an administrator changed, used,
-# downgraded, removed, installed again, purged: nothing stays behind.
+# Installs an earlier version, upgrades it with an administrator's changes, uses,
+# downgrades, removes, reinstalls and purges it: nothing may be left behind.
 # shellcheck source=/dev/null
 . /inside/common.sh
 
@@ -17,7 +17,7 @@ install $packages
 [ "$(fusetune --version)" = "fusetune $OLD" ] || fail "not $OLD: $(fusetune --version)"
 [ -e "/usr/src/fusetuned-$OLD/dkms.conf" ] || fail "no source of fusetuned"
 
-# The administrator's.
+# The administrator's changes.
 mkdir -p /etc/fusetune/mounts.d
 printf '[[mount]]\npath = "/mirror"\nread_ahead_kb = 512\n' >/etc/fusetune/mounts.d/mirror.toml
 echo "# changed" >>/etc/kernel/postinst.d/00-fusetuned
@@ -31,7 +31,7 @@ grep -q 512 /etc/fusetune/mounts.d/mirror.toml || fail "the administrator's file
 grep -q '^# changed' /etc/kernel/postinst.d/00-fusetuned || fail "the administrator's conffile"
 dkms status | grep "fusetuned/$NEW" || fail "dkms: $(dkms status)"
 
-# Used, as it is for.
+# Normal use.
 mkdir /source /mirror
 mirrorfs /source /mirror
 fusetune apply /mirror
@@ -59,7 +59,7 @@ install $packages
 fusetune list >/dev/null || fail "reinstalled"
 ldconfig -p | grep -q "/fusetune/libfuse3.so" || fail "lib enable --system was forgotten"
 
-# Removed while a mount is tuned: its values return.
+# Remove it while a mount is tuned; its values must be restored.
 mkdir /source /mirror
 mirrorfs /source /mirror
 bdi=$(mountpoint -d /mirror)

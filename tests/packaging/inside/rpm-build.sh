@@ -3,8 +3,9 @@
 #
 # rpm-build.sh SOURCES OUTPUT
 #
-# Builds the packages from what dist.py made, into OUTPUT, with nothing but what is
-# in SOURCES and the tree; always in one directory, whose path a source rpm holds.
+# Builds the packages from dist.py's files in SOURCES into OUTPUT, without anything
+# else from outside the tree. Always builds in the same directory, because a source rpm
+# contains its path.
 set -eu
 
 build() {

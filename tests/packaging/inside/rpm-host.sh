@@ -3,8 +3,8 @@
 #
 # rpm-host.sh DIRECTORY
 #
-# Puts into DIRECTORY, which has our packages, one without files that provides what else they
-# need and the tree has as Debian's packages.
+# Adds an empty package to DIRECTORY, which has our packages. It provides their other
+# dependencies, which the tree has as Debian packages.
 set -eu
 
 need=$(rpm -qp --qf '[%{REQUIRENAME}\n]' "$1"/*.rpm | grep -v '^rpmlib(' | sort -u)
@@ -12,7 +12,7 @@ for name in $need; do
 	case $name in
 	fusetune* | libfuse3-tuned) ;;
 	python3) echo "Provides: python3 = 3.11" ;;
-	# Paths are asked for by themselves.
+	# Dependencies on paths need no package name.
 	*) echo "Provides: $name" ;;
 	esac
 done >/tmp/provides

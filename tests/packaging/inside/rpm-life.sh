@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# Installed as an earlier version by dnf from a signed repository, upgraded, used,
-# installed again where a module did not build, removed: nothing stays behind.
+# Installs an earlier version by dnf from a signed repository, upgrades and uses it,
+# reinstalls it with a module that does not build, and removes it: nothing may be left
+# behind.
 # shellcheck source=/dev/null
 . /inside/common.sh
 
@@ -11,7 +12,7 @@ kernel=$(basename "$(dirname "$(echo /lib/modules/*/build)")")
 mount -t sysfs sysfs /sys
 mount -t fusectl fusectl /sys/fs/fuse/connections
 
-# offer DIRECTORY: has dnf install from this repository alone.
+# offer DIRECTORY: let dnf install only from this repository.
 offer() {
 	cat >/tmp/dnf.conf <<CONF
 [main]
@@ -29,7 +30,7 @@ gpgkey=file://$1/fusetune.asc
 CONF
 }
 
-# run COMMAND PACKAGE...: dnf ends well, and neither it nor a scriptlet complains.
+# run COMMAND PACKAGE...: dnf must succeed, and neither it nor a scriptlet may complain.
 run() {
 	attempt "$@"
 	! grep -iE 'warning|error|fail|not built|did not|not all' /tmp/said || { cat /tmp/said; fail "dnf $*: complaints"; }
@@ -41,12 +42,12 @@ attempt() {
 	! grep -iE 'scriptlet failed|error in .*scriptlet|non-fatal' /tmp/said || { cat /tmp/said; fail "dnf $*: scriptlet"; }
 }
 
-# states: what dkms says of both modules.
+# states: print dkms's states of both modules.
 states() {
 	dkms status | sed 's/, x86_64//' | sort | tr '\n' ' '
 }
 
-# intact VERSION: it is this version, whole, and its modules are installed.
+# intact VERSION: check that this version is complete and its modules are installed.
 intact() {
 	# shellcheck disable=SC2086
 	rpm -V $packages || fail "rpm -V"
@@ -57,7 +58,7 @@ intact() {
 	done
 }
 
-# Every file with its kind, mode, owner, size and time, but for rpm's, dnf's and depmod's.
+# Every file's kind, mode, owner, size and time, except those of rpm, dnf and depmod.
 files() {
 	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /out -o -path /repo -o -path /old \
 		-o -path /tmp -o -path /run -o -path /root/.rpmdb -o -path /var/lib/rpm -o -path /var/lib/dnf -o -path /var/cache \
@@ -65,7 +66,7 @@ files() {
 		-o -type f -printf '%y %m %U %G %s %T@ %p\n' -o -printf '%y %m %U %G %p %l\n' | sort
 }
 
-# Fedora's package filesystem has them.
+# On Fedora the package filesystem has them.
 mkdir -p /usr/share/licenses /usr/share/fish/vendor_completions.d \
 	/usr/share/zsh/site-functions /usr/share/man/man4
 offer /old
@@ -77,7 +78,7 @@ intact "$OLD"
 [ -e /etc/systemd/system/timers.target.wants/fusetune-verify.timer ] || fail "the preset's timer"
 [ ! -e /etc/systemd/system/timers.target.wants/fusetune-report.timer ] || fail "not the preset's timer"
 
-# The administrator's.
+# The administrator's changes.
 mkdir -p /etc/fusetune/mounts.d
 printf '[[mount]]\npath = "/mirror"\nread_ahead_kb = 512\n' >/etc/fusetune/mounts.d/mirror.toml
 
@@ -109,15 +110,14 @@ cp -p /tmp/whole.h "$headers"
 run reinstall fusetune fusetuned-dkms
 intact "$NEW"
 
-# Removed while a mount is tuned: its values return.
+# Remove it while a mount is tuned; its values must be restored.
 # shellcheck disable=SC2086
 run remove $packages
 [ "$(cat "/sys/class/bdi/$bdi/read_ahead_kb")" = 128 ] || fail "a value stayed: $(cat /tmp/said)"
 [ -z "$(dkms status)" ] || fail "dkms: $(dkms status)"
 umount /mirror
 rmdir /source /mirror
-# There is no purge; the administrator's files are the administrator's, and what was done is on
-# record.
+# There is no purge: the administrator's files and the history stay.
 [ -e /etc/fusetune/mounts.d/mirror.toml ] || fail "configuration removed with the packages"
 [ -n "$(ls /var/lib/fusetune/history)" ] || fail "history removed with the packages"
 rm -r /etc/fusetune /var/lib/fusetune

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# What a newcomer does: the packages installed, and then each command of /commands/list, on a mount
-# that takes 2 ms a request. /out gets what the last ones wrote.
+# What a new user does: installs the packages, and runs each command of /commands/list, on a mount
+# that takes 2 ms for each request. The output of the last ones goes to /out.
 # shellcheck source=/dev/null
 . /inside/common.sh
 
@@ -19,7 +19,7 @@ cd /out || fail "no /out"
 
 while read -r command; do
 	echo "+ $command"
-	# 4: nothing better was found.
+	# Status 4 means that nothing better was found.
 	sh -ec "$command" </dev/null || [ $? = 4 ] || fail "$command: status $?"
 done </commands/list
 mountpoint -q /mnt/x || fail "the mount is gone"

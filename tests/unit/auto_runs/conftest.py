@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What auto runs on here: a simulated bench, and files for knobs."""
+"""Fixtures for auto: a simulated bench, and files for knobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.auto_runs.simulated_bench import (
 
 @pytest.fixture(autouse=True)
 def bench(monkeypatch: pytest.MonkeyPatch, knob_files: None) -> type[SimulatedBench]:
-    """A bench of this test's own in place of fio."""
+    """The test's own bench instead of fio."""
 
     class Bench(SimulatedBench):
         pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A bench that makes up its figures, and runs of auto with it."""
+"""A bench with simulated figures, and runs of auto with it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Worth = Callable[[Mapping[str, int]], float]
 
 
 class SimulatedBench:
-    """Stands for `Bench`: figures are a function of the values set, with 1 % noise."""
+    """Replaces `Bench`: figures are a function of the current values, with 1 % noise."""
 
     worth: Worth = staticmethod(lambda values: 100.0)
     guarded: Worth = staticmethod(lambda values: 100.0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """auto from its first trial to its last write, on a tree of files, with a simulated bench.
 
-The bench reads the knobs that auto has set and makes up a figure of them. So the tests see without
-a mount what auto chooses, sets, saves and puts back.
+The bench reads the knobs that auto has set and computes a figure from them. So the tests see
+without a mount what auto chooses, sets, saves and restores.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_the_part_of_the_budget_that_ended_the_run_is_named(
 def test_a_remount_is_named_where_no_page_was_dirtied(
     tree: Tree, mounted: Mount, kib: int | None, hint: str | None
 ) -> None:
-    """Whether pages were dirtied is known from debugfs only."""
+    """Only debugfs shows whether pages were dirtied."""
     if kib is not None:
         dirtied(tree, kib)
     found = hints(run(tree, mounted))
@@ -82,7 +82,7 @@ def test_no_remount_is_named_where_a_dirty_limit_was_proven_to_matter(
 def test_max_pages_is_lowered_where_it_helps(
     tree: Tree, by_module: Mount, bench: type[SimulatedBench]
 ) -> None:
-    """Only mounts of the module have it; INIT negotiated 256, which is stock and the most."""
+    """Only mounts of the module have it; INIT negotiated 256, which is stock and the maximum."""
     seen = set()
 
     def pages(values: Mapping[str, int]) -> float:
@@ -112,7 +112,7 @@ def test_the_threshold_follows_where_max_background_is_raised(
 def test_nothing_better_changes_nothing_after_measuring(tree: Tree, mounted: Mount) -> None:
     outcome = run(tree, mounted)
     assert outcome.evaluations > 10
-    assert len(outcome.trials) > 3  # other values were set meanwhile
+    assert len(outcome.trials) > 3  # other values have been set meanwhile
     assert not outcome.choice.changed
     assert outcome.after == outcome.before == STOCK == tree.values()
     assert saved_for(tree.host, mounted) is None
@@ -122,7 +122,7 @@ def test_nothing_better_changes_nothing_after_measuring(tree: Tree, mounted: Mou
 def test_back_at_stock_that_is_saved(
     tree: Tree, mounted: Mount, bench: type[SimulatedBench]
 ) -> None:
-    """Values set before turn out worse than stock: that takes the place of the saved ones."""
+    """If the current values turn out worse than stock, stock replaces the saved ones."""
     tree.live(values={"max_ratio": 40})
     save(tree.host, mounted, {"max_ratio": 40}, "auto", 1.5, (1.4, 1.6))
     bench.worth = staticmethod(lambda v: 100.0 if v["max_ratio"] > 1 else 200.0)

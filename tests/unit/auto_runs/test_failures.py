@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Failures of auto: whatever happens, the values are those found at the start."""
+"""Failures of auto: whatever happens, the original values are restored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_journal_that_cannot_be_written_is_known_before_measuring(
         raise FusetuneError("cannot write the journal: No space left on device")
 
     monkeypatch.setattr(Journal, "append", full)
-    for seed in range(12):  # in some of them the first trial is the start, which writes nothing
+    for seed in range(12):  # in some the first trial is the start, which writes nothing
         with pytest.raises(FusetuneError, match="No space left on device"):
             run(tree, mounted, seed=seed)
     assert not measured
@@ -62,7 +62,7 @@ def test_a_choice_that_cannot_be_saved_is_put_back(
     tree: Tree, mounted: Mount, bench: type[SimulatedBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*words: object) -> None:
-        assert tree.values()["max_ratio"] == 10  # the choice had been set
+        assert tree.values()["max_ratio"] == 10  # the choice was already set
         raise FusetuneError("cannot write the results: No space left on device")
 
     monkeypatch.setattr(values_module, "save", full)
@@ -76,7 +76,7 @@ def test_a_choice_that_cannot_be_saved_is_put_back(
 def test_values_go_back_where_the_journal_fails_meanwhile(
     tree: Tree, mounted: Mount, bench: type[SimulatedBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk after the first trials: nothing can be journalled, yet everything goes back."""
+    """A full disk after the first trials: no journal can be written, but all is restored."""
     set_meanwhile: list[dict[str, int]] = []
 
     def full(self: Journal, *words: object) -> None:
@@ -120,7 +120,7 @@ def test_an_interruption_tells_what_was_proven(
             raise Interrupted("interrupted: everything was put back as it was")
 
     bench.at_evaluation = staticmethod(interrupt)
-    if number == 1000:  # when the bench is left, after the last sample
+    if number == 1000:  # on leaving the bench, after the last sample
 
         def leave(self: SimulatedBench, *exception: object) -> None:
             raise Interrupted("interrupted: everything was put back as it was")

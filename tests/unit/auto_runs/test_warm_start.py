@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""auto begins at what it chose before, if source, server, kernel and workloads are the same."""
+"""auto begins at its earlier choice, if source, server, kernel and workloads are the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KERNEL = "proc/sys/kernel/osrelease"
 
 @pytest.fixture
 def first(tree: Tree, mounted: Mount, bench: type[SimulatedBench]) -> Outcome:
-    """A run that raised max_ratio; the mount has its values at the start again."""
+    """A run that raised max_ratio; the mount has its original values again."""
     bench.worth = staticmethod(by_ratio)
     tree.write(KERNEL, "6.12.94+deb13-amd64\n")
     process(tree, 10, "mirrorfs", "/mnt/one", fds={4: "40"})

@@ -9,7 +9,7 @@ from tests.unit.kmod.module_tree import OLDER, OTHER, RUNNING, VERSION_H
 
 @pytest.fixture
 def host_tree(tree: Tree) -> Tree:
-    """A host of three kernels with the module's source, nothing built yet."""
+    """A host with three kernels and the module's source, with nothing built yet."""
     tree.write("proc/sys/kernel/osrelease", RUNNING + "\n")
     for kernel in (RUNNING, OLDER, OTHER):
         tree.write(f"usr/lib/modules/{kernel}/build/include/x.h", "")

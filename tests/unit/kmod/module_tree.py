@@ -22,9 +22,9 @@ make[1]: *** [6.12/dev.o] Error 127
 
 
 class Programs:
-    """Runs nothing: notes the words, and answers as told by their first one.
+    """Runs nothing: records the words, and returns a prepared result for the first one.
 
-    ``source`` is what modinfo says of the source of an installed module; it is not noted.
+    ``source`` is the source of an installed module in modinfo's output, which is not recorded.
     """
 
     def __init__(self, source: str = "", **answers: tuple[int, str]) -> None:
@@ -52,7 +52,7 @@ def installed(tree: Tree, kernel: str = RUNNING) -> None:
 
 
 def in_kernel(tree: Tree, source: str | None = None) -> None:
-    """As the module shows once it is loaded; ``source`` as import_kernel.py records it."""
+    """As the module appears when loaded; ``source`` as recorded by import_kernel.py."""
     facts = {"initstate": "live", "version": "0.1.0", "srcversion": "ABC"}
     if source:
         facts["parameters/source"] = source

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What build and install run, and which sources they take, on a directory tree.
+"""What build and install run, and which sources they use, on a directory tree.
 
 tests/kernel runs the same with real modules, kernels and DKMS.
 """
@@ -27,14 +27,14 @@ from tests.unit.kmod.module_tree import (
     installed,
 )
 
-# f2fs, in place of the kernel's own
+# f2fs, which replaces the kernel's own
 
 
 F2FS = kinds.named("f2fs-tuned")
 
 
 def f2fs_kernels(tree: Tree) -> dict[str, dict[str, Any]]:
-    """What `status` says of f2fs-tuned for each kernel, with the real bash and dkms.conf."""
+    """The `status` of f2fs-tuned for each kernel, with the real bash and dkms.conf."""
     said = schemas.check(module_report(state.status(tree.host, F2FS)))
     return {one["kernel"]: one for one in said["modules"][0]["kernels"]}
 

@@ -20,7 +20,7 @@ from tests.unit.kmod.module_tree import FUSETUNED, RUNNING, Programs, in_kernel,
 
 @pytest.fixture
 def ready(host_tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """It is installed. A directory tree has no mounts: loaded, the control file system is there."""
+    """It is installed. A tree has no mounts, so the control file system exists once loaded."""
     installed(host_tree)
     directory = host_tree.root / "sys/fs/fusetuned/connections"
     for user in (state, actions):
@@ -107,7 +107,7 @@ def test_unload_counts_mounts_elsewhere(ready: Tree) -> None:
 
 
 def test_a_module_in_use_leaves_all_as_it_was(ready: Tree) -> None:
-    """And who keeps it is named: by its device, or by mounts elsewhere."""
+    """The user is named: a process with the device open, or mounts elsewhere."""
     in_kernel(ready)
     for pid in range(20, 25):
         ready.write(f"proc/{pid}/comm", f"name{pid}\n")
@@ -140,7 +140,7 @@ def test_unload_of_nothing(host_tree: Tree) -> None:
 
 
 def test_a_module_in_place_of_the_kernels_own(host_tree: Tree) -> None:
-    """It is ours if it has a version; the kernel's own is in the way of loading ours."""
+    """It is ours if it has a version; the kernel's own prevents loading ours."""
     f2fs = kinds.named("f2fs-tuned")
     host_tree.write(f"usr/lib/modules/{RUNNING}/updates/dkms/f2fs.ko.xz", "")
     host_tree.mount("/mnt/a", device="8:2", fstype="f2fs")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which version of Linux a package and a kernel have, as dkms/source.sh tells DKMS."""
+"""The Linux versions of a package and a kernel, as found by dkms/source.sh."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ _VERSION_H = """\
 
 
 def _said(script: str, path: Path | None = None) -> str:
-    """Return what a script says that begins with source.sh; programs in ``path`` come first."""
+    """Return the output of a script that begins with source.sh; ``path`` precedes PATH."""
     source = CHECKOUT / "dkms" / "source.sh"
     ran = subprocess.run(
         ["sh", "-ec", f". {source}\n{script}"],
@@ -52,7 +52,7 @@ def test_the_version_in_a_packages(package: str, version: str) -> None:
     [("7.3~rc8-1~exp1", "linux-source-7.3 is not installed"), ("7.3~rc7-1~exp1", "")],
 )
 def test_a_candidate_for_a_release(theirs: str, why: str, tmp_path: Path) -> None:
-    """Its kernel has no third number in its name, and the next candidate is newer."""
+    """The kernel's name has no third number, and the next candidate is newer."""
     query = tmp_path / "bin" / "dpkg-query"
     query.parent.mkdir()
     query.write_text(f"#!/bin/sh\necho {theirs}\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The state of the tuned module, as status tells it from a directory tree.
+"""The state of the tuned module that status finds in a directory tree.
 
 tests/kernel runs the same with real modules, kernels and DKMS.
 """
@@ -30,7 +30,7 @@ def document(tree: Tree, run: Programs | None = None) -> dict[str, Any]:
 
 
 def kernels(tree: Tree) -> dict[str, dict[str, Any]]:
-    """What `status` says of each kernel."""
+    """The `status` of each kernel."""
     return {one["kernel"]: one for one in document(tree)["modules"][0]["kernels"]}
 
 

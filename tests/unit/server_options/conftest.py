@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A mount of the server oursd in a tree; what advise says of it; and fstab that mounts it."""
+"""A mount of the server oursd in a tree, advise's output, and an fstab that mounts it."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.unit.server_options.oursd import Told, recipe_with, serve
 
 @pytest.fixture
 def ours(tree: Tree) -> Tree:
-    """A mount at /mnt/one of oursd, which process 10 serves."""
+    """A mount of oursd at /mnt/one, served by process 10."""
     recipe_with(tree)
     tree.write("proc/sys/kernel/osrelease", "6.12.1\n")
     tree.write("proc/meminfo", "MemTotal: 2048 kB\n")
@@ -38,7 +38,7 @@ def tell(ours: Tree, capsys: pytest.CaptureFixture[str]) -> Any:
 
 @pytest.fixture
 def mounted_by_fstab(ours: Tree) -> Tree:
-    """A mount at /mnt/one that fstab has, with secrets in its line and another."""
+    """A mount at /mnt/one from fstab, which has secrets in this line and in another."""
     serve(ours)
     ours.write("etc/fstab", FSTAB)
     (ours.root / "etc/fstab").chmod(0o640)

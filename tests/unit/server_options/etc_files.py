@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Files of /etc that mount oursd, and remount and reset on them."""
+"""Files in /etc that mount oursd, and remount and reset on them."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ b /mnt/two fuse.ours ro 0 0
 OPTIONS = "ro,cache=off,door=hunter2,threads=1"
 
 
-#: On Linux 6.12, with a server of root's, and nothing accepted.
+#: On Linux 6.12, with root's server, and no conditions accepted.
 SAFE = "ro,cache=off,door=hunter2,threads=8,passthrough"
 DROP_IN = "etc/systemd/system/ours.service.d/60-fusetune-options.conf"
 SERVICE = "[Service]\nExecStart=/usr/bin/oursd a /mnt/one\n"
@@ -47,5 +47,5 @@ def files(tree: Tree) -> dict[Path, bytes]:
 
 
 def undone(tree: Tree) -> dict[Path, bytes]:
-    """As `files`, without the history, which has what was done and undone."""
+    """As `files`, but without the history, which also records what was undone."""
     return {path: text for path, text in files(tree).items() if "history" not in path.parts}

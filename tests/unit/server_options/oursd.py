@@ -11,7 +11,7 @@ from fusetune.recipes.recipe import Recipe
 from tests import schemas
 from tests.unit.conftest import Tree, process
 
-#: Has every way to write an option, and one of each class.
+#: Has an option in every notation, and one of each class.
 RECIPE = """\
 schema = "fusetune.recipe/1"
 name = "ours"
@@ -118,7 +118,7 @@ source = "ours(1), readahead"
 
 
 def recipe_with(tree: Tree, way: str = "mount", *changes: tuple[str, str]) -> Recipe:
-    """Write the recipe as the administrator's, with texts changed, and return it."""
+    """Write the recipe as the administrator's, with changed texts, and return it."""
     text = RECIPE.replace("{way}", way)
     for old, new in changes:
         assert old in text

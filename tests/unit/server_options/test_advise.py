@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What advise says of a mount: its text, its JSON, and what it cannot read.
+"""advise's output about a mount: text, JSON, and errors about unreadable files.
 
-A directory tree stands for /proc and /etc.
+A directory tree replaces /proc and /etc.
 """
 
 import os
@@ -15,7 +15,7 @@ from fusetune.mounts.daemons import Daemons
 from tests.unit.conftest import Tree
 from tests.unit.server_options.oursd import RECIPE, document, recipe_with, serve
 
-# What it says
+# Output
 
 
 def test_the_keys_are_those_of_the_contract(ours: Tree, tell: Any) -> None:
@@ -118,7 +118,7 @@ def test_an_option_of_a_configuration_file(ours: Tree, tell: Any) -> None:
     assert found["commands"]["then"] == found["commands"]["now"]
 
 
-# What cannot be read
+# Unreadable files
 
 
 def test_without_its_process(ours: Tree, tell: Any) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The edits of files that advise proposes, as patch(1) applies them.
 
-fstab is as fstab(5) says, units as systemd.unit(5) and systemd.service(5).
+The formats are those of fstab(5), systemd.unit(5) and systemd.service(5).
 """
 
 import json

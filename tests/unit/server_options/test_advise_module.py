@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which mount options of the module advise proposes, and how a server gets them.
 
-A directory tree stands for /proc, /sys and /etc.
+A directory tree replaces /proc, /sys and /etc.
 """
 
 import os
@@ -48,7 +48,7 @@ NEW = ("tuned.attr_timeout", "tuned.no_file_caps")
 
 
 def write_recipe(tree: Tree, more: str = MODULE) -> Path:
-    """Write the recipe of oursd, whose option threads is for libfuse 2 alone, with ``more``."""
+    """Write oursd's recipe, whose option threads is only for libfuse 2, with ``more``."""
     text = RECIPE.replace("{way}", "mount")
     text = text.replace('since = "2.1"\nuntil = "3.0"', 'since = "2.1"\nlibrary = ["libfuse2"]')
     return tree.write("etc/recipes/ours.toml", text + more)
@@ -56,7 +56,7 @@ def write_recipe(tree: Tree, more: str = MODULE) -> Path:
 
 @pytest.fixture
 def rooted(ours: Tree) -> Tree:
-    """A mount of root's server, on a host that can intercept and has the module loaded."""
+    """A mount of root's server, on a host with the interceptor and the module loaded."""
     assert (ours.root / "sys/module/fusetuned").is_dir()
     write_recipe(ours)
     serve(ours)
@@ -74,7 +74,7 @@ def names(found: dict[str, Any]) -> list[str]:
     return [one["option"] for one in found["changes"] if one["option"].startswith("tuned.")]
 
 
-# Whether
+# Whether an option is proposed
 
 
 def test_what_is_proposed(rooted: Tree, tell: Any) -> None:
@@ -138,7 +138,7 @@ def test_an_option_of_the_server_goes_before(rooted: Tree, tell: Any) -> None:
     rooted.write("proc/10/maps", "1-2 r-xp 0 8:1 9 /lib/x86_64-linux-gnu/libfuse.so.2.9.9\n")
     found = document(tell("--json", "-w", "metadata"))
     assert [one["option"] for one in found["changes"]] == ["threads"]
-    # One that is too old for the option has no such.
+    # A server that is too old does not have the option.
     rooted.write("var/lib/dpkg/info/ours.list", "/usr/bin/oursd\n")
     rooted.write("var/lib/dpkg/status", "Package: ours\nVersion: 2.0-1\n")
     assert names(document(tell("--json", "-w", "metadata"))) == ["tuned.attr_timeout"]
@@ -177,7 +177,7 @@ def test_a_mount_that_has_some_already(rooted: Tree) -> None:
     assert [one.option for one in found.changes] == ["tuned.attr_timeout"]
     options = "tuned,max_pages=64,no_file_caps,attr_timeout=60"
     assert found.then == f"fusetune run -o {options} -- oursd a /mnt/one"
-    # Its own options do not take the module's away.
+    # Its own options do not remove the module's.
     found = advise(rooted.host, mount, recipes, ["small-write"], means=ALL)
     assert found.then
     assert found.then.startswith(f"fusetune run -o {options} -- oursd -o ")
@@ -187,7 +187,7 @@ def test_a_mount_that_has_some_already(rooted: Tree) -> None:
     assert found.then == "fusetune run -o tuned -- oursd -o cache=some,writeback a /mnt/one"
 
 
-# How
+# How the server gets it
 
 
 def test_the_line_of_fstab(rooted: Tree, tell: Any) -> None:
@@ -202,7 +202,7 @@ def test_the_line_of_fstab(rooted: Tree, tell: Any) -> None:
 
 @pytest.mark.parametrize("line", ["ours#a /mnt/one fuse ro", "a /mnt/one fuse.ours ro,max_pages=9"])
 def test_a_line_of_fstab_that_cannot_say_it(rooted: Tree, tell: Any, line: str) -> None:
-    """Without the server's name, or with an option that mount.fusetune(8) would take for itself."""
+    """Without the server's name, or with an option that mount.fusetune(8) would consume."""
     rooted.write("etc/fstab", f"{line} 0 0\n")
     found = document(tell("--json", "-w", "metadata"))
     assert found["edits"] == []
@@ -266,7 +266,7 @@ def test_remount_leaves_them_out(rooted: Tree, capsys: pytest.CaptureFixture[str
     assert "tuned" not in said
 
 
-# What a recipe may say
+# Errors in recipes
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ SMALL: dict[str, Any] = {"workloads": ("small-write",)}
 
 
 def planned(recipe: Recipe, settings: dict[str, str] | None = None, **here: Any) -> Plan:
-    """What is to change on Linux 6.12 where root's server is of version 2.5."""
+    """The changes on Linux 6.12 for root's server of version 2.5."""
     known: dict[str, Any] = {
         "kernel": "6.12.1-x",
         "version": "2.5",

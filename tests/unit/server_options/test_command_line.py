@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A server's command line is understood, and changed, as the server's own manual says."""
+"""A server's command line is parsed and changed as the server's manual says."""
 
 import shlex
 from typing import Any

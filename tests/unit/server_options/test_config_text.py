@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Settings of servers' configuration files in each format, and texts with others.
+"""Settings in servers' configuration files in each format, and texts with other values.
 
-davfs2 as davfs2.conf(5) says, cvmfs and Ceph as their own parsers read.
+davfs2 as described in davfs2.conf(5), cvmfs and Ceph as their own parsers read.
 """
 
 from collections.abc import Sequence

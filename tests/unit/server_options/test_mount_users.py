@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which processes and mounts use a mount, and so hinder a remount."""
+"""Which processes and mounts use a mount and thus prevent a remount."""
 
 import os
 
@@ -12,7 +12,7 @@ from tests.unit.conftest import Tree, process
 
 
 def test_who_uses_a_mount(tree: Tree) -> None:
-    """/proc of the host stands for the mount: it is a file system that files can be open in."""
+    """The host's /proc replaces the mount: a file system in which files can be open."""
     device = device_below("/proc")
     major, minor = (int(part) for part in device.split(":"))
     for pid, cwd, fd in ((20, "/proc", None), (21, "/", "/proc/version"), (22, "/", None)):
@@ -28,8 +28,8 @@ def test_who_uses_a_mount(tree: Tree) -> None:
     assert users(tree.host, mount) == [f"busy-{pid} (pid {pid})" for pid in (20, 21, 22)]
 
 
-#: The root is shared, and the mount lies on it. The device is none that this host has: the kernel
-#: gives the lowest free number, which may be that of the directory where these processes run.
+#: The root is shared, and the mount lies on it. This host does not have the device: the kernel uses
+#: the lowest free number, which may be that of the directory in which these processes run.
 OURS = (
     "22 1 8:1 / / rw shared:1 - ext4 a rw\n50 22 0:999999 / /mnt/one rw shared:7 - fuse.ours a rw\n"
 )
@@ -49,7 +49,7 @@ OURS = (
 def test_a_copy_elsewhere_counts_unless_it_goes_with_the_mount(
     tree: Tree, lines: str, found: list[str]
 ) -> None:
-    """As systemd's sandboxes have it: the root there receives what is unmounted here."""
+    """As in systemd's sandboxes: unmounts are propagated to their root."""
     process(tree, 20, "busy", fds={})
     tree.write("proc/20/comm", "busy\n")
     tree.write("proc/self/mountinfo", OURS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What remount writes into fstab and units, and what it refuses, in a tree in place of /etc."""
+"""What remount writes to fstab and units, and what it refuses, in a tree instead of /etc."""
 
 import json
 import os
@@ -140,7 +140,7 @@ def test_a_service_gets_a_drop_in_that_later_runs_add_to(ours: Tree) -> None:
 
 
 def refused(tree: Tree, why: str, *words: str) -> None:
-    """Assert that remount says ``why``, and writes nothing."""
+    """Assert that remount reports ``why``, and writes nothing."""
     before = files(tree)
     with pytest.raises(FusetuneError, match=why):
         run(tree, *words)
@@ -172,7 +172,7 @@ def test_a_file_that_others_can_change(mounted_by_fstab: Tree, what: str) -> Non
 def test_a_worse_fstab_is_found_by_findmnt_itself(tree: Tree) -> None:
     line = "tmpfs /tmp tmpfs defaults 0 0\n"
     check(tree.host, Edit(Path("/etc/fstab"), line, line.replace("defaults", "size=1m")))
-    # Debian 13's findmnt ends by SIGSEGV at a line that it cannot parse.
+    # Debian 13's findmnt dies with SIGSEGV on a line that it cannot parse.
     with pytest.raises(FusetuneError, match=r"findmnt --verify (finds more wrong|failed: .*parse)"):
         check(tree.host, Edit(Path("/etc/fstab"), line, line + "tmpfs\n"))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What reset takes back of fstab and units, also after a kill, in a tree in place of /etc."""
+"""What reset undoes in fstab and units, also after a kill, in a tree instead of /etc."""
 
 import os
 import signal
@@ -128,7 +128,7 @@ def killed(tree: Tree, step: int, *words: str) -> bool:
 def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new_one(
     mounted_by_fstab: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Its programs take long, and use none of these files.
+    # Its programs take long, and do not use these files.
     monkeypatch.setattr("fusetune.desired.remount.check", lambda *_: None)
     tree, seen = mounted_by_fstab, set()
     for step in range(1, 400):

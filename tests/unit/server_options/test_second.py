@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command line of a second instance, as the shipped recipes want it."""
+"""The command line of a second instance, according to the shipped recipes."""
 
 import pytest
 

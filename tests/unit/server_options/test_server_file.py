@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A server's own configuration file: read, shown as a diff, written by remount, taken back."""
+"""A server's own configuration file: read, shown as a diff, written by remount, undone."""
 
 import json
 import os
@@ -31,7 +31,7 @@ file_other = ["conf", "OURS_CONF"]
 
 
 def with_file(tree: Tree, form: str = "space", more: str = "", *, mounted: bool = True) -> None:
-    """Let threads, and the bad option single, have their place in the file alone."""
+    """Let only the file have threads and the bad option single."""
     recipe_with(
         tree,
         "mount",
@@ -59,7 +59,7 @@ def threads(found: dict[str, Any]) -> Any:
     return next((one["to"] for one in found["changes"] if one["option"] == "threads"), None)
 
 
-# What advise says
+# advise
 
 
 def test_a_section_of_this_mount(davfs: Tree, tell: Any) -> None:
@@ -139,7 +139,7 @@ def test_a_narrower_section_counts_and_stays(
 def test_a_line_that_cannot_be_changed_is_told(davfs: Tree, tell: Any) -> None:
     davfs.write(FILE, "[/mnt/one]\nTHREADS 1 2\nSINGLE true\nSINGLE true # and\n")
     found = metadata(tell)
-    assert threads(found) is None  # whatever that is, somebody chose it
+    assert threads(found) is None  # whatever that is, somebody chose it deliberately
     davfs.write(FILE, "SINGLE true false\nSINGLE true\n")
     found = metadata(tell)
     assert (
@@ -219,7 +219,7 @@ def test_a_recipe_names_only_files_of_etc(ours: Tree, file: str) -> None:
         recipe_with(ours, "mount", ('secrets = ["door"]', f'file_format = "ini"\nfile = "{file}"'))
 
 
-# What remount writes and reset takes back
+# remount and reset
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_fstab_and_the_file_at_once(davfs: Tree) -> None:
 def test_a_file_that_another_tool_changed_meanwhile(
     davfs: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither it nor fstab, which is written first, is as remount wanted it."""
+    """Neither it nor fstab, which is written first, has remount's contents."""
 
     def check(_host: Host, edit: Edit) -> None:
         if edit.form:

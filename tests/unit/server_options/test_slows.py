@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A recipe names the workloads that an option slows down; those of rclone come from a bench."""
+"""A recipe names the workloads that an option slows down; rclone's were measured."""
 
 import pytest
 

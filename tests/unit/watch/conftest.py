@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The service on a stage."""
+"""The service in a simulated environment."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace

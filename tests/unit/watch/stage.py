@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The service on a stage: mounts, a clock and events of the test's own."""
+"""The service in a simulated environment: mounts, clock and events come from the test."""
 
 import os
 import signal
@@ -15,12 +15,12 @@ CONFIG = "[[mount]]\nmax_background = 64\n"
 SET = "/mnt/one (0:40, fuse.mirrorfs): max_background 12 -> 64 ({}/etc/fusetune.toml:2)"
 
 
-#: What happens while the service waits for so many seconds; True: mounts may have come or gone.
+#: What happens while the service waits for this many seconds; True: mounts may have changed.
 Step = Callable[[float], bool | None]
 
 
 class Stage:
-    """One run of the service, whose every wait is a step of the test's."""
+    """One run of the service; each of its waits is a step of the test."""
 
     def __init__(self, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tree = tree
@@ -76,7 +76,7 @@ class Stage:
         return False
 
     def passing(self, seconds: float) -> Step:
-        """Let so many seconds pass."""
+        """Let this many seconds pass."""
 
         def step(_: float) -> bool:
             self.now += seconds
@@ -120,7 +120,7 @@ class FakeMonitor:
         return self._devices.pop(0)
 
     def filter_by(self, subsystem: str) -> None:
-        """Take the kernel's events about bdi devices alone."""
+        """Accept only the kernel's events about bdi devices."""
         assert subsystem == "bdi"
 
     def start(self) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""When the service sets values, with a clock and events of the test's own.
+"""When the service sets values, with the test's own clock and events.
 
-Shows that it sets values once INIT is answered, and how long it waits for what. The server's reply
-to INIT overwrites values that were set before it (fs/fuse/inode.c, process_init_reply()).
-tests/native/test_watch.py runs it on real mounts.
+It sets values once the server has replied to INIT, because the reply overwrites earlier values
+(fs/fuse/inode.c, process_init_reply()), and waits for a limited time. tests/native/test_watch.py
+runs it on real mounts.
 """
 
 import os
@@ -67,7 +67,7 @@ def test_mountinfo_is_read_once_in_a_while_in_a_storm(stage: Stage) -> None:
 
 
 def test_values_wait_for_the_reply_to_init(stage: Stage) -> None:
-    """The reply is looked for often at first, then at intervals that grow with the time waited."""
+    """It checks for the reply often at first, then at growing intervals."""
     stage.come(waiting=1)
     steps: list[Step] = [stage.pass_all] * 4
     stage.run(*steps, stage.answer, stage.passing(1))
@@ -139,11 +139,11 @@ def test_but_not_for_ever(stage: Stage) -> None:
     assert f"'fusetune apply {stage.tree.only().path}' sets them later" in line
 
 
-# What is looked at again
+# What is checked again
 
 
 def test_the_sum_of_dirty_memory_is_taken_anew_after_a_second(stage: Stage) -> None:
-    """What another program set meanwhile counts."""
+    """Values that another program has set meanwhile count."""
     bound = "[policy]\nmax_dirty_percent = 70\n[[mount]]\nmax_ratio = 20\n"
 
     def others(seconds: float, pause: float, number: int) -> bool:

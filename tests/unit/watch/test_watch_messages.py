@@ -39,7 +39,7 @@ def test_what_is_refused_is_said_once(stage: Stage) -> None:
 def test_of_a_mount_that_has_gone_meanwhile_nothing_is_said(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its owner is not known without its connection, which would be refused."""
+    """Without its connection the owner is unknown, and the value would be refused."""
 
     def come(_: float) -> bool:
         stage.come()
@@ -103,7 +103,7 @@ def test_limits_set_by_hand_stay_and_are_said(stage: Stage) -> None:
 def test_a_failure_to_raise_them_is_said_at_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many mounts may come at once: none waits for another fusetune to end."""
+    """Many mounts may appear at once; none waits for another fusetune to end."""
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"slept {seconds} s"))
     stage.tree.system()
     stage.come()

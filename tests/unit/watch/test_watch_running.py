@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How long the service runs, what wakes it, and what it tells systemd (sd_notify(3))."""
+"""How long the service runs, what wakes it, and its notifications (sd_notify(3))."""
 
 import errno
 import os
@@ -77,7 +77,7 @@ def test_the_watchdog_is_pinged_on_every_turn(
 def test_events_wake_it_also_where_some_were_lost(
     waiter: Callable[..., Events], number: int | None
 ) -> None:
-    """A storm overruns the socket's buffer (netlink(7)); every mount is looked at all the same."""
+    """A storm overruns the socket's buffer (netlink(7)); every mount is still handled."""
     with Signals() as signals:
         found = waiter(signals, number)
         assert found.wait(10)
