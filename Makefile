@@ -67,10 +67,11 @@ deps:
 test-deps: deps
 	$(call install,$(TEST_PACKAGES))
 
-$(VENV)/.done: tests/lint-requirements.txt tests/axe-requirements.txt
+$(VENV)/.done: tests/lint-requirements.txt tests/axe-requirements.txt tests/grafana-requirements.txt
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
-	$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps -r tests/axe-requirements.txt
+	$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps \
+		-r tests/axe-requirements.txt -r tests/grafana-requirements.txt
 	touch $@
 
 $(MIRRORFS): deps $(wildcard mirrorfs/*.[ch]) mirrorfs/Makefile

@@ -50,7 +50,11 @@ def command(
 
     refuse_host(name)
     request = Request(members(names), accept, now)
-    found = remount(host, find(host, name), request, dry_run=dry_run)
+
+    def tell(line: str) -> None:
+        click.echo(f"fusetune: {line}", err=True)
+
+    found = remount(host, find(host, name), request, dry_run=dry_run, tell=tell)
     present(remounted(found, dry_run), as_json)
     some = found.changes or found.pending or found.remounted
     return ExitCode.DONE if some else ExitCode.NOTHING_BETTER

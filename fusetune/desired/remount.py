@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Gives a mount's files the options that its recipe proposes and the administrator accepts."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from fusetune.bench.worker import Interruption
@@ -75,8 +75,12 @@ class Remount:
     remounted: bool = False
 
 
-def remount(host: Host, mount: Mount, request: Request, *, dry_run: bool) -> Remount:
+def remount(
+    host: Host, mount: Mount, request: Request, *, dry_run: bool, tell: Callable[[str], None]
+) -> Remount:
     """Write what the recipe of ``mount`` proposes into its files; with ``now`` mount it anew.
+
+    ``tell``: as of `Switch`.
 
     Raises FusetuneError where nothing can be written, where the mount is in use, and where the new
     mount does not come up; then the files and the mount are as before.
@@ -109,7 +113,7 @@ def remount(host: Host, mount: Mount, request: Request, *, dry_run: bool) -> Rem
         if not request.now or not wanted:
             return found
         with Interruption():  # nothing is left half-way
-            _switch(host, found, before)
+            _switch(host, found, before, tell)
     return replace(found, pending=False, remounted=True)
 
 
@@ -281,9 +285,9 @@ def _check_ours(before: Record | None, edit: Edit) -> None:
         )
 
 
-def _switch(host: Host, found: Remount, before: Record | None) -> None:
+def _switch(host: Host, found: Remount, before: Record | None, tell: Callable[[str], None]) -> None:
     """Mount anew; if that fails, put back files and mount, and raise FusetuneError."""
-    switch = Switch(host, found.mount, found.way, found.secrets)
+    switch = Switch(host, found.mount, found.way, found.secrets, tell)
     path = printable(found.mount.path)
     try:
         switch.forward()

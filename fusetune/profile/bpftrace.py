@@ -6,23 +6,19 @@ import re
 import select
 import shutil
 import signal
-import struct
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Self
 
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import BDI_NAME, Mount
-from fusetune.profile.btf import Types
-from fusetune.profile.calls import BY_FUNCTIONS, FUNCTIONS, CallProbes, by_system_calls
+from fusetune.profile.abilities import abilities
 from fusetune.profile.counted import Counted, LiveCounts
-from fusetune.profile.program import Abilities, live_program, program
-from fusetune.profile.requests import TRACEPOINTS, Requests, by_functions, tracepoints_tell
+from fusetune.profile.program import live_program, program
+from fusetune.profile.requests import TRACEPOINTS
 from fusetune.profile.totals import Reading
 from fusetune.profile.traffic import Traffic
 from fusetune.profile.watching import Progress, until_ended
@@ -32,109 +28,9 @@ from fusetune.text import printable
 from fusetune.untrusted import LARGEST
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-_TRACING = "sys/kernel/tracing"
-_EVENTS = f"{_TRACING}/events"
-_BTF = "sys/kernel/btf"
-_KPROBES = f"{_TRACING}/kprobe_events"
-#: This process's pid namespace, and the first one (include/linux/proc_ns.h, PROC_PID_INIT_INO).
-_PIDS, _FIRST_PIDS = "proc/self/ns/pid", f"pid:[{0xEFFFFFFC}]"
-_LOCKDOWN = "sys/kernel/security/lockdown"
 #: Seconds that bpftrace may take to attach its probes, and to detach them: it compiles them first,
 #: which takes a second here and half a minute on a slow or busy machine.
 _START, _END = 120.0, 10.0
-
-
-def abilities(host: Host, mount: Mount) -> Abilities:
-    """Return what this kernel can tell of a mount.
-
-    Raises FusetuneError, saying what to do, where it cannot tell requests.
-    """
-    _refuse_untraceable(host)
-    try:
-        types = Types(Path(host.path(_BTF)), "fuse")
-    except (OSError, ValueError, struct.error):
-        types = None
-    return Abilities(
-        pauses=_has(host, "writeback/balance_dirty_pages"),
-        faults=_has(host, "filemap/mm_filemap_fault"),
-        calls=_calls(host, mount, types),
-        requests=_requests(host, types),
-    )
-
-
-def _calls(host: Host, mount: Mount, types: Types | None) -> CallProbes | None:
-    """Return how this kernel tells of reads and writes; their files are known by types (BTF)."""
-    has_kprobes = os.path.exists(host.path(_KPROBES))
-    if types and has_kprobes and types.parameters({*FUNCTIONS}) == FUNCTIONS:
-        return BY_FUNCTIONS
-    if not _traces_calls(host):
-        return None
-    servers = Daemons(host).processes(mount) if _sees_all_processes(host) else ()
-    return by_system_calls([int(pid) for pid in servers])
-
-
-def _sees_all_processes(host: Host) -> bool:
-    """Whether processes have the numbers here that the kernel's programs see."""
-    try:
-        return os.readlink(host.path(_PIDS)) == _FIRST_PIDS
-    except FileNotFoundError:  # a kernel without pid namespaces
-        return True
-
-
-def _traces_calls(host: Host) -> bool:
-    return _has(host, "syscalls/sys_enter_pread64") and os.path.exists(host.path(f"{_BTF}/vmlinux"))
-
-
-def _refuse_untraceable(host: Host) -> None:
-    """Raise FusetuneError, saying what to do, where the kernel cannot be traced at all."""
-    if "[confidentiality]" in _text(host, _LOCKDOWN):
-        raise FusetuneError(
-            "kernel lockdown (confidentiality) forbids tracing; boot without it to watch this "
-            "mount, or mount it with the module fusetuned, which counts requests itself"
-        )
-    if not os.path.isdir(host.path(_EVENTS)):
-        raise FusetuneError(
-            f"tracefs is not mounted in /{_TRACING}; mount it: mount -t tracefs tracefs /{_TRACING}"
-        )
-
-
-def _requests(host: Host, types: Types | None) -> Requests:
-    """Return how this kernel tells of requests. Raises FusetuneError if it does not."""
-    traced = _has(host, "fuse/fuse_request_send")
-    if traced and (types is None or tracepoints_tell(types)):
-        return TRACEPOINTS
-    if types and (found := by_functions(types)):
-        return found
-    raise FusetuneError(
-        "this kernel has neither FUSE's tracepoints as of Linux 6.18 nor the functions and types "
-        f"(/{_BTF}) of 5.10 to 6.12; boot such a kernel, or mount with the module fusetuned, which "
-        "counts requests itself"
-    )
-
-
-def traces_faults(host: Host) -> bool:
-    """Return whether this kernel tells page faults, beside system calls and their files.
-
-    Raises FusetuneError, saying what to do, where it cannot tell these calls.
-    """
-    _refuse_untraceable(host)
-    if not _traces_calls(host):
-        raise FusetuneError(
-            "this kernel cannot tell which file a system call is about; use one with "
-            "CONFIG_FTRACE_SYSCALLS and CONFIG_DEBUG_INFO_BTF"
-        )
-    return _has(host, "filemap/mm_filemap_map_pages")
-
-
-def _has(host: Host, event: str) -> bool:
-    return os.path.isdir(host.path(f"{_EVENTS}/{event}"))
-
-
-def _text(host: Host, file: str) -> str:
-    try:
-        return host.read(file)
-    except FileNotFoundError:  # a kernel without it
-        return ""
 
 
 def _cpus(host: Host) -> int:

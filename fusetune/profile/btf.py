@@ -63,13 +63,15 @@ class Types:
 
     def __init__(self, directory: Path, module: str) -> None:
         """Read ``directory``, which is /sys/kernel/btf."""
-        self._base = base = _File.read(directory / "vmlinux")
+        self._file = base = _File.read(directory / "vmlinux")
+        self._strings = base.strings
+        #: Each file, and the number of its first type.
+        self._files = [(base, 1)]
         own = directory / module
-        self._file = _File.read(own) if own.exists() else base
-        self._strings, self._first = base.strings, 1
-        if self._file is not base:
+        if own.exists():
+            self._file = _File.read(own)
             self._strings += self._file.strings
-            self._first += sum(1 for _ in base.every())
+            self._files.append((self._file, 1 + sum(1 for _ in base.every())))
 
     def _text(self, at: int) -> str:
         return self._strings[at : self._strings.index(b"\0", at)].decode()
@@ -91,19 +93,16 @@ class Types:
         return found
 
     def parameters(self, functions: set[str]) -> dict[str, tuple[str, ...]]:
-        """Return the names of the parameters of functions that are there."""
+        """Return the names of the parameters of functions of the module and of vmlinux."""
         prototypes: dict[int, tuple[_File, int, int]] = {}
         found: dict[str, int] = {}
-        for number, (kind, name, parts, of, at) in enumerate(self._file.every(), self._first):
-            if kind == _PROTO:
-                prototypes[number] = self._file, parts, at
-            elif kind == _FUNC and (function := self._text(name)) in functions:
-                found[function] = of
         # A module's prototype may be one that vmlinux has as well, and is then there alone.
-        if shared := set(found.values()) - prototypes.keys():
-            for number, (_, _, parts, _, at) in enumerate(self._base.every(), 1):
-                if number in shared:
-                    prototypes[number] = self._base, parts, at
+        for file, first in self._files:
+            for number, (kind, name, parts, of, at) in enumerate(file.every(), first):
+                if kind == _PROTO:
+                    prototypes[number] = file, parts, at
+                elif kind == _FUNC and (function := self._text(name)) in functions:
+                    found[function] = of
         return {function: self._names(*prototypes[of]) for function, of in found.items()}
 
     def _names(self, file: _File, parts: int, at: int) -> tuple[str, ...]:

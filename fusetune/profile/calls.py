@@ -6,7 +6,7 @@ asked for. System calls are those of the whole host, and so cost other programs 
 but a kernel without kprobes has nothing else.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 #: The functions, each with the names of its parameters (fs/fuse/file.c, Linux 6.1 to 7.3).
@@ -28,10 +28,14 @@ class Call:
 
 @dataclass(frozen=True)
 class CallProbes:
-    """How a kernel tells of reads and of writes."""
+    """How a kernel tells of reads and of writes.
+
+    ``unseen``: bpftrace's probes of ways to read that those of reads do not see.
+    """
 
     reads: tuple[Call, ...]
     writes: tuple[Call, ...]
+    unseen: tuple[str, ...] = ()
 
 
 def _function(name: str) -> Call:
@@ -43,11 +47,41 @@ def _function(name: str) -> Call:
     )
 
 
-BY_FUNCTIONS = CallProbes(*((_function(name),) for name in FUNCTIONS))
+#: Since Linux 6.5 splice(2) and sendfile(2) read by this function (mm/filemap.c), before by FUSE's.
+SPLICE = {"filemap_splice_read": ("in", "ppos", "pipe", "len", "flags")}
+_SPLICED = Call(
+    "kprobe:filemap_splice_read", "$file = (struct file *)arg0;", "*(uint64 *)arg1", "arg3"
+)
 
-_OPENED = """$fdt = curtask->files->fdt;
-	if ((uint64)args->fd >= (uint64)$fdt->max_fds) { return; }
-	$file = (struct file *)*(uint64 *)((uint64)$fdt->fd + 8 * (uint64)args->fd);"""
+
+def calls_by_functions(*, splice: bool) -> CallProbes:
+    """Return the functions; ``splice``: whether the kernel has the one of `SPLICE`."""
+    reads, writes = map(_function, FUNCTIONS)
+    return CallProbes((reads, _SPLICED) if splice else (reads,), (writes,))
+
+
+def _opened(descriptor: str) -> str:
+    """Return statements that make $file of a system call's descriptor."""
+    return f"""$fdt = curtask->files->fdt;
+	if ((uint64)args->{descriptor} >= (uint64)$fdt->max_fds) {{ return; }}
+	$file = (struct file *)*(uint64 *)((uint64)$fdt->fd + 8 * (uint64)args->{descriptor});"""
+
+
+_UNSEEN = """
+PROBE {
+	FILE
+	if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) { @unseen = count(); }
+}
+"""
+# Calls that read of which no length is known: their descriptor, and a condition.
+_LENGTHLESS = {
+    **dict.fromkeys(("readv", "preadv", "preadv2"), ("fd", "args->vlen != 1")),
+    "sendfile64": ("in_fd", ""),
+    "splice": ("fd_in", ""),
+    "copy_file_range": ("fd_in", ""),
+}
+#: System calls that may read any file; which one is not known.
+FILELESS = ("io_submit", "io_uring_enter")
 _HERE, _VECTOR = "$file->f_pos", "args->vec->iov_len"
 # Calls with one buffer: where they begin, how long they are, and the condition for that.
 _KINDS = {
@@ -60,20 +94,28 @@ _KINDS = {
 }
 
 
-def by_system_calls(servers: Collection[int]) -> CallProbes:
+def by_system_calls(servers: Collection[int], fileless: Sequence[str] = ()) -> CallProbes:
     """Return the system calls of all processes but these, as the kernel numbers them.
 
     A server's own reads and writes are of no use, and often as many as those of its users.
+    ``fileless``: those of `FILELESS` that the kernel has.
     """
     others = [f"pid != {number}" for number in sorted(servers)]
+
+    def entered(name: str, condition: str = "") -> str:
+        terms = " && ".join([*others, *([condition] if condition else [])])
+        return f"tracepoint:syscalls:sys_enter_{name}{f' /{terms}/' if terms else ''}"
 
     def calls(name: str) -> tuple[Call, ...]:
         found = []
         for kind, (position, length, condition) in _KINDS.items():
             whole = f"{'p' * kind.startswith('p')}{name}{kind.removeprefix('p')}"
-            terms = " && ".join([*others, *([condition] if condition else [])])
-            probe = f"tracepoint:syscalls:sys_enter_{whole}{f' /{terms}/' if terms else ''}"
-            found.append(Call(probe, _OPENED, position, length))
+            found.append(Call(entered(whole, condition), _opened("fd"), position, length))
         return tuple(found)
 
-    return CallProbes(calls("read"), calls("write"))
+    unseen = [
+        _UNSEEN.replace("PROBE", entered(name, condition)).replace("FILE", _opened(descriptor))
+        for name, (descriptor, condition) in _LENGTHLESS.items()
+    ]
+    unseen += [f"{entered(name)} {{ @unseen = count(); }}\n" for name in fileless]
+    return CallProbes(calls("read"), calls("write"), tuple(unseen))

@@ -116,6 +116,8 @@ class Counted:
             self.streams if abilities.calls else None,
             self._single("@faults") if abilities.faults else None,
             self._single("@paused_ms") / 1000 if abilities.pauses else None,
+            self._single("@asked") if abilities.calls else None,
+            self._single("@unseen"),
         )
 
     def _calls(self, name: str) -> Calls:
@@ -147,8 +149,8 @@ class LiveCounts(Counted):
         return self._marked
 
     def pattern(self, abilities: Abilities) -> Pattern:
-        """Return the pattern of reads and pauses; no more is told live."""
-        return replace(super().pattern(abilities), writes=None, page_faults=None)
+        """Return the pattern without writes, which are not told live."""
+        return replace(super().pattern(abilities), writes=None)
 
     def _told(self, words: str) -> None:
         word, number = words.split()

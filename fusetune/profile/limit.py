@@ -20,13 +20,19 @@ _FULL = 0.9
 _CUTS = (32 * 4096, 256 * 4096)
 #: Share of reads from which on a reader is one that readahead serves.
 _SEQUENTIAL = 0.8
+#: Share of direct reads from which on readahead does not matter.
+_DIRECT = 0.2
+#: Share of the data of READ from which on too much of it is read by nobody.
+_WASTED = 0.5
+#: With a smaller read_ahead_kb nothing is read ahead.
+_PAGE_KB = 4
 
 
 @dataclass(frozen=True)
 class Limit:
     """A limit that binds: the knob that lifts it, a value to try, and why.
 
-    ``value``: twice the present one; None where a new mount is needed.
+    ``value``: twice or half the present one; None where a new mount is needed.
     """
 
     knob: str
@@ -41,18 +47,22 @@ def limit_of(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
 
     1. dirty: the kernel paused writers for at least 10 % of the time -> max_ratio. Where pauses
        are not counted: as many pages of a mount with a strict limit are dirty as it pauses at.
-    2. background: for each request that the server has there are 1.25 or more in the kernel, and
+    2. readahead in vain: a READ is with the server at least half of the time, and programs did not
+       read half of what READ fetched, which is more than two windows for each stream: so much may
+       be on its way to a sequential reader -> read_ahead_kb, halved.
+    3. background: for each request that the server has there are 1.25 or more in the kernel, and
        as many READs and WRITEs as max_background were with the server at once -> max_background.
        If those that wait for a place count as with it: as many as that on average. Where no
        operation is known: at half of the looks as many requests waited.
-    3. request size: of READ or WRITE at least half a request is always with the server, and the
+    4. request size: of READ or WRITE at least half a request is always with the server, and the
        mean request has 90 % of the largest, which is a size at which the kernel cuts requests
        -> max_pages.
-    4. readahead: a READ is with the server at least half of the time, and 80 % of the reads are
+    5. readahead: a READ is with the server at least half of the time, and 80 % of the reads are
        sequential and go through the page cache -> read_ahead_kb.
     """
     return (
         _dirty(traffic, values)
+        or _wasted(traffic, values)
         or _background(traffic, values)
         or _request_size(traffic, values)
         or _readahead(traffic, values)
@@ -83,6 +93,24 @@ def _dirty(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
     if ratio is None or ratio >= 100:
         return None
     return Limit("max_ratio", min(100, max(1, ratio * 2)), said)
+
+
+def _wasted(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
+    one, reads, unread = traffic.operation("READ"), traffic.pattern.reads, traffic.unread_bytes
+    window = values.get("read_ahead_kb")
+    if not one or not reads or not unread or not window or _in_flight(traffic, one) < _BUSY:
+        return None
+    on_its_way = 2 * (window << 10) * max(1, traffic.pattern.streams or 0)
+    if unread < _WASTED * one.nbytes or unread <= on_its_way:
+        return None
+    if reads.direct > reads.total * _DIRECT:
+        return None
+    # The kernel begins with small windows, so the largest READ may be smaller than the present one.
+    largest = one.largest_bytes
+    used = window if not largest or largest in _CUTS else min(window, largest >> 10)
+    value = max(_PAGE_KB, used // 2)
+    said = f"programs did not read {unread / one.nbytes:.0%} of what READ fetched"
+    return Limit("read_ahead_kb", value, said) if value < window else None
 
 
 def _background(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
@@ -149,7 +177,7 @@ def _readahead(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
     if not one or not reads or window is None or _in_flight(traffic, one) < _BUSY:
         return None
     sequential = reads.sequential_share
-    if sequential is None or sequential < _SEQUENTIAL or reads.direct > reads.total * 0.2:
+    if sequential is None or sequential < _SEQUENTIAL or reads.direct > reads.total * _DIRECT:
         return None
     return Limit(
         "read_ahead_kb",

@@ -20,6 +20,8 @@ READY, MARK = "ready", "mark"
 #: The most requests, and calls of the mount's users, that are looked at in a second. More requests
 #: are only counted, and more calls are not seen: so the cost to the mount is bounded.
 _TRACKED, _LOOKED = 1000, 1000
+#: Of how many more reads one is taken for the sum of their bytes.
+_SAMPLED = 16
 #: Of the requests that are looked at in a second, how many are in flight is seen at each of so many
 #: first ones, and then at each of so many.
 _FIRST, _EACH = 64, 16
@@ -94,8 +96,17 @@ tracepoint:writeback:balance_dirty_pages /args->bdi == "BDI"/ {
 }
 """
 
-_FAULTS = """
+#: Page faults by the tracepoint, which Linux 6.12 brought.
+FAULTS = """
 tracepoint:filemap:mm_filemap_fault /args->s_dev == (uint64)DEVICE/ { @faults = count(); }
+"""
+#: And by the function that has it (mm/filemap.c), with the names of its parameters.
+FAULT_FUNCTION = {"filemap_fault": ("vmf",)}
+FAULTS_BY_FUNCTION = """
+kprobe:filemap_fault {
+	$fault = (struct vm_fault *)arg0;
+	if ($fault->vma->vm_file->f_inode->i_sb->s_dev == (uint64)DEVICE) { @faults = count(); }
+}
 """
 
 # A first read, and one at the file's begin, says nothing: the address may be that of an open file
@@ -103,10 +114,10 @@ tracepoint:filemap:mm_filemap_fault /args->s_dev == (uint64)DEVICE/ { @faults = 
 _CALL = """
 PROBE {
 	$looked = @looked;
-	if ($looked >= LOOKED) { return; }
+	if ($looked >= LOOKED) { BEYOND }
 	FILE
 	if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) {
-		@looked = $looked + 1;
+		if ($looked < LOOKED) { @looked = $looked + 1; }
 		$epoch = @epoch;
 		$flags = (uint64)$file->f_flags;
 		$size = (uint64)$file->f_inode->i_size;
@@ -119,11 +130,20 @@ PROBE {
 }
 """
 
-_READ = """if ($at < $size && $length > 0) {
+# @asked is how many bytes were read. The kernel fetches whole pages, so the rest of the first and
+# the last one counts as well, unless a read continues the one before. Where the server gives no
+# size, all that was asked for counts. Beyond LOOKED, one in SAMPLED reads counts for all of these.
+_READ = """if ($size == 0) { @asked = sum($length); }
+		if ($at < $size && $length > 0) {
 			$end = $at + $length;
 			if ($end > $size) { $end = $size; }
+			$to = (($end + 4095) >> 12) << 12;
+			if ($to > $size) { $to = $size; }
+			$pages = $to - (($at >> 12) << 12);
+			if ($looked >= LOOKED) { @asked = sum($pages * SAMPLED); return; }
 			$last = @read_end[(uint64)$file, $epoch];
 			if ($last == $at && $at != 0) {
+				$pages = $end - $at;
 				$class = $class | BIT_SEQUENTIAL;
 				$second = nsecs / 1000000000;
 				if (@streamed[(uint64)$file] != $second) {
@@ -133,6 +153,7 @@ _READ = """if ($at < $size && $length > 0) {
 			} else if ($last != 0 && $at != 0) {
 				$class = $class | BIT_ELSEWHERE;
 			}
+			@asked = sum($pages);
 			@read_end[(uint64)$file, $epoch] = $end;
 			@reads[$class] = count();
 		}"""
@@ -151,10 +172,10 @@ _WRITTEN = """if ($length > 0) {
 		}"""
 
 # First, since bpftrace 0.23 takes the types of maps from where they first stand. @tracked and
-# @looked count within a second; @tracked is 0 until all probes are attached, and then at least 1.
+# @looked count within a second; until all probes are attached, they are 0 and NEVER.
 # With a new @epoch open files are forgotten, since there is a gap in the calls that were looked at.
 _BEGIN = """
-BEGIN { @tracked = (uint64)0; @looked = (uint64)0; @epoch = (uint64)0; }
+BEGIN { @tracked = (uint64)0; @looked = (uint64)NEVER; @epoch = (uint64)0; }
 interval:s:1 /@tracked != 0/ {
 	@tracked = 1;
 	if (@looked >= LOOKED) { @epoch = @epoch + 1; }
@@ -167,7 +188,7 @@ interval:s:1 /@tracked != 0/ {
 _END = f"""
 interval:s:1 {{ print(@streams); clear(@streams); }}
 interval:s:10 {{ clear(@read_end); clear(@write_end); clear(@streamed); }}
-interval:ms:50 /@tracked == 0/ {{ @tracked = 1; printf("{READY}\\n"); }}
+interval:ms:50 /@tracked == 0/ {{ @tracked = 1; @looked = 0; printf("{READY}\\n"); }}
 END {{
 	clear(@net); clear(@tracked);
 	clear(@looked); clear(@epoch); clear(@read_end); clear(@write_end); clear(@streamed);
@@ -176,7 +197,7 @@ END {{
 
 # Without the probes of calls; the maps are as in `_END`.
 _PLAIN_END = f"""
-interval:ms:50 /@tracked == 0/ {{ @tracked = 1; printf("{READY}\\n"); }}
+interval:ms:50 /@tracked == 0/ {{ @tracked = 1; @looked = 0; printf("{READY}\\n"); }}
 END {{ clear(@net); clear(@tracked); clear(@looked); clear(@epoch); }}
 """
 
@@ -195,12 +216,12 @@ interval:s:10 { clear(@read_end); clear(@streamed); }
 class Abilities:
     """What this kernel can tell: how, of ``requests``, and what else.
 
-    ``pauses``: it has the tracepoint of pauses. ``faults``: that of page faults. ``calls``: reads
-    and writes, None if it does not tell them.
+    ``pauses``: it has the tracepoint of pauses. ``faults``: the probe of page faults, empty if it
+    has none. ``calls``: reads and writes, None if it does not tell them.
     """
 
     pauses: bool
-    faults: bool
+    faults: str
     calls: CallProbes | None
     requests: Requests = TRACEPOINTS
 
@@ -213,9 +234,9 @@ def program(device: int, bdi: str, cpus: int, abilities: Abilities) -> str:
     """
     parts = [abilities.requests.text(_SENT, _ENDED)]
     parts += [_PAUSES] if abilities.pauses else []
-    parts += [_FAULTS] if abilities.faults else []
+    parts.append(abilities.faults)
     if abilities.calls:
-        parts += _calls(abilities.calls.reads, _READ) + _calls(abilities.calls.writes, _WRITTEN)
+        parts += [*_reads(abilities.calls), *_calls(abilities.calls.writes, _WRITTEN, "return;")]
     parts.append(_END if abilities.calls else _PLAIN_END)
     return _with_numbers(parts, device, bdi, cpus)
 
@@ -224,22 +245,24 @@ def live_program(device: int, bdi: str, cpus: int, abilities: Abilities, every: 
     """Return a program, as `program` does, that prints what it has counted again and again.
 
     It prints a mark with the kernel's nanoseconds once it counts, and every ``every`` seconds its
-    maps and such a mark. It knows neither the writes of programs nor page faults, since each probe
-    takes the kernel a while to remove.
+    maps and such a mark. It does not know the writes of programs, since each probe takes the kernel
+    a while to remove.
     """
     parts = [abilities.requests.text(_SENT, _ENDED)]
     parts += [_PAUSES] if abilities.pauses else []
-    if abilities.calls:
-        parts += [*_calls(abilities.calls.reads, _READ), _LIVE_CALLS]
+    parts.append(abilities.faults)
+    parts += [*_reads(abilities.calls), _LIVE_CALLS] if abilities.calls else []
     maps = [*_LIVE_MAPS]
     maps += ["paused_ms"] if abilities.pauses else []
-    maps += ["reads"] if abilities.calls else []
+    maps += ["faults"] if abilities.faults else []
+    maps += ["reads", "asked"] if abilities.calls else []
+    maps += ["unseen"] if abilities.calls and abilities.calls.unseen else []
     counted = " ".join(f"print(@{name});" for name in maps)
     peaks = " ".join(f"print(@{name}); clear(@{name});" for name in _LIVE_PEAKS)
     mark = f'printf("{MARK} %llu\\n", nsecs);'
     milliseconds = round(every * 1000)
     parts.append(f"interval:ms:{milliseconds} /@tracked/ {{ {counted} {peaks} {mark} }}\n")
-    parts.append(f"interval:ms:50 /@tracked == 0/ {{ @tracked = 1; {mark} }}\n")
+    parts.append(f"interval:ms:50 /@tracked == 0/ {{ @tracked = 1; @looked = 0; {mark} }}\n")
     return _with_numbers(parts, device, bdi, cpus)
 
 
@@ -249,6 +272,8 @@ def _with_numbers(parts: Sequence[str], device: int, bdi: str, cpus: int) -> str
         "DEVICE": device,
         "CPUS": cpus,
         "LOOKED": _LOOKED,
+        "SAMPLED": _SAMPLED,
+        "NEVER": _LOOKED + 1,
         "O_DIRECT": os.O_DIRECT,
         "O_APPEND": os.O_APPEND,
         "BIT_DIRECT": DIRECT,
@@ -260,9 +285,18 @@ def _with_numbers(parts: Sequence[str], device: int, bdi: str, cpus: int) -> str
     return text.replace("BDI", bdi)
 
 
-def _calls(calls: Sequence[Call], body: str) -> list[str]:
-    """Return the program's parts about calls; ``body``: what is done with one."""
-    return [with_words(_CALL.replace("BODY", body), call) for call in calls]
+def _calls(calls: Sequence[Call], body: str, beyond: str) -> list[str]:
+    """Return the program's parts about calls; ``body``: what is done with one.
+
+    ``beyond``: what is done at first with one that is not looked at any more.
+    """
+    part = _CALL.replace("BODY", body).replace("BEYOND", beyond)
+    return [with_words(part, call) for call in calls]
+
+
+def _reads(calls: CallProbes) -> list[str]:
+    sampled = "if ($looked == NEVER || rand % SAMPLED != 0) { return; }"
+    return [*_calls(calls.reads, _READ, sampled), *calls.unseen]
 
 
 def bucket_middle(bucket: int) -> float:

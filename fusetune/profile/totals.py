@@ -84,6 +84,8 @@ def pattern_between(before: Pattern, after: Pattern) -> Pattern:
         None
         if after.paused_seconds is None
         else after.paused_seconds - (before.paused_seconds or 0.0),
+        None if after.read_bytes is None else after.read_bytes - (before.read_bytes or 0),
+        after.unseen - before.unseen,
     )
 
 

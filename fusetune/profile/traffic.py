@@ -94,7 +94,9 @@ class Pattern:
 
     ``streams``: the most files that were read in sequence within one second. ``page_faults``: of
     mapped files. ``paused_seconds``: how long the kernel paused writers, all together, because too
-    many of the mount's pages were dirty.
+    many of the mount's pages were dirty. ``read_bytes``: how much programs read, with the rest of a
+    first and a last page where reads did not continue each other. ``unseen``: calls that may have
+    read more.
     """
 
     reads: Calls | None = None
@@ -102,6 +104,8 @@ class Pattern:
     streams: int | None = None
     page_faults: int | None = None
     paused_seconds: float | None = None
+    read_bytes: int | None = None
+    unseen: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,24 @@ class Traffic:
     def tells_operations(self) -> bool:
         """Whether its source tells one request from another."""
         return self.source in COUNTING
+
+    @property
+    def unread_bytes(self) -> int | None:
+        """How much of what READ fetched programs did not read in this time; None: unknown.
+
+        It was read ahead in vain, or is read later. Data that programs read again from the page
+        cache hides as much of it. Mapped files are read unseen, but not without a page fault.
+        """
+        one, pattern = self.operation("READ"), self.pattern
+        if pattern.read_bytes is None or pattern.unseen or pattern.page_faults != 0:
+            return None
+        return max(0, one.nbytes - pattern.read_bytes) if one else 0
+
+    @property
+    def unread_share(self) -> float | None:
+        """`unread_bytes` as a share of what READ fetched, 0 to 1; None without it, too."""
+        one, unread = self.operation("READ"), self.unread_bytes
+        return share(unread, one.nbytes) if one and unread is not None else None
 
     def operation(self, name: str) -> Operation | None:
         """Return an operation by its name; None if there was no such request."""

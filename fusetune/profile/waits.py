@@ -16,7 +16,8 @@ from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.control import still_mounted
 from fusetune.mounts.mount import Mount
-from fusetune.profile.bpftrace import Bpftrace, bpftrace_path, device_of, traces_faults
+from fusetune.profile.abilities import traces_faults
+from fusetune.profile.bpftrace import Bpftrace, bpftrace_path, device_of
 from fusetune.profile.program import bucket_middle
 from fusetune.profile.waits_program import KIND_BITS, MARK, TICK, Kind, waits_program
 from fusetune.text import printable

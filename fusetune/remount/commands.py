@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,12 @@ from fusetune.errors import FusetuneError, reason
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _MOST_TEXT = 1 << 16
 _REAPED = 1.0
+#: Is called again and again while something is waited for, with the seconds that it may still take.
+Waits = Callable[[float], None]
+
+
+def _silent(left: float) -> None:
+    pass
 
 
 class Running:
@@ -59,10 +65,11 @@ class Running:
                 self._process.wait(_REAPED)
         self._output.close()
 
-    def status(self, seconds: float = 0.0) -> int | None:
+    def status(self, seconds: float = 0.0, waits: Waits = _silent) -> int | None:
         """Return the exit status, waiting so long for it; None if it still runs."""
         end = time.monotonic() + seconds
         while (status := self._process.poll()) is None and time.monotonic() < end:
+            waits(end - time.monotonic())
             time.sleep(0.01)
         return status
 
@@ -71,13 +78,15 @@ class Running:
         return os.pread(self._output.fileno(), _MOST_TEXT, 0).decode("utf-8", "replace").strip()
 
 
-def run(words: Sequence[str], seconds: float, **variables: str) -> tuple[int, str]:
+def run(
+    words: Sequence[str], seconds: float, waits: Waits = _silent, **variables: str
+) -> tuple[int, str]:
     """Run a program to its end; return its exit status and what it printed.
 
     Raises FusetuneError if it is not installed or does not end in time.
     """
     with Running(words, **variables) as program:
-        status = program.status(seconds)
+        status = program.status(seconds, waits)
         if status is None:
             raise FusetuneError(f"{words[0]} did not end within {seconds:.0f} s; is a mount hung?")
         return status, program.output()

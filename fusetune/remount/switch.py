@@ -20,23 +20,29 @@ from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.recipes.edits import Way
 from fusetune.remount.checks import replies
-from fusetune.remount.commands import Running, run
+from fusetune.remount.commands import Running, Waits, run
 from fusetune.text import printable, shell_word
 
 #: Seconds to stop the old server; for the new mount to be there, and to reply.
 _STOPPING, COMING, REPLYING = 90.0, 10.0, 10.0
 _POLL = 0.05
+#: Seconds after which a step is told, and until it is told again.
+_SHORT, _AGAIN = 2.0, 10.0
 _LINES = 3
 
 
 @dataclass(frozen=True)
 class Switch:
-    """How to end a mount and make it again. ``secrets``: as for `mask_line`."""
+    """How to end a mount and make it again. ``secrets``: as for `mask_line`.
+
+    ``tell``: gets a line about each step that takes more than 2 seconds.
+    """
 
     host: Host
     mount: Mount
     way: Way
     secrets: Collection[str] = ()
+    tell: Callable[[str], None] = lambda line: None
 
     @property
     def commands(self) -> list[list[str]]:
@@ -70,13 +76,31 @@ class Switch:
             if not self.way.unit:
                 self._unmount()
                 # Its cache or lock is free only then.
-                _wait_for(lambda: all(map(_has_ended, ends)), COMING)
+                _wait_for(
+                    lambda: all(map(_has_ended, ends)), COMING, self._waits("lose its server")
+                )
         return self.make()
 
     def _unmount(self) -> None:
-        status, output = run(self.commands[0], _STOPPING)
+        status, output = run(self.commands[0], _STOPPING, self._waits("unmount"))
         if status:
             raise FusetuneError(f"cannot unmount it: {self._last(output)}")
+
+    def _waits(self, what: str) -> Waits:
+        """Return what tells that a step takes long; ``what`` the mount is waited for to do."""
+        due = time.monotonic() + _SHORT
+
+        def waits(left: float) -> None:
+            nonlocal due
+            if time.monotonic() >= due:
+                due += _AGAIN
+                self._told(what, left)
+
+        return waits
+
+    def _told(self, what: str, left: float) -> None:
+        path = printable(self.mount.path)
+        self.tell(f"waiting for {path} to {what}, at most {left:.0f} s more")
 
     def make(self) -> Mount:
         """Make the mount, or restart its unit, and return it once it replies.
@@ -100,7 +124,10 @@ class Switch:
         status, output = run(["systemctl", "--no-block", "restart", unit], _STOPPING)
         if status:
             raise FusetuneError(self._last(output))
-        _wait_for(lambda: not self.is_there() or self._unit_failed(unit), _STOPPING)
+        _wait_for(
+            lambda: not self.is_there() or self._unit_failed(unit),
+            *(_STOPPING, self._waits("unmount")),
+        )
         if self.is_there():
             raise FusetuneError(f"systemd cannot unmount it; see 'systemctl status {unit}'")
         return self._wait(lambda: self._said(unit) if self._unit_failed(unit) else None)
@@ -129,12 +156,19 @@ class Switch:
                 said.append(why)
             return bool(found or said)
 
-        _wait_for(has_come, COMING)
+        _wait_for(has_come, COMING, self._waits("be mounted"))
         if not found:
             raise FusetuneError(said[0] if said else f"it was not there within {COMING:.0f} s")
-        if not replies(self.mount.path, REPLYING):
+        if not self._replies():
             raise FusetuneError(f"it did not reply within {REPLYING:.0f} s")
         return found[-1]
+
+    def _replies(self) -> bool:
+        if replies(self.mount.path, _SHORT):
+            return True
+        left = REPLYING - _SHORT
+        self._told("reply", left)
+        return replies(self.mount.path, left)
 
     def _is_new(self, other: Mount) -> bool:
         points = (other.path, *other.also_at)
@@ -172,8 +206,9 @@ def _has_ended(process: int) -> bool:
     return bool(select.select([process], [], [], 0)[0])
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float) -> None:
+def _wait_for(condition: Callable[[], bool], seconds: float, waits: Waits) -> None:
     """Wait until a condition holds, at most so long."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
+        waits(end - time.monotonic())
         time.sleep(_POLL)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fusetune.report.documents.top import TopMount, TopOperation
 
 #: ``fly``: requests in flight; ``bg``: share of the time at the background limit; ``dirty``: dirty
-#: pages as a share of their limit.
-HEADINGS = ("mount", "by", "/s", "B/s", "size", "p50", "p95", "p99", "fly", "bg", "dirty")
+#: pages as a share of their limit; ``waste``: share of the data of READ that nothing read.
+HEADINGS = ("mount", "by", "/s", "B/s", "size", "p50", "p95", "p99", "fly", "bg", "dirty", "waste")
 RIGHT = " ".join(HEADINGS[2:])
 _BY = {"module": "mod", "bpftrace": "bpf", "fusectl": "ctl", "bdi": "bdi"}
 _NONE = "-"
@@ -27,7 +27,7 @@ _NONE = "-"
 class Row:
     """A line of the table: its cells, and what it is about.
 
-    ``operation``: it is one's. ``mark``: what is said of the mount before its name.
+    ``operation``: it is one's. ``mark``: what stands before the mount's name.
     """
 
     cells: Sequence[str]
@@ -67,7 +67,7 @@ def table_rows(
     ranked = sorted(mounts, key=ORDERS[order], reverse=True)
     for drawn, device, _ in branches(ranked, known):
         mount = known[device]
-        yield Row(_mount_cells(drawn, mount), mount, mark=_mark(mount))
+        yield Row(_mount_cells(mount), mount, mark=_mark(mount) + drawn)
         for one in mount.operations if operations else ():
             yield Row(_operation_cells(one), mount, operation=True)
 
@@ -81,10 +81,10 @@ def _mark(mount: TopMount) -> str:
     return f"{word} {mount.unanswered_seconds:.0f}s: "
 
 
-def _mount_cells(drawn: str, mount: TopMount) -> list[str]:
+def _mount_cells(mount: TopMount) -> list[str]:
     dirty, limit = mount.dirty_bytes, mount.dirty_limit_bytes
     return [
-        drawn + printable(mount.path),
+        printable(mount.path),
         _BY[mount.counted_by],
         count_text(mount.requests_per_second),
         bytes_text(mount.bytes_per_second),
@@ -93,6 +93,7 @@ def _mount_cells(drawn: str, mount: TopMount) -> list[str]:
         count_text(mount.in_flight),
         share_text(mount.background_limit_share),
         share_text(None if dirty is None or not limit else dirty / limit),
+        share_text(mount.readahead_unused_share),
     ]
 
 
@@ -105,8 +106,7 @@ def _operation_cells(one: TopOperation) -> list[str]:
         bytes_text(one.mean_bytes),
         *_latency_cells(one.latency_us),
         count_text(one.mean_in_flight),
-        "",
-        "",
+        *("", "", ""),
     ]
 
 

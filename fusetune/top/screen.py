@@ -32,11 +32,12 @@ from fusetune.top.output import Output
 
 _KEYS = "q quit  s sort: {order}  o operations"
 #: Widths of the cells after the mount's, and the least of that.
-_WIDTHS = (3, 5, 5, 5, 5, 5, 5, 5, 4, 5)
+_WIDTHS = (3, 4, 4, 4, 5, 5, 5, 4, 4, 5, 5)
 _LEAST = 12
-#: Share of the time at the background limit, and of the dirty limit, from which on it is coloured.
+#: Share of the time at the background limit, of the dirty limit, and of data read in vain, from
+#: which on it is coloured.
 _HIGH = 0.5
-_BACKGROUND, _DIRTY = HEADINGS.index("bg"), HEADINGS.index("dirty")
+_BACKGROUND, _DIRTY, _WASTE = (HEADINGS.index(name) for name in ("bg", "dirty", "waste"))
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
 #: Rich has nothing for "erase the rest of the line" and "of the page" (ECMA-48, EL and ED).
 _REST_OF_LINE, _REST_OF_PAGE = "\x1b[K", "\x1b[J"
@@ -189,6 +190,7 @@ def _row(row: Row, first: int) -> Text:
     for column, share in (
         (_BACKGROUND, mount.background_limit_share),
         (_DIRTY, _share(mount.dirty_bytes, mount.dirty_limit_bytes)),
+        (_WASTE, mount.readahead_unused_share),
     ):
         if share is not None and share >= _HIGH:
             begin = len(line) - sum(width + 1 for width in _WIDTHS[column - 1 :])

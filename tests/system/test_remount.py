@@ -40,8 +40,15 @@ def fusetune(
 
 def refused(container: Container, *words: str) -> str:
     """Return the one error line of a failing command."""
-    (line,) = fusetune(container, *words, status=1).stderr.splitlines()
+    line, told = failed(container, *words)
+    assert told == []
     return line
+
+
+def failed(container: Container, *words: str) -> tuple[str, list[str]]:
+    """Return the error line of a failing command, and its earlier lines about long steps."""
+    *told, line = fusetune(container, *words, status=1).stderr.splitlines()
+    return line, told
 
 
 def servers(container: Container, point: str) -> list[str]:
@@ -141,10 +148,12 @@ def test_a_new_mount_that_fails_brings_the_old_one_back(
     facts = 'about = "x"\nclass = "safe"\nproof = "read"\nsource = "x"\n'
     configure(container, f"{head}[[option]]\n{option}{facts}", "recipes/mirrorfs.toml")
     try:
-        line = refused(container, "remount", "/mnt/fstab", "--now")
+        line, told = failed(container, "remount", "/mnt/fstab", "--now")
     finally:
         container.path("/etc/fusetune/recipes/mirrorfs.toml").unlink()
     assert why in line
+    waited = "fusetune: waiting for /mnt/fstab to reply, at most 8 s more"
+    assert (waited in told) == ("reply" in why)
     assert line.endswith("the old mount and its files are back")
     assert container.path("/etc/fstab").read_text() == FSTAB
     # If the new server replied late, it ends after its delay; both write their counters.

@@ -43,8 +43,10 @@ def _profiles(mount: Mount) -> list[Document]:
 def top_documents(mount: Mount) -> list[Top]:
     """A frame with a mount of each source, one of which hangs, and one without mounts."""
     read = Operation("READ", 100, 100 << 17, [(50_000.0, 99), (60_000.0, 1)], 1 << 17, 12)
+    calls = Calls(total=100, sequential=50, elsewhere=49)
     counted = Traffic(
         *(2.0, "bpftrace", "time", 3, [read, Operation("FSYNC", 4, 0)]),
+        pattern=Pattern(calls, page_faults=0, read_bytes=75 << 17),
         waiting=14.5,
         at_background=0.75,
         dirty=DirtyPages(1 << 20, 4 << 20, 3 << 20, 0),

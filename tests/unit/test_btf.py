@@ -5,6 +5,7 @@ The format is Documentation/bpf/btf.rst; tests/native/test_profile.py reads the 
 """
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -64,17 +65,20 @@ def write(
     directory: Path,
     begin: str = "fuse_simple_request",
     parameters: tuple[str, ...] = ("fm", "args"),
+    functions: Mapping[str, tuple[str, ...]] | None = None,
 ) -> None:
     """Write vmlinux with a few types, and the module fuse with FUSE's types of Linux 6.1.
 
     ``begin``: the function with which requests begin, except background requests.
+    ``functions``: further functions of vmlinux.
     """
     base = Writer()
     base.type(_INT, "int", 0, 4, bytes(4))
     base.type(_ENUM, "state", 3, 4, bytes(24))
     base.type(_ARRAY, "", 0, 0, bytes(12))
     base.structure("file", f_inode=32, args=40)
-    base.function("vfs_read", "file", "buf")
+    for name, names in {"vfs_read": ("file", "buf"), **(functions or {})}.items():
+        base.function(name, *names)
     shared = {name: base.prototype(*names) for name, names in FUNCTIONS.items()}
     module = Writer(base)
     module.structure("fuse_mount", fc=8, fs=16)
@@ -97,8 +101,9 @@ def test_a_modules_types_stand_on_those_of_the_kernel(tmp_path: Path) -> None:
         ("fuse_req", "in"): 56,
         ("fuse_req", "fm"): 136,
     }
-    assert types.parameters({"fuse_simple_background", "none"}) == {
-        "fuse_simple_background": ("fm", "args", "gfp_flags")
+    assert types.parameters({"fuse_simple_background", "vfs_read", "none"}) == {
+        "fuse_simple_background": ("fm", "args", "gfp_flags"),
+        "vfs_read": ("file", "buf"),
     }
 
 

@@ -9,18 +9,32 @@ import pytest
 
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
-from fusetune.profile.bpftrace import abilities, skipped_in
-from fusetune.profile.calls import BY_FUNCTIONS, FUNCTIONS, by_system_calls
+from fusetune.profile.abilities import abilities
+from fusetune.profile.bpftrace import skipped_in
+from fusetune.profile.calls import (
+    FILELESS,
+    FUNCTIONS,
+    SPLICE,
+    by_system_calls,
+    calls_by_functions,
+)
 from fusetune.profile.counted import Counted
 from fusetune.profile.module import parse_counters, totals_of, watch_by_module
-from fusetune.profile.program import Abilities, bucket_middle, program
+from fusetune.profile.program import (
+    FAULT_FUNCTION,
+    FAULTS,
+    FAULTS_BY_FUNCTION,
+    Abilities,
+    bucket_middle,
+    program,
+)
 from fusetune.profile.requests import TRACEPOINTS
 from fusetune.profile.totals import Counts, operations_between
 from fusetune.profile.traffic import Calls, Operation, Pattern
 from tests.unit.conftest import Tree, process
 from tests.unit.test_btf import write as write_types
 
-EVERY = Abilities(pauses=True, faults=True, calls=by_system_calls([]))
+EVERY = Abilities(pauses=True, faults=FAULTS, calls=by_system_calls([], FILELESS))
 EVENTS = "sys/kernel/tracing/events"
 
 
@@ -33,6 +47,7 @@ def traced(tree: Tree) -> Tree:
     for event in (
         *("fuse/fuse_request_send", "writeback/balance_dirty_pages"),
         *("filemap/mm_filemap_fault", "syscalls/sys_enter_pread64"),
+        *(f"syscalls/sys_enter_{name}" for name in FILELESS),
     ):
         tree.write(f"{EVENTS}/{event}/id", "1\n")
     tree.write("sys/kernel/btf/vmlinux", "")
@@ -45,13 +60,27 @@ def test_everything_can_be_told(traced: Tree, mounted: Mount) -> None:
 
 def test_functions_tell_calls_where_there_are_kprobes(traced: Tree, mounted: Mount) -> None:
     write_types(traced.root / "sys/kernel/btf")
-    assert abilities(traced.host, mounted).calls == by_system_calls([])
+    assert abilities(traced.host, mounted).calls == EVERY.calls
     traced.write("sys/kernel/tracing/kprobe_events", "")
-    assert abilities(traced.host, mounted).calls == BY_FUNCTIONS
+    assert abilities(traced.host, mounted).calls == calls_by_functions(splice=False)
+    write_types(traced.root / "sys/kernel/btf", functions=SPLICE)
+    assert abilities(traced.host, mounted).calls == calls_by_functions(splice=True)
     with pytest.MonkeyPatch.context() as patch:
         others = {**FUNCTIONS, "fuse_file_read_iter": ("iocb", "to", "flags")}
-        patch.setattr("fusetune.profile.bpftrace.FUNCTIONS", others)
-        assert abilities(traced.host, mounted).calls == by_system_calls([])
+        patch.setattr("fusetune.profile.abilities.FUNCTIONS", others)
+        assert abilities(traced.host, mounted).calls == EVERY.calls
+
+
+def test_a_function_tells_faults_where_the_tracepoint_is_missing(
+    traced: Tree, mounted: Mount
+) -> None:
+    shutil.rmtree(traced.root / EVENTS / "filemap/mm_filemap_fault")
+    write_types(traced.root / "sys/kernel/btf", functions=FAULT_FUNCTION)
+    assert abilities(traced.host, mounted).faults == ""
+    traced.write("sys/kernel/tracing/kprobe_events", "")
+    assert abilities(traced.host, mounted).faults == FAULTS_BY_FUNCTION
+    write_types(traced.root / "sys/kernel/btf")
+    assert abilities(traced.host, mounted).faults == ""
 
 
 def test_calls_of_the_server_are_not_looked_at(traced: Tree, mounted: Mount) -> None:
@@ -61,11 +90,14 @@ def test_calls_of_the_server_are_not_looked_at(traced: Tree, mounted: Mount) -> 
     namespace.symlink_to("pid:[4026531836]")
     calls = abilities(traced.host, mounted).calls
     assert calls
-    assert calls == by_system_calls([12])
-    assert all(" /pid != 12" in one.probe for one in (*calls.reads, *calls.writes))
+    assert calls == by_system_calls([12], FILELESS)
+    probes = [*(one.probe for one in (*calls.reads, *calls.writes)), *calls.unseen]
+    assert all(" /pid != 12" in one for one in probes)
     namespace.unlink()
     namespace.symlink_to("pid:[4026532000]")  # where the kernel's 12 may be another process
-    assert abilities(traced.host, mounted).calls == by_system_calls([])
+    assert abilities(traced.host, mounted).calls == EVERY.calls
+    shutil.rmtree(traced.root / EVENTS / "syscalls/sys_enter_io_uring_enter")
+    assert abilities(traced.host, mounted).calls == by_system_calls([], ["io_submit"])
 
 
 def test_without_types_there_is_no_pattern_of_calls(traced: Tree, mounted: Mount) -> None:
@@ -113,14 +145,19 @@ def test_a_locked_kernel(traced: Tree, mounted: Mount) -> None:
 
 @pytest.mark.parametrize(
     "able",
-    [EVERY, replace(EVERY, calls=BY_FUNCTIONS), Abilities(pauses=False, faults=False, calls=None)],
+    [
+        EVERY,
+        replace(EVERY, faults=FAULTS_BY_FUNCTION, calls=calls_by_functions(splice=True)),
+        Abilities(pauses=False, faults="", calls=None),
+    ],
 )
 def test_the_program_differs_in_numbers_alone(able: Abilities) -> None:
     texts = [
         program(device, bdi, 2, able) for device, bdi in ((41, "0:41"), (7340077, "7:45-fuse"))
     ]
     assert re.sub("7340077|7:45-fuse", "", texts[1]) == re.sub(r"\b(0:)?41\b", "", texts[0])
-    assert not re.search("DEVICE|CPUS|LOOKED|BDI|BIT_|PROBE|FILE|POSITION|LENGTH|BODY", texts[0])
+    words = "DEVICE CPUS LOOKED SAMPLED NEVER BDI BIT_ PROBE FILE POSITION LENGTH BODY BEYOND"
+    assert not re.search(words.replace(" ", "|"), texts[0])
 
 
 def test_buckets_are_exact_to_seven_percent() -> None:
@@ -146,6 +183,8 @@ LINES = b"""{"type": "attached_probes", "data": {"probes": 9}}
 {"type": "map", "data": {"@reads": {"0": 1, "1": 80, "2": 10, "5": 9}}}
 {"type": "map", "data": {"@writes": {"9": 4, "12": 1}}}
 {"type": "map", "data": {"@faults": 5}}
+{"type": "map", "data": {"@asked": 80000}}
+{"type": "map", "data": {"@unseen": 2}}
 {"type": "map", "data": {"@paused_ms": 1500}}
 """
 
@@ -174,12 +213,14 @@ def test_counters_become_traffic(counted: Counted) -> None:
         streams=3,
         page_faults=5,
         paused_seconds=1.5,
+        read_bytes=80000,
+        unseen=2,
     )
 
 
 def test_what_the_kernel_cannot_tell_is_not_told(counted: Counted) -> None:
-    able = Abilities(pauses=False, faults=False, calls=None)
-    assert counted.pattern(able) == Pattern()
+    able = Abilities(pauses=False, faults="", calls=None)
+    assert counted.pattern(able) == Pattern(unseen=2)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,10 @@ def seen(*operations: Operation, pattern: Pattern = SEQUENTIAL, waiting: float =
     return Traffic(10.0, "bpftrace", "time", 0, operations, pattern, waiting)
 
 
+#: Programs read half of the bytes of READS.
+WASTING = Pattern(Calls(total=100), page_faults=0, read_bytes=50 << 17)
+
+
 def with_pages(pages: DirtyPages) -> Traffic:
     """Traffic from a source without the time for which writers were paused."""
     return replace(seen(pattern=Pattern(paused_seconds=None)), dirty=pages)
@@ -69,6 +73,58 @@ def test_the_first_limit_that_binds(
 ) -> None:
     found = limit_of(traffic, {**STOCK, **values})
     assert (found and (found.knob, found.value)) == expected
+
+
+SMALL_READS = replace(READS, nbytes=100 << 14, largest_bytes=1 << 14)
+
+
+@pytest.mark.parametrize(
+    ("one", "pattern", "window", "expected"),
+    [
+        (READS, WASTING, 128, 64),
+        (READS, WASTING, 4096, None),  # it may all be on its way
+        (READS, WASTING, 1024, 512),
+        (READS, replace(WASTING, streams=4), 1024, None),
+        (READS, replace(WASTING, read_bytes=51 << 17), 128, None),
+        (
+            READS,
+            replace(WASTING, read_bytes=200 << 17),
+            128,
+            None,
+        ),  # read again from the page cache
+        (READS, replace(WASTING, page_faults=1), 128, None),
+        (READS, replace(WASTING, page_faults=None), 128, None),
+        (READS, replace(WASTING, unseen=1), 128, None),
+        (READS, replace(WASTING, reads=Calls(total=100, direct=21)), 128, None),
+        (replace(READS, latency=[(9_000.0, 100)]), WASTING, 128, None),
+        (
+            SMALL_READS,
+            replace(WASTING, read_bytes=0),
+            512,
+            8,
+        ),  # the kernel does not read ahead more here
+        (replace(SMALL_READS, largest_bytes=None), replace(WASTING, read_bytes=0), 512, 256),
+        (replace(SMALL_READS, largest_bytes=4096), replace(WASTING, read_bytes=0), 4, None),
+    ],
+)
+def test_readahead_in_vain(
+    one: Operation, pattern: Pattern, window: int, expected: int | None
+) -> None:
+    found = limit_of(seen(one, pattern=pattern), {**STOCK, "read_ahead_kb": window})
+    assert (found.value if found and found.knob == "read_ahead_kb" else None) == expected
+
+
+def test_how_much_was_not_read() -> None:
+    shares = [
+        seen(*operations, pattern=pattern).unread_share
+        for operations, pattern in (
+            *(([READS], replace(WASTING, read_bytes=blocks << 17)) for blocks in (0, 25, 100, 101)),
+            ([], WASTING),
+            ([READS], replace(WASTING, unseen=1)),
+            ([READS], Pattern()),
+        )
+    ]
+    assert shares == [1.0, 0.75, 0.0, 0.0, None, None, None]
 
 
 @pytest.mark.parametrize(

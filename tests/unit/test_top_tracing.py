@@ -9,16 +9,16 @@ import pytest
 
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
-from fusetune.profile.calls import by_system_calls
+from fusetune.profile.calls import FILELESS, by_system_calls
 from fusetune.profile.counted import LiveCounts
-from fusetune.profile.program import Abilities, live_program
+from fusetune.profile.program import FAULTS, Abilities, live_program
 from fusetune.profile.sampling import Sampled
 from fusetune.profile.totals import Reading, Totals, lost_between, operations_between
 from fusetune.profile.traffic import Calls, Pattern
 from tests.unit.conftest import STOCK, Tree
 from tests.unit.sampled import FakeTracing, shown_of
 
-EVERY = Abilities(pauses=True, faults=True, calls=by_system_calls([]))
+EVERY = Abilities(pauses=True, faults=FAULTS, calls=by_system_calls([], FILELESS))
 
 
 def _take(counts: LiveCounts, *maps: str, mark: float) -> None:
@@ -41,6 +41,9 @@ def test_bpftrace_is_read_mark_by_mark() -> None:
         '"@most": {"15": 7}',
         '"@reads": {"1": 80}',
         '"@paused_ms": 500',
+        '"@asked": 4096',
+        '"@unseen": 1',
+        '"@faults": 2',
         mark=5.5,
     )
     _take(counts, '"@requests": {"15": 101}', '"@most": {"15": 2}', mark=5.75)
@@ -52,7 +55,7 @@ def test_bpftrace_is_read_mark_by_mark() -> None:
     assert (read.requests, read.nbytes, read.most_in_flight) == (101, 1010, 7)
     # Of 101, 90 ended and 2 are in flight.
     assert lost_between(first.counts, second.counts) == 9
-    assert second.pattern == Pattern(Calls(80, 80), None, 0, None, 0.5)
+    assert second.pattern == Pattern(Calls(80, 80), None, 0, 2, 0.5, 4096, 1)
     _take(counts, '"@most": {"15": 2}', mark=6.0)
     third = counts.reading()
     assert third
@@ -85,7 +88,7 @@ def test_a_request_that_ends_while_maps_are_printed_is_not_lost() -> None:
     assert operations_between(before.counts, after.counts)[0].requests == 2
 
 
-@pytest.mark.parametrize("able", [EVERY, Abilities(pauses=False, faults=False, calls=None)])
+@pytest.mark.parametrize("able", [EVERY, Abilities(pauses=False, faults="", calls=None)])
 def test_the_live_program_prints_what_it_has(able: Abilities) -> None:
     text = live_program(41, "0:41", 2, able, 0.25)
     assert "interval:ms:250 /@tracked/" in text
@@ -98,6 +101,8 @@ def test_the_live_program_prints_what_it_has(able: Abilities) -> None:
         able.calls is not None,
         False,
     )
+    printed = [f"print(@{name})" in text for name in ("asked", "unseen", "faults", "paused_ms")]
+    assert printed == [able.pauses] * 4
 
 
 @pytest.fixture

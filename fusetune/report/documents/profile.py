@@ -19,6 +19,12 @@ Share = Annotated[
     float | None,
     Rule(minimum=0, maximum=1),
 ]
+UnusedShare = Annotated[
+    Share,
+    "Share of the data of READ that programs did not read in this time: readahead in vain, or read "
+    "only later. What they read again from the page cache hides as much. Null without READ, if not "
+    "all reads of programs were seen, and with page faults of mapped files.",
+]
 Microseconds = Annotated[float, Rule(minimum=0)]
 _ENDS = {
     "time": "the time was over",
@@ -73,6 +79,7 @@ class AccessPattern:
         Share, "Of the reads that follow another on an open file, those that begin at its end."
     ]
     direct_reads_share: Annotated[Share, "Reads past the page cache."]
+    readahead_unused_share: UnusedShare
     streams: Annotated[Count | None, "The most files read in sequence within one second."]
     page_faults: Annotated[Count | None, "Page faults of mapped files that needed a read."]
     writes: Annotated[Count | None, "Writes of programs, as far as they were seen."]
@@ -159,6 +166,8 @@ def _pattern_lines(pattern: AccessPattern) -> Iterator[str]:
             f"reads: {pattern.reads}, {_percent(pattern.sequential_reads_share)} sequential, "
             f"{_percent(pattern.direct_reads_share)} direct, {value_text(pattern.streams)} streams"
         )
+    if pattern.readahead_unused_share is not None:
+        yield f"data of READ that nothing read: {_percent(pattern.readahead_unused_share)}"
     if pattern.page_faults:
         yield f"page faults: {pattern.page_faults}"
     if pattern.writes:
@@ -218,6 +227,7 @@ def _pattern(traffic: Traffic) -> AccessPattern:
         pattern.reads.total if pattern.reads else None,
         reads.sequential_share,
         share(reads.direct, reads.total),
+        traffic.unread_share,
         pattern.streams,
         pattern.page_faults,
         pattern.writes.total if pattern.writes else None,

@@ -25,6 +25,7 @@ from fusetune.report.documents.profile import (
     BindingLimit,
     Latency,
     Share,
+    UnusedShare,
     binding_limit,
     latency_of,
 )
@@ -110,6 +111,7 @@ class TopMount(MountIdentity):
     written_back_bytes_per_second: Annotated[
         Average, "What the page cache wrote back; null where debugfs does not show it."
     ]
+    readahead_unused_share: UnusedShare
     unanswered_seconds: Annotated[
         Duration,
         "For how long requests have waited without a sign that any ended. Where fusectl alone "
@@ -201,6 +203,7 @@ def _mount(one: Sample, stacks: Stacks | None, shown: Collection[str]) -> TopMou
         written_back_bytes_per_second=(
             None if one.written is None else _rate(one.written, traffic.seconds)
         ),
+        readahead_unused_share=traffic.unread_share,
         unanswered_seconds=round(one.unanswered, 3),
         limit=None if one.unanswered >= STUCK else binding_limit(mount, traffic, one.values),
         operations=[_operation(op, traffic.seconds) for op in traffic.operations],

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from tests.native.mirror import Mirror, mounted_at, wait_for
 #: A metric's name, its sample's operation and its bucket's upper bound, None if it has none.
 _Series = tuple[str, str | None, str | None]
 _BLOCK, _BLOCKS = 4096, 256
+_FILES = 64
 #: Of some 2000 runs of the BPF program; in most tests none is skipped.
 _SKIPPED = 8
 _TRACING = Path("/sys/kernel/tracing")
@@ -63,15 +64,15 @@ def _in_flight(mirror: Mirror) -> int:
     return sum(one["in_flight"] for one in mirror.counters()["ops"].values())
 
 
-def _profile(mirror: Mirror) -> dict[str, Any]:
-    """Watch `_work`; return the document of profile, once it has ended by a signal."""
+def _watched(mirror: Mirror, work: Callable[[Mirror], None]) -> dict[str, Any]:
+    """Watch ``work``; return the document of profile, once it has ended by a signal."""
     with start("profile", str(mirror.mountpoint), "--for", "1h", "--json") as process:
         assert process.stderr
         said = process.stderr.readline()
         assert "watching" in said, said + process.stderr.read()
         programs = run("bpftool", "prog", "show").stdout
         mirror.reset_counters()
-        _work(mirror)
+        work(mirror)
         wait_for(lambda: not _in_flight(mirror), "rest")
         process.send_signal(signal.SIGINT)
         said, errors = process.communicate(timeout=_PATIENCE)
@@ -79,8 +80,49 @@ def _profile(mirror: Mirror) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(said)
     # These kernels have kprobes.
     assert ("fuse_file_read_" in programs) == (document["source"] == "bpftrace"), programs
-    _compare(document, mirror)
     return document
+
+
+def _profile(mirror: Mirror) -> str:
+    """Watch `_work`; return what counted its requests."""
+    document = _watched(mirror, _work)
+    _compare(document, mirror)
+    source: str = document["source"]
+    return source
+
+
+def _heads(mirror: Mirror) -> None:
+    """Read a block of each file, of every other one as sendfile(2) does."""
+    with Path("/dev/null").open("wb") as null:
+        for number in range(_FILES):
+            with (mirror.mountpoint / f"head.{number}").open("rb", buffering=0) as file:
+                if number % 2:
+                    assert os.sendfile(null.fileno(), file.fileno(), 0, _BLOCK) == _BLOCK
+                else:
+                    assert len(file.read(_BLOCK)) == _BLOCK
+
+
+def _map(mirror: Mirror) -> None:
+    with (
+        (mirror.mountpoint / "head.0").open("rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+    ):
+        assert mapped[_BLOCK] == 0
+
+
+def _tells_what_nothing_read(mirror: Mirror) -> None:
+    """Compare with what the server has sent; after a page fault it is not known."""
+    for number in range(_FILES):
+        (mirror.source / f"head.{number}").write_bytes(bytes(32 * _BLOCK))
+    found = _watched(mirror, _heads)["pattern"]
+    sent = mirror.counters()["ops"]["READ"]["bytes"]
+    assert sent >= 2 * _FILES * _BLOCK
+    share = found["readahead_unused_share"]
+    assert share is not None, found
+    assert abs(share - (1 - _FILES * _BLOCK / sent)) < 0.05, (found, sent)
+    found = _watched(mirror, _map)["pattern"]
+    assert found["page_faults"] > 0, found
+    assert found["readahead_unused_share"] is None, found
 
 
 def _compare(document: dict[str, Any], mirror: Mirror) -> None:
@@ -120,7 +162,8 @@ def check_tool_profiles_the_kernels_own() -> None:
     with _mounted("tracefs", _TRACING):
         programs = run("bpftool", "prog", "show").stdout
         with stock() as mirror:
-            assert _profile(mirror)["source"] == "bpftrace"
+            assert _profile(mirror) == "bpftrace"
+            _tells_what_nothing_read(mirror)
         assert run("bpftool", "prog", "show").stdout == programs
 
 
@@ -129,7 +172,7 @@ def check_tool_profiles_the_modules() -> None:
     load()
     fresh_source()
     with tuned() as mirror:
-        assert _profile(mirror)["source"] == "module"
+        assert _profile(mirror) == "module"
 
 
 def check_tool_top_shows_what_the_module_counts() -> None:

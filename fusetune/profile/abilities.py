@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What this kernel can tell bpftrace of a mount."""
+
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+from fusetune.errors import FusetuneError
+from fusetune.host import Host
+from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.mount import Mount
+from fusetune.profile.btf import Types
+from fusetune.profile.calls import (
+    FILELESS,
+    FUNCTIONS,
+    SPLICE,
+    CallProbes,
+    by_system_calls,
+    calls_by_functions,
+)
+from fusetune.profile.program import FAULT_FUNCTION, FAULTS, FAULTS_BY_FUNCTION, Abilities
+from fusetune.profile.requests import TRACEPOINTS, Requests, by_functions, tracepoints_tell
+
+_TRACING = "sys/kernel/tracing"
+_EVENTS = f"{_TRACING}/events"
+_BTF = "sys/kernel/btf"
+_KPROBES = f"{_TRACING}/kprobe_events"
+#: This process's pid namespace, and the first one (include/linux/proc_ns.h, PROC_PID_INIT_INO).
+_PIDS, _FIRST_PIDS = "proc/self/ns/pid", f"pid:[{0xEFFFFFFC}]"
+_LOCKDOWN = "sys/kernel/security/lockdown"
+
+
+def abilities(host: Host, mount: Mount) -> Abilities:
+    """Return what this kernel can tell of a mount.
+
+    Raises FusetuneError, saying what to do, where it cannot tell requests.
+    """
+    _refuse_untraceable(host)
+    try:
+        types = Types(Path(host.path(_BTF)), "fuse")
+    except (OSError, ValueError, struct.error):
+        types = None
+    return Abilities(
+        pauses=_has(host, "writeback/balance_dirty_pages"),
+        faults=_faults(host, types),
+        calls=_calls(host, mount, types),
+        requests=_requests(host, types),
+    )
+
+
+def _faults(host: Host, types: Types | None) -> str:
+    if _has(host, "filemap/mm_filemap_fault"):
+        return FAULTS
+    return FAULTS_BY_FUNCTION if _traces_functions(host, types, FAULT_FUNCTION) else ""
+
+
+def _traces_functions(
+    host: Host, types: Types | None, functions: Mapping[str, tuple[str, ...]]
+) -> bool:
+    """Return whether probes can be put on functions with these parameters."""
+    has_kprobes = os.path.exists(host.path(_KPROBES))
+    return bool(types and has_kprobes and types.parameters({*functions}) == functions)
+
+
+def _calls(host: Host, mount: Mount, types: Types | None) -> CallProbes | None:
+    """Return how this kernel tells of reads and writes; their files are known by types (BTF)."""
+    if _traces_functions(host, types, FUNCTIONS):
+        return calls_by_functions(splice=_traces_functions(host, types, SPLICE))
+    if not _traces_calls(host):
+        return None
+    servers = Daemons(host).processes(mount) if _sees_all_processes(host) else ()
+    fileless = [name for name in FILELESS if _has(host, f"syscalls/sys_enter_{name}")]
+    return by_system_calls([int(pid) for pid in servers], fileless)
+
+
+def _sees_all_processes(host: Host) -> bool:
+    """Whether processes have the numbers here that the kernel's programs see."""
+    try:
+        return os.readlink(host.path(_PIDS)) == _FIRST_PIDS
+    except FileNotFoundError:  # a kernel without pid namespaces
+        return True
+
+
+def _traces_calls(host: Host) -> bool:
+    return _has(host, "syscalls/sys_enter_pread64") and os.path.exists(host.path(f"{_BTF}/vmlinux"))
+
+
+def _refuse_untraceable(host: Host) -> None:
+    """Raise FusetuneError, saying what to do, where the kernel cannot be traced at all."""
+    if "[confidentiality]" in _text(host, _LOCKDOWN):
+        raise FusetuneError(
+            "kernel lockdown (confidentiality) forbids tracing; boot without it to watch this "
+            "mount, or mount it with the module fusetuned, which counts requests itself"
+        )
+    if not os.path.isdir(host.path(_EVENTS)):
+        raise FusetuneError(
+            f"tracefs is not mounted in /{_TRACING}; mount it: mount -t tracefs tracefs /{_TRACING}"
+        )
+
+
+def _requests(host: Host, types: Types | None) -> Requests:
+    """Return how this kernel tells of requests. Raises FusetuneError if it does not."""
+    traced = _has(host, "fuse/fuse_request_send")
+    if traced and (types is None or tracepoints_tell(types)):
+        return TRACEPOINTS
+    if types and (found := by_functions(types)):
+        return found
+    raise FusetuneError(
+        "this kernel has neither FUSE's tracepoints as of Linux 6.18 nor the functions and types "
+        f"(/{_BTF}) of 5.10 to 6.12; boot such a kernel, or mount with the module fusetuned, which "
+        "counts requests itself"
+    )
+
+
+def traces_faults(host: Host) -> bool:
+    """Return whether this kernel tells page faults, beside system calls and their files.
+
+    Raises FusetuneError, saying what to do, where it cannot tell these calls.
+    """
+    _refuse_untraceable(host)
+    if not _traces_calls(host):
+        raise FusetuneError(
+            "this kernel cannot tell which file a system call is about; use one with "
+            "CONFIG_FTRACE_SYSCALLS and CONFIG_DEBUG_INFO_BTF"
+        )
+    return _has(host, "filemap/mm_filemap_map_pages")
+
+
+def _has(host: Host, event: str) -> bool:
+    return os.path.isdir(host.path(f"{_EVENTS}/{event}"))
+
+
+def _text(host: Host, file: str) -> str:
+    try:
+        return host.read(file)
+    except FileNotFoundError:  # a kernel without it
+        return ""
