@@ -9,7 +9,22 @@ from tests.kernel.guest.overruled import CASES, ROUNDS
 from tests.kernel.machine import made_and_run
 from tests.kernel.suites import USERLAND
 
-_COLUMNS = ("server", "what is done", "options", "speed to stock")
+_COLUMNS = (
+    *("server", "what is done", "options", "goal", "speed to stock"),
+    *("requests, without and with them", "server's CPU time, of the time, on stock and with them"),
+)
+#: Requests that a case makes fewer of, with and without, are not shown.
+_FEW = 16
+
+
+def _requests(without: dict[str, int], overruled: dict[str, int]) -> str:
+    pairs = {op: (without.get(op, 0), overruled.get(op, 0)) for op in without | overruled}
+    shown = [f"{op} {a}, {b}" for op, (a, b) in sorted(pairs.items()) if max(a, b) >= _FEW]
+    return "; ".join(shown)
+
+
+def _cpu(samples: list[tuple[float, float]]) -> str:
+    return f"{sum(cpu for _, cpu in samples) / sum(seconds for seconds, _ in samples):.2f}"
 
 
 def _make() -> str:
@@ -19,10 +34,14 @@ def _make() -> str:
     if not entry.get("value"):
         raise RuntimeError(entry.get("failure") or said.console[-4000:])
     rows = []
-    for case, seconds in zip(CASES, entry["value"], strict=True):
-        stock, overruled = ([-math.log(one) for one in seconds[kind]] for kind in seconds)
+    for case, found in zip(CASES, entry["value"], strict=True):
+        kinds = [found["stock"], found["overruled"]]
+        stock, overruled = ([-math.log(seconds) for seconds, _ in kind] for kind in kinds)
         speed = ratio(paired(overruled, stock))
-        rows.append((case.server, case.action, f"`{case.options}`", speed))
+        cpu = ", ".join(map(_cpu, kinds))
+        goal = f"{case.goal}" if case.goal else ""
+        asked = _requests(*found["requests"])
+        rows.append((case.server, case.action, f"`{case.options}`", goal, speed, asked, cpu))
     return table(_COLUMNS, rows)
 
 

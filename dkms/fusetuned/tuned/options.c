@@ -17,6 +17,7 @@
  * parallel_direct_writes (Singh 2022). Stock: direct writes of one file run at
  * once if the server sets FOPEN_PARALLEL_DIRECT_WRITES in its reply to OPEN or
  * CREATE. Here: the bit is set for all files of the mount, as if the server had.
+ * passthrough.c has what it does for backing files.
  * Linux 6.1 lets cached and parallel direct writes of one file go together;
  * extend.c has what that needs.
  *
