@@ -11,6 +11,6 @@ fuse_passthrough_write_iter(struct kiocb *iocb, struct iov_iter *iter)
 - inode_lock(inode);
 - ret = backing_file_write_iter(given);
 - inode_unlock(inode);
-+ ret = tuned_passthrough_write(iocb, iter, backing_file_write_iter(given));
++ ret = tuned_passthrough_write(inode, iocb, iter, backing_file_write_iter(given));
 ...+>
 }

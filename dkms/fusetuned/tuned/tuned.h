@@ -241,13 +241,12 @@ u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags);
 bool tuned_passthrough_lock(struct kiocb *iocb, struct iov_iter *iter);
 void tuned_passthrough_unlock(struct inode *inode, bool shared);
 /* A macro, because Linux 6.1 has no backing files. */
-#define tuned_passthrough_write(iocb, iter, write)			\
+#define tuned_passthrough_write(inode, iocb, iter, write)		\
 ({									\
-	struct inode *__inode = file_inode((iocb)->ki_filp);		\
 	bool __shared = tuned_passthrough_lock(iocb, iter);		\
 	ssize_t __res = write;						\
 									\
-	tuned_passthrough_unlock(__inode, __shared);			\
+	tuned_passthrough_unlock(inode, __shared);			\
 	__res;								\
 })
 
