@@ -101,8 +101,8 @@ SERVERS = {
             *("s3fs", "-f", "-o", f"url=http://{_S3[0]}:{_S3[1]},passwd_file={_S3_KEYS}"),
             *("-o", "use_path_request_style", "bucket"),
         ),
-        "big_writes,writeback_cache,no_file_caps",
-        ("WRITE", "GETXATTR"),
+        "big_writes,writeback_cache",
+        ("WRITE",),
         _has_keys,
     ),
     "sshfs": Server(
