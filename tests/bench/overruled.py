@@ -2,10 +2,11 @@
 """What options of the tuned module gain that overrule a server, measured in a virtual machine."""
 
 import math
+from typing import Any
 
 from tests.bench.contest import paired
 from tests.bench.page import Section, ratio, table
-from tests.kernel.guest.overruled import CASES, ROUNDS
+from tests.kernel.guest.overruled import CASES, READS, ROUNDS
 from tests.kernel.machine import made_and_run
 from tests.kernel.suites import USERLAND
 
@@ -27,6 +28,29 @@ def _cpu(samples: list[tuple[float, float]]) -> str:
     return f"{sum(cpu for _, cpu in samples) / sum(seconds for seconds, _ in samples):.2f}"
 
 
+def _delays(measured: list[dict[str, Any]]) -> str:
+    """Return how much longer reads take where the server waits: what is left is not waiting."""
+    reads = [
+        (case.server, found)
+        for case, found in zip(CASES, measured, strict=True)
+        if case.action == READS
+    ]
+    (_, undelayed), *delayed = reads
+    parts = []
+    for server, found in delayed:
+        logs = [
+            [math.log(seconds) for seconds, _ in each[kind]]
+            for kind in ("stock", "overruled")
+            for each in (found, undelayed)
+        ]
+        both = ratio(paired(*logs[:2])), ratio(paired(*logs[2:]))
+        parts.append(f"{server}: {both[0]} and {both[1]}")
+    return (
+        f"Time of the {READS}s as a ratio to that of the same server without a delay, on stock and "
+        f"with the option: {'; '.join(parts)}."
+    )
+
+
 def _make() -> str:
     """Return the table. Raises RuntimeError where the machine did not get so far."""
     said = made_and_run(USERLAND.series, "measure_overruled")
@@ -42,7 +66,7 @@ def _make() -> str:
         goal = f"{case.goal}" if case.goal else ""
         asked = _requests(*found["requests"])
         rows.append((case.server, case.action, f"`{case.options}`", goal, speed, asked, cpu))
-    return table(_COLUMNS, rows)
+    return f"{table(_COLUMNS, rows)}\n\n{_delays(entry['value'])}"
 
 
 OVERRULED = Section(

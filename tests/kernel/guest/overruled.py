@@ -125,6 +125,8 @@ class Case:
 
 _SMALL, _GATHERED = _writes(4096, 4 * _MIB), "writeback_cache,no_file_caps"
 _READ_AHEAD = "max_readahead=1048576"
+#: The first of these has no delay.
+READS = "1 MiB read(2)"
 CASES = (
     Case("bindfs", "128 KiB writes", "big_writes", _bindfs, _writes(128 << 10, 16 * _MIB), 6),
     Case("bindfs", "4 KiB writes", "big_writes,writeback_cache", _bindfs, _SMALL),
@@ -141,18 +143,16 @@ CASES = (
         _opens,
         5,
     ),
-    Case("mirrorfs", "1 MiB read(2)", _READ_AHEAD, _mirrorfs(), _reads),
+    Case("mirrorfs", READS, _READ_AHEAD, _mirrorfs(), _reads),
     Case(
         "mirrorfs, 2 ms a READ",
-        "1 MiB read(2)",
+        READS,
         _READ_AHEAD,
         _mirrorfs("read_delay=2ms"),
         _reads,
         4,
     ),
-    Case(
-        "mirrorfs, 20 ms a READ", "1 MiB read(2)", _READ_AHEAD, _mirrorfs("read_delay=20ms"), _reads
-    ),
+    Case("mirrorfs, 20 ms a READ", READS, _READ_AHEAD, _mirrorfs("read_delay=20ms"), _reads),
 )
 
 
