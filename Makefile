@@ -22,6 +22,10 @@ KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl sparse tar util-linux xz-
 ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
+# For the S3 server of the virtual machines and of make bench.
+ifeq ($(shell command -v go),)
+KERNEL_PACKAGES += golang-go
+endif
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
 FLEET_PACKAGES = ansible-core ansible-lint dpkg-dev mmdebstrap systemd-container
 SITE_PACKAGES = mandoc mkdocs-material
@@ -33,11 +37,8 @@ RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-html5lib python3-hypot
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
-# More servers that make bench mounts; their S3 server is built with Go.
+# More servers that make bench mounts.
 ADVISED_PACKAGES = s3fs
-ifeq ($(shell command -v go),)
-ADVISED_PACKAGES += golang-go
-endif
 S3_SERVER = build/gofakes3
 
 PREFIX = /usr
@@ -204,7 +205,7 @@ bench: $(MIRRORFS) test-deps
 
 # The last version that Debian 12's Go can build.
 $(S3_SERVER):
-	GOBIN=$(CURDIR)/build go install \
+	CGO_ENABLED=0 GOBIN=$(CURDIR)/build go install \
 		github.com/johannesboyne/gofakes3/cmd/gofakes3@v0.0.0-20240217095638-c55a48f17be6
 
 # How often auto misses an existing gain; takes a quarter of an hour.

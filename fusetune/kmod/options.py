@@ -156,6 +156,9 @@ OPTIONS: Mapping[str, ModuleOption] = {
         "conditional",
         "the server is made for parallel writes of one file",
         "it may mix or lose data",
+        "With passthrough, direct overwrites of one backing file then also run at once, on mounts "
+        "with no_file_caps or no_xattr: elsewhere the kernel removes file capabilities before each "
+        "write, and for that it lets writers in one by one.",
         overrules=False,
     ),
     "parallel_dirops": _conditional(

@@ -16,7 +16,7 @@ from tests.kernel.suites import USERLAND
 #: Without those of f2fs, because all but a few lines of that module are the kernel's.
 _MACHINES = (
     ("module", "options", "writes", "pages"),
-    ("extend", "extend_async"),
+    ("extend", "extend_async", "passthrough"),
     ("forced", "forced_writeback"),
     ("forced_data",),
     ("programs",),
@@ -49,7 +49,7 @@ RACES = {
         *("check_failed_append", "check_short_append", "check_append_behind_write"),
         *("check_truncate_waits_for_extending_writes", "check_truncates_among_appends"),
         *("check_failed_asynchronous_write", "check_asynchronous_writes_extend"),
-        "check_direct_writes_wait_for_writeback",
+        *("check_direct_writes_wait_for_writeback", "check_parallel_passthrough_writes"),
     ),
     "requests": (
         *("check_killed_server", "check_atomic_open_at_once"),

@@ -159,6 +159,16 @@ def program_of(crate: Crate) -> Path:
     return directory / "bin" / (crate.example or crate.name)
 
 
+def s3_server() -> Path:
+    """Return the S3 server that the Makefile has for the benchmarks, built first if need be."""
+    program = CHECKOUT / "build" / "gofakes3"
+    program.parent.mkdir(exist_ok=True)
+    with tree.locked(program):
+        command = ("make", "-s", "-C", CHECKOUT, "build/gofakes3")
+        subprocess.run(command, check=True, timeout=600)
+    return program
+
+
 def _base_image() -> Path:
     """Return the image that every machine starts from; make it first if needed."""
     directory = USERLAND.tree()
@@ -196,6 +206,7 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> None:
     build_servers(checkout / "build")
     for crate in CRATES:
         shutil.copy(program_of(crate), checkout / "build" / crate.name)
+    shutil.copy(s3_server(), checkout / "build")
     shutil.copytree(library(USERLAND.name), checkout / "build" / "libfuse")
     (stage / "start").write_text(_START.format(checks=" ".join(checks)))
     image = scratch / "stage.ext4"

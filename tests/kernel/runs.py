@@ -68,6 +68,7 @@ BRIEF = (
     "check_statistics_agree_with_the_server",
     "check_atomic_open_is_one_request",
     "check_atomic_open_with_passthrough",
+    "check_parallel_passthrough_writes",
     "check_f2fs_threshold",
     "check_f2fs_data",
     # Where series have different code, and what must never fail.

@@ -31,7 +31,7 @@ _PACKAGES = (
 #: More packages, for the machines, where fusetune also runs.
 _PROGRAMS = (
     *("bindfs", "bpftool", "bpftrace", "fio", "f2fs-tools", "libseccomp-dev", "udev"),
-    *("gocryptfs", "mergerfs", "ntfs-3g", "openssh-sftp-server", "rclone", "sshfs"),
+    *("gocryptfs", "mergerfs", "ntfs-3g", "openssh-sftp-server", "rclone", "s3fs", "sshfs"),
     *("python3-click", "python3-jinja2", "python3-prometheus-client", "python3-pyudev"),
     *("python3-rich", "python3-systemd", "python3-tomlkit"),
 )

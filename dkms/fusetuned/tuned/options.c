@@ -17,8 +17,8 @@
  * parallel_direct_writes (Singh 2022). Stock: direct writes of one file run in
  * parallel if the server sets FOPEN_PARALLEL_DIRECT_WRITES in its reply to OPEN or
  * CREATE. Here: the bit is set for all files of the mount, as if the server had
- * set it. Linux 6.1 runs cached and parallel direct writes of one file together;
- * extend.c makes that safe.
+ * set it. passthrough.c handles backing files. Linux 6.1 runs cached and parallel
+ * direct writes of one file together; extend.c makes that safe.
  *
  * Mounts in user namespaces. Stock: allowed. Here: EPERM unless the parameter
  * userns_mounts is set, so an administrator decides whether unprivileged users

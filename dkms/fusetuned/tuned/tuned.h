@@ -235,6 +235,21 @@ void tuned_sync_writes(struct inode *inode, void (*sync)(struct inode *inode));
 /* The open flags sent to the server: without O_APPEND if the kernel appends. */
 u32 tuned_sent_flags(const struct fuse_conn *fc, u32 flags);
 
+/* passthrough.c */
+
+/* Returns whether it is held shared. */
+bool tuned_passthrough_lock(struct kiocb *iocb, struct iov_iter *iter);
+void tuned_passthrough_unlock(struct inode *inode, bool shared);
+/* A macro, because Linux 6.1 has no backing files. */
+#define tuned_passthrough_write(inode, iocb, iter, write)		\
+({									\
+	bool __shared = tuned_passthrough_lock(iocb, iter);		\
+	ssize_t __res = write;						\
+									\
+	tuned_passthrough_unlock(inode, __shared);			\
+	__res;								\
+})
+
 /* statistics.c */
 
 void tuned_statistics_free(struct fuse_conn *fc);

@@ -39,6 +39,7 @@ from tests.kernel.guest import (
     overruled,
     pages,
     papers,
+    passthrough,
     profiling,
     programs,
     servers,
@@ -130,7 +131,7 @@ def checks() -> dict[str, Callable[[], object]]:
     """Return all checks by name, in order."""
     return _of(
         *(module_checks, pages, options, forced, forced_writeback),
-        *(writes, extend, extend_async),
+        *(writes, extend, extend_async, passthrough),
         *(atomic_open, atomic_open_faults, programs, forced_data, statistics, fuzz, hostile),
         *(interception, servers, library, library_atomic_open, tool, profiling, f2fs),
     )

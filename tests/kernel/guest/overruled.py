@@ -4,13 +4,17 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusetune.bench.usage import processes
+from fusetune.host import Host
 from tests.kernel.guest.interception import PROGRAM
 from tests.kernel.guest.rig import SOURCE, fresh_source, load, run
+from tests.kernel.guest.servers import POINT, SERVERS, served, statistics_of
+from tests.kernel.guest.statistics_file import parse
 from tests.native.mirror import BINARY, Mirror, unmount
 
 ROUNDS = 6
@@ -18,36 +22,60 @@ _POINT = Path("/mnt/overruled")
 _MIB = 1 << 20
 #: Directories above the files that are opened, and how many files.
 _DEPTH, _FILES = 4, 20
+#: Given to the interceptor: the module, with options or none.
+Prefix = list[str | Path]
 
 
-def _prefix(options: str) -> list[str | Path]:
-    """Return the words before a server's command; ``options`` of the module, none: stock."""
-    return [PROGRAM, "--required", "--options", options, "--"] if options else []
+def _by_module(options: str) -> Prefix:
+    """Return the words before a server's command, so that the module mounts with ``options``."""
+    return [PROGRAM, "--required", *(["--options", options] if options else []), "--"]
 
 
 @contextmanager
-def _bindfs(options: str) -> Iterator[Path]:
+def _bindfs(before: Prefix) -> Iterator[Path]:
     """The source by bindfs, which Debian links with libfuse 2."""
+    fresh_source()
     _POINT.mkdir(parents=True, exist_ok=True)
-    run(*_prefix(options), "bindfs", SOURCE, _POINT)
+    run(*before, "bindfs", SOURCE, _POINT)
     try:
         yield _POINT
     finally:
         unmount(_POINT)
 
 
-def _mirrorfs(*own: str) -> Callable[[str], Any]:
+def _people(name: str) -> Callable[[Prefix], AbstractContextManager[Path]]:
     @contextmanager
-    def mounted(options: str) -> Iterator[Path]:
+    def mounted(before: Prefix) -> Iterator[Path]:
+        """The source by a server of servers.py."""
+        fresh_source()
+        SERVERS[name].prepare()
+        with served(SERVERS[name], *before):
+            yield POINT
+
+    return mounted
+
+
+def _mirrorfs(*own: str) -> Callable[[Prefix], AbstractContextManager[Path]]:
+    @contextmanager
+    def mounted(before: Prefix) -> Iterator[Path]:
         """The source by mirrorfs with the distribution's libfuse3, with its ``own`` options."""
+        _lay_out()
         script = Path("/srv/overruled")
-        before = " ".join(map(str, _prefix(options)))
-        script.write_text(f'#!/bin/sh\nexec {before} {BINARY} "$@"\n')
+        script.write_text(f'#!/bin/sh\nexec {" ".join(map(str, before))} {BINARY} "$@"\n')
         script.chmod(0o755)
         with Mirror(SOURCE, _POINT, *own, binary=script) as mirror:
             yield mirror.mountpoint
 
     return mounted
+
+
+def _lay_out() -> None:
+    fresh_source()
+    deep = SOURCE.joinpath(*"d" * _DEPTH)
+    deep.mkdir(parents=True)
+    for number in range(_FILES):
+        (deep / str(number)).touch()
+    (SOURCE / "read").write_bytes(bytes(16 * _MIB))
 
 
 def _writes(block: int, size: int) -> Callable[[Path], None]:
@@ -82,68 +110,90 @@ def _reads(point: Path) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A server, what to do with it, and the module's options for it."""
+    """A server, what to do with it, and the module's options for it.
+
+    ``goal``: the wanted ratio to the speed on stock.
+    """
 
     server: str
     action: str
     options: str
-    mounted: Callable[[str], Any]
+    mounted: Callable[[Prefix], AbstractContextManager[Path]]
     act: Callable[[Path], None]
+    goal: int | None = None
 
 
+_SMALL, _GATHERED = _writes(4096, 4 * _MIB), "writeback_cache,no_file_caps"
+_READ_AHEAD = "max_readahead=1048576"
+#: The first of these has no delay.
+READS = "1 MiB read(2)"
 CASES = (
-    Case("bindfs", "128 KiB writes", "big_writes", _bindfs, _writes(128 << 10, 16 * _MIB)),
-    Case("bindfs", "4 KiB writes", "big_writes,writeback_cache", _bindfs, _writes(4096, 4 * _MIB)),
-    Case(
-        "bindfs",
-        "4 KiB writes",
-        "big_writes,writeback_cache,no_xattr",
-        _bindfs,
-        _writes(4096, 4 * _MIB),
-    ),
-    Case("mirrorfs", "4 KiB writes", "writeback_cache", _mirrorfs(), _writes(4096, 4 * _MIB)),
+    Case("bindfs", "128 KiB writes", "big_writes", _bindfs, _writes(128 << 10, 16 * _MIB), 6),
+    Case("bindfs", "4 KiB writes", "big_writes,writeback_cache", _bindfs, _SMALL),
+    Case("bindfs", "4 KiB writes", "big_writes,writeback_cache,no_xattr", _bindfs, _SMALL),
+    Case("gocryptfs", "4 KiB writes", _GATHERED, _people("gocryptfs"), _SMALL, 4),
+    Case("mergerfs", "4 KiB writes", _GATHERED, _people("mergerfs"), _SMALL, 6),
+    Case("rclone", "4 KiB writes", _GATHERED, _people("rclone"), _SMALL, 4),
+    Case("mirrorfs", "4 KiB writes", "writeback_cache", _mirrorfs(), _SMALL),
     Case(
         "mirrorfs, 1 ms a request",
         "opens, 4 directories deep",
         "entry_timeout=60,attr_timeout=60",
         _mirrorfs("delay=1ms", "timeout=0", "no_xattr"),
         _opens,
+        5,
     ),
+    Case("mirrorfs", READS, _READ_AHEAD, _mirrorfs(), _reads),
     Case(
         "mirrorfs, 2 ms a READ",
-        "1 MiB read(2)",
-        "max_readahead=1048576",
+        READS,
+        _READ_AHEAD,
         _mirrorfs("read_delay=2ms"),
         _reads,
+        4,
     ),
+    Case("mirrorfs, 20 ms a READ", READS, _READ_AHEAD, _mirrorfs("read_delay=20ms"), _reads),
 )
 
 
-def _lay_out() -> None:
-    fresh_source()
-    deep = SOURCE.joinpath(*"d" * _DEPTH)
-    deep.mkdir(parents=True)
-    for number in range(_FILES):
-        (deep / str(number)).touch()
-    (SOURCE / "read").write_bytes(os.urandom(16 * _MIB))
+def _servers_cpu() -> float:
+    """Return the seconds of CPU time that all processes but this one have had."""
+    own = str(os.getpid())
+    return sum(one.cpu.seconds for pid, one in processes(Host()).items() if pid != own)
 
 
-def _seconds(case: Case, options: str) -> float:
-    with case.mounted(options) as point:
-        began = time.monotonic()
+def _sample(case: Case, before: Prefix) -> tuple[float, float]:
+    """Return the seconds that a case takes on a new mount, and the server's CPU time in them."""
+    with case.mounted(before) as point:
+        cpu, began = _servers_cpu(), time.monotonic()
         case.act(point)
-        return time.monotonic() - began
+        seconds = time.monotonic() - began
+        return seconds, _servers_cpu() - cpu
+
+
+def _requests(case: Case, options: str) -> dict[str, int]:
+    """Return how many requests of each kind a case makes by the module."""
+    with case.mounted(_by_module(options)) as point:
+        statistics = statistics_of(point)
+        statistics.read_text()
+        case.act(point)
+        return {name: line.count for name, line in parse(statistics.read_text()).items()}
 
 
 def measure_overruled() -> list[dict[str, Any]]:
-    """Return for each case the seconds of all rounds, on stock and with its options."""
+    """Return for each case the seconds and server's CPU time of all rounds, and its requests.
+
+    Each as a pair: on the kernel's own FUSE, and by the module with the case's options; requests by
+    the module without options in place of the former.
+    """
     load()
-    _lay_out()
     found = []
     for case in CASES:
-        seconds: dict[str, list[float]] = {"": [], case.options: []}
+        kinds: dict[str, Prefix] = {"stock": [], "overruled": _by_module(case.options)}
+        samples: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
         for number in range(ROUNDS):
-            for options in (case.options, "") if number % 2 else ("", case.options):
-                seconds[options].append(_seconds(case, options))
-        found.append({"stock": seconds[""], "overruled": seconds[case.options]})
+            for kind in reversed(kinds) if number % 2 else kinds:
+                samples[kind].append(_sample(case, kinds[kind]))
+        requests = [_requests(case, options) for options in ("", case.options)]
+        found.append({**samples, "requests": requests})
     return found

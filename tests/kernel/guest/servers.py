@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Servers of Debian that people use: which requests the module's options spare each of them.
 
-Some have their own libfuse (mergerfs, ntfs-3g), some Debian's (sshfs, bindfs), some none
+Some have their own libfuse (mergerfs, ntfs-3g), some Debian's (sshfs, bindfs, s3fs), some none
 (rclone, gocryptfs: Go; an example of the crate fuser: Rust). Their requests are counted by the
 module, with and without its options.
 """
 
+import fcntl
 import os
+import socket
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +22,14 @@ from tests.kernel.guest.f2fs import DISK
 from tests.kernel.guest.interception import PROGRAM
 from tests.kernel.guest.rig import CONTROL, SOURCE, fresh_source, load, run
 from tests.kernel.guest.statistics_file import parse
-from tests.native.mirror import CHECKOUT, MOUNTINFO, mounted_at, unmount, wait_for
+from tests.native.mirror import CHECKOUT, MOUNTINFO, PATIENCE, mounted_at, unmount, wait_for
 
-_POINT = Path("/mnt/served")
+POINT = Path("/mnt/served")
 _SFTP = Path("/srv/sftp")
+_S3 = ("127.0.0.1", 9000)
+_S3_KEYS = Path("/srv/s3-keys")
+#: linux/if.h, linux/sockios.h.
+_IFF_UP, _SIOCSIFFLAGS = 1, 0x8914
 _CALLS, _OPENS, _BLOCK = 256, 10, 4096
 _PASSWORD = ("-extpass", "echo password")
 
@@ -42,6 +49,11 @@ def _has_ntfs() -> None:
 def _has_sftp() -> None:
     _SFTP.write_text("#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n")
     _SFTP.chmod(0o755)
+
+
+def _has_keys() -> None:
+    _S3_KEYS.write_text("any:any\n")
+    _S3_KEYS.chmod(0o600)
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,15 @@ SERVERS = {
     "rclone": Server(
         ("rclone", "mount", "--vfs-cache-mode=writes", SOURCE), "keep_cache", ("READ",)
     ),
+    "s3fs": Server(
+        (
+            *("s3fs", "-f", "-o", f"url=http://{_S3[0]}:{_S3[1]},passwd_file={_S3_KEYS}"),
+            *("-o", "use_path_request_style", "bucket"),
+        ),
+        "big_writes,writeback_cache",
+        ("WRITE",),
+        _has_keys,
+    ),
     "sshfs": Server(
         ("sshfs", "-f", "-o", f"ssh_command={_SFTP}", f"host:{SOURCE}"),
         "writeback_cache",
@@ -93,38 +114,64 @@ SERVERS = {
 }
 
 
-@contextmanager
-def _served(server: Server, *before: str | Path) -> Iterator[None]:
-    """Mount by a server, which must end with its mount."""
-    _POINT.mkdir(exist_ok=True)
-    process = subprocess.Popen([*before, *server.command, _POINT], stdin=subprocess.DEVNULL)
+def _listens() -> bool:
     try:
-        wait_for(lambda: mounted_at(_POINT) is not None or process.poll() is not None, "the mount")
+        socket.create_connection(_S3).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@contextmanager
+def _s3() -> Iterator[None]:
+    """Run an S3 server that keeps its objects in memory and creates each bucket on first use."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("=16sh22x", b"lo", _IFF_UP))
+    program = CHECKOUT / "build" / "gofakes3"
+    where = f"{_S3[0]}:{_S3[1]}"
+    words = (program, "-backend", "mem", "-autobucket", "-quiet", "-host", where)
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(words, stdout=quiet, stderr=quiet) as server:
+        try:
+            wait_for(_listens, "the S3 server")
+            yield
+        finally:
+            server.terminate()
+            server.wait(PATIENCE)
+
+
+@contextmanager
+def served(server: Server, *before: str | Path) -> Iterator[None]:
+    """Mount by a server, which must end with its mount."""
+    POINT.mkdir(exist_ok=True)
+    process = subprocess.Popen([*before, *server.command, POINT], stdin=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: mounted_at(POINT) is not None or process.poll() is not None, "the mount")
         assert process.poll() is None, process.returncode
         yield
     finally:
-        unmount(_POINT)
+        unmount(POINT)
         process.wait(60)
 
 
-def _connection() -> Path:
-    """Return the directory of the mount's control files."""
-    connection = find(Host(), str(_POINT)).connection
+def statistics_of(point: Path) -> Path:
+    """Return the file with the counts of a mount's requests; counting starts when it is first read."""
+    connection = find(Host(), str(point)).connection
     assert connection
-    return CONTROL / connection
+    return CONTROL / connection / "statistics"
 
 
 def _used(data: bytes) -> dict[str, int]:
     """Write a file with small calls, open and read it many times, and count the requests."""
-    statistics = _connection() / "statistics"
+    statistics = statistics_of(POINT)
     statistics.read_text()  # the module counts from here on
-    fd = os.open(_POINT / "file", os.O_WRONLY | os.O_CREAT, 0o644)
+    fd = os.open(POINT / "file", os.O_WRONLY | os.O_CREAT, 0o644)
     for offset in range(0, len(data), _BLOCK):
         os.write(fd, data[offset : offset + _BLOCK])
     os.fsync(fd)
     os.close(fd)
     for _ in range(_OPENS):
-        assert (_POINT / "file").read_bytes() == data
+        assert (POINT / "file").read_bytes() == data
     return {name: line.count for name, line in parse(statistics.read_text()).items()}
 
 
@@ -132,11 +179,11 @@ def _counts(server: Server, data: bytes, *options: str) -> dict[str, int]:
     """Return the requests of `_used` on a new mount by the module."""
     fresh_source()
     server.prepare()
-    with _served(server, PROGRAM, "--required", *options, "--"):
+    with served(server, PROGRAM, "--required", *options, "--"):
         assert " fusetuned" in MOUNTINFO.read_text()
         counts = _used(data)
-    with _served(server):  # mount by the kernel's own FUSE to look up what is stored
-        assert (_POINT / "file").read_bytes() == data
+    with served(server):  # mount by the kernel's own FUSE to look up what is stored
+        assert (POINT / "file").read_bytes() == data
     return counts
 
 
@@ -145,9 +192,10 @@ def check_servers_that_people_run() -> dict[str, dict[str, list[int]]]:
     load()
     data = os.urandom(_CALLS * _BLOCK)
     found: dict[str, dict[str, list[int]]] = {}
-    for name, server in SERVERS.items():
-        counts = [_counts(server, data, *more) for more in ((), ("--options", server.options))]
-        found[name] = {op: [each.get(op, 0) for each in counts] for op in server.fewer}
+    with _s3():
+        for name, server in SERVERS.items():
+            counts = [_counts(server, data, *more) for more in ((), ("--options", server.options))]
+            found[name] = {op: [each.get(op, 0) for each in counts] for op in server.fewer}
     for name, counted in found.items():
         for op, (without, overruled) in counted.items():
             assert without >= _OPENS, (name, op, found)
