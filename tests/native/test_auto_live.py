@@ -187,15 +187,24 @@ def test_a_dry_run_writes_nothing(fusetune: Fusetune, slow: Mirror) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--workload", "mixed"), "--workload does not go with --live, which makes no load"),
-        (("--size", "1M"), "--size does not go with --live, which writes no files"),
-        (("--files", "x"), "--files does not go with --live, which reads no files"),
-        (("--budget", "9"), "--budget does not go with --live, which has --for instead"),
-        (("--try-options",), "--try-options does not go with --live, which uses the live mount"),
-        (("--no-guard", "mmap-read"), "--no-guard does not go with --live"),
-        (("--target", "throughput"), "--target does not go with --live"),
-        (("--max-memory", "1G"), "--max-memory does not go with --live"),
-        (("--cold",), "--cold does not go with --live, which always begins anew"),
+        (
+            ("--workload", "mixed"),
+            "--workload cannot be combined with --live, which generates no load",
+        ),
+        (("--size", "1M"), "--size cannot be combined with --live, which writes no files"),
+        (("--files", "x"), "--files cannot be combined with --live, which reads no files"),
+        (
+            ("--budget", "9"),
+            "--budget cannot be combined with --live, which is limited by --for instead",
+        ),
+        (
+            ("--try-options",),
+            "--try-options cannot be combined with --live, which uses the live mount",
+        ),
+        (("--no-guard", "mmap-read"), "--no-guard cannot be combined with --live"),
+        (("--target", "throughput"), "--target cannot be combined with --live"),
+        (("--max-memory", "1G"), "--max-memory cannot be combined with --live"),
+        (("--cold",), "--cold cannot be combined with --live, which always starts from"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -207,4 +216,4 @@ def test_what_makes_no_sense_is_refused(
 
 def test_for_needs_live(fusetune: Fusetune, mirror: Mirror) -> None:
     said = fusetune.fails("auto", mirror.mountpoint, "--for", "1m", code=2)
-    assert said == "fusetune: --for needs --live; without it --budget is the time"
+    assert said == "fusetune: --for needs --live; without --live, give --budget"

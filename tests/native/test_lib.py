@@ -61,4 +61,4 @@ def test_nothing_to_disable(fusetune: Fusetune) -> None:
 def test_an_old_name_says_the_new_one(fusetune: Fusetune) -> None:
     done = fusetune("lib", "disable", "no-such-unit", "--dry-run", "--json")
     assert done.returncode == 0
-    assert done.stderr == "fusetune: 'fusetune disable no-such-unit' is the name of this now\n"
+    assert done.stderr == "fusetune: 'fusetune disable no-such-unit' replaces this command\n"

@@ -147,7 +147,7 @@ def test_a_profile_is_saved_and_measured(fusetune: Fusetune, mirror: Mirror) -> 
     words = ("bench", mirror.mountpoint, "-w", "profile", "--budget", "10s", "--json")
     done = fusetune(*words)
     assert done.returncode == 0, done.stderr
-    assert "measuring by the mount's profile, what was seen of it in " in done.stderr
+    assert "measuring the mount's profile: what was seen of it in " in done.stderr
     (series,) = schemas.validate(json.loads(done.stdout))["series"]
     assert [one["name"] for one in series["workloads"]] == list(document["workloads"])
 

@@ -263,7 +263,7 @@ def test_a_program_with_its_owners_rights_is_refused(tmp_path: Path) -> None:
         (("--try-unsafe", "x"), "--try-unsafe needs --try-options"),
         (("--try-options", "--try-unsafe", "x"), "mirrorfs has no unsafe option 'x'"),
         (("--try-options", "--dry-run"), "shows what --try-options would try"),
-        (("--try-options", "--cold"), "--cold does not go with --try-options"),
+        (("--try-options", "--cold"), "--cold has no effect with --try-options"),
     ],
 )
 def test_wrong_use(fusetune: Fusetune, mirror: Mirror, words: tuple[str, ...], line: str) -> None:

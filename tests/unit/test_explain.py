@@ -152,5 +152,7 @@ def test_only_the_knobs_that_are_asked_for(
 ) -> None:
     command.main(["/mnt/one", "max_ratio"], obj=tree.host, standalone_mode=False)
     assert capsys.readouterr().out.splitlines()[0] == "max_ratio"
-    with pytest.raises(UsageError, match="max_ration: no such knob here; there are read_ahead_kb"):
+    with pytest.raises(
+        UsageError, match="max_ration: no such knob here; give one of read_ahead_kb"
+    ):
         command.main(["/mnt/one", "max_ration"], obj=tree.host, standalone_mode=False)
