@@ -21,7 +21,7 @@ from tests.unit.knob_values import knobs
 pytestmark = pytest.mark.usefixtures("knob_files")
 _NOW = 1_700_000_000.5
 _DAY = time.strftime("%Y-%m-%d %H:%M", time.localtime(_NOW))
-_NO_RUN = "no run on record tried other values; 'fusetune auto' does"
+_NO_RUN = "no run on record has tried other values; 'fusetune auto' would"
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def _set(tree: Tree, mount: Mount, **values: int) -> None:
 
 def test_a_value_that_nobody_changed(tree: Tree, mounted: Mount) -> None:
     assert _said(tree, mounted) == [
-        "it is 128 KiB, the kernel's default",
+        "its value is 128 KiB, the kernel's default",
         "no change of it is on record",
         _NO_RUN,
     ]
@@ -51,7 +51,7 @@ def test_a_value_that_was_set_and_saved(tree: Tree, mounted: Mount) -> None:
     tree.write("proc/self/loginuid", "0\n")
     _set(tree, mounted, read_ahead_kb=512)
     assert _said(tree, mounted) == [
-        "it is 512 KiB; the kernel's default is 128",
+        "its value is 512 KiB; the kernel's default is 128",
         f"'fusetune set' by root on {_DAY} changed it from 128",
         "nothing keeps it for the next mount; 'fusetune save /mnt/one' does",
         _NO_RUN,
@@ -62,7 +62,7 @@ def test_a_value_that_was_set_and_saved(tree: Tree, mounted: Mount) -> None:
     )
     reset(tree.host, mounted)
     assert _said(tree, mounted)[:2] == [
-        "it is 128 KiB, the kernel's default",
+        "its value is 128 KiB, the kernel's default",
         f"'fusetune reset' by root on {_DAY} changed it from 512",
     ]
 
@@ -97,7 +97,7 @@ def test_a_value_that_somebody_else_changed(tree: Tree, mounted: Mount) -> None:
     _set(tree, mounted, read_ahead_kb=512)
     tree.live(values={"read_ahead_kb": 300, "max_background": 99})
     assert _said(tree, mounted)[1] == (
-        f"'fusetune set' on {_DAY} set it to 512; somebody else, or a new mount, changed it since"
+        f"'fusetune set' on {_DAY} set it to 512; somebody else or a new mount has changed it since"
     )
     assert _said(tree, mounted, "max_background")[1] == (
         "fusetune did not set it: that was the server's reply to INIT, or somebody by hand"
@@ -107,14 +107,14 @@ def test_a_value_that_somebody_else_changed(tree: Tree, mounted: Mount) -> None:
 def test_a_change_that_is_no_longer_on_record(tree: Tree, mounted: Mount) -> None:
     tree.write("etc/fusetune.toml", "[history]\nkeep = 0\n")
     _set(tree, mounted, read_ahead_kb=512)
-    assert _said(tree, mounted)[1] == "fusetune set it; when and why is no longer on record"
+    assert _said(tree, mounted)[1] == "fusetune set it; the time and reason are no longer on record"
 
 
 @pytest.mark.parametrize(
     ("section", "sentence"),
     [
-        ("read_ahead_kb = 128", "{}:3 asks for it; change that line for another value"),
-        ("read_ahead_kb = 512", "{}:3 asks for 512; 'fusetune apply /mnt/one' sets that again"),
+        ("read_ahead_kb = 128", "{}:3 asks for it; to change it, edit that line"),
+        ("read_ahead_kb = 512", "{}:3 asks for 512; 'fusetune apply /mnt/one' sets it again"),
         ("leave_alone = true", "nothing sets it on this mount: {}:3 says leave_alone"),
     ],
 )
@@ -130,12 +130,12 @@ def test_what_policy_refuses(tree: Tree) -> None:
     tree.live(owner=1000)
     file = tree.write("etc/fusetune.toml", '[[mount]]\npath = "/mnt/one"\nmax_ratio = 50\n')
     said = _said(tree, tree.only(), "max_ratio")[2]
-    assert said.startswith(f"{file}:3 asks for 50, which is refused: ")
+    assert said.startswith(f"{file}:3 asks for 50, but policy refuses it: ")
 
 
 def test_knobs_that_auto_does_not_search(tree: Tree, mounted: Mount) -> None:
     follower = _said(tree, mounted, "congestion_threshold")[-1]
-    assert follower == "'fusetune auto' makes it 3/4 of max_background"
+    assert follower == "'fusetune auto' sets it to 3/4 of max_background"
     tree.system()
     assert _said(tree, None, "fs.pipe-max-size")[1:] == ["no change of it is on record"]
 

@@ -205,7 +205,7 @@ def test_lines_without_a_terminal() -> None:
     assert operation.split()[0] == "READ"
     assert others == [
         limit_line(_mount(3, limit=LIMIT)),
-        "/srv/mounts/number-1: size and latency of 7 requests are lost",
+        "/srv/mounts/number-1: size and latency of 7 requests were lost",
         "",
     ]
 

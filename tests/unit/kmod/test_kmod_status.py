@@ -151,7 +151,7 @@ def test_text_names_all_of_it(host_tree: Tree, capsys: pytest.CaptureFixture[str
     said = found(host_tree, Programs(modinfo=(0, "DEF"))).as_text().splitlines()
     assert said == [
         f"kernel {RUNNING}",
-        "fusetuned: 0.1.0, loaded; a different one is installed: run 'fusetune module unload', "
+        "fusetuned: 0.1.0, loaded; another version is installed: run 'fusetune module unload', "
         "then 'load'",
         "  beside fuse (built in)",
         "  mounted by fusetuned: /mnt/a",

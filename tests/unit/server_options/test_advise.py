@@ -53,7 +53,7 @@ def test_the_text(ours: Tree, tell: Any) -> None:
 
 def test_nothing_to_say_is_one_line(ours: Tree, tell: Any) -> None:
     serve(ours, "oursd", "-o", "threads=8", "a", "/mnt/one")
-    assert tell("-w", "metadata") == (4, "/mnt/one: the recipe ours has nothing to change\n")
+    assert tell("-w", "metadata") == (4, "/mnt/one: recipe ours proposes no change\n")
     code, _ = told = tell("-w", "metadata", "--json")
     assert code == 4
     assert document(told)["changes"] == []
@@ -174,7 +174,7 @@ def test_a_mount_that_is_not_fuse(ours: Tree) -> None:
     text = text.replace('second = "yes"', other).replace('"fuse.ours"', '"nfs"')
     ours.write("etc/recipes/other.toml", text)
     ours.mount("/mnt/nfs", "0:50", "nfs", "a")
-    with pytest.raises(FusetuneError, match="/mnt/nfs is no FUSE mount: the kernel speaks NFS"):
+    with pytest.raises(FusetuneError, match="/mnt/nfs is not a FUSE mount: the kernel speaks NFS"):
         command.main(["/mnt/nfs"], prog_name="advise", obj=ours.host, standalone_mode=False)
 
 

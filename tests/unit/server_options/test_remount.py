@@ -105,7 +105,7 @@ def test_an_option_that_needs_one_that_fstab_cannot_say_goes_out_with_it(
 
 def test_nothing_to_change(mounted_by_fstab: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(mounted_by_fstab, "-w", "rand-write") == 4
-    assert "/mnt/one: there is nothing to change\n" in capsys.readouterr().out
+    assert "/mnt/one: nothing to change\n" in capsys.readouterr().out
     assert fstab(mounted_by_fstab) == FSTAB
 
 
