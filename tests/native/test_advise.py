@@ -128,7 +128,7 @@ def test_a_stopped_server_is_not_waited_for(fusetune: Fusetune, mirror: Mirror) 
 def test_another_users_server(mirror: Mirror, open_path: Path) -> None:
     done = Fusetune(open_path)("advise", mirror.mountpoint, before=AS_NOBODY)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "the process that serves the mount cannot be seen; run it as root\n" in done.stdout
+    assert "the process that serves the mount was not found; run it as root\n" in done.stdout
     assert "now: " not in done.stdout
 
 

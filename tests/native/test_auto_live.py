@@ -119,7 +119,7 @@ def test_without_traffic_of_its_own_nothing_is_tried_on_a_mount(
         counted = other.counters()["ops"]
     assert not document["applied"]
     assert document["trials"] == []
-    assert document["reasons"][0] == "programs waited for nothing here"
+    assert document["reasons"][0] == "programs did not wait for this mount"
     assert not any(counted[name]["count"] for name in ("READ", "WRITE", "CREATE", "OPEN"))
 
 

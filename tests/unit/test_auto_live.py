@@ -152,7 +152,7 @@ def test_a_signal_puts_everything_back(
         run(tree, mounted)
     found = "read_ahead_kb=512" in str(raised.value)
     assert found is (second > 50)
-    assert found or str(raised.value).endswith("nothing was proven better so far")
+    assert found or str(raised.value).endswith("nothing was proven to be better so far")
     assert tree.values() == STOCK
     assert not tree.journals()
     assert saved_for(tree.host, mounted) is None

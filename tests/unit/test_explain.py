@@ -42,7 +42,7 @@ def _set(tree: Tree, mount: Mount, **values: int) -> None:
 def test_a_value_that_nobody_changed(tree: Tree, mounted: Mount) -> None:
     assert _said(tree, mounted) == [
         "its value is 128 KiB, the kernel's default",
-        "no change of it is on record",
+        "no change is on record",
         _NO_RUN,
     ]
 
@@ -53,12 +53,12 @@ def test_a_value_that_was_set_and_saved(tree: Tree, mounted: Mount) -> None:
     assert _said(tree, mounted) == [
         "its value is 512 KiB; the kernel's default is 128",
         f"'fusetune set' by root on {_DAY} changed it from 128",
-        "nothing keeps it for the next mount; 'fusetune save /mnt/one' does",
+        "it is not kept for the next mount; 'fusetune save /mnt/one' keeps it",
         _NO_RUN,
     ]
     save_now(tree.host, mounted, admin=False, dry_run=False)
     assert _said(tree, mounted)[2] == (
-        "it is saved for the next mount; 'fusetune forget /mnt/one' ends that"
+        "it is saved for the next mount; 'fusetune forget /mnt/one' removes it"
     )
     reset(tree.host, mounted)
     assert _said(tree, mounted)[:2] == [
@@ -75,9 +75,9 @@ def test_a_value_that_auto_chose(tree: Tree, mounted: Mount) -> None:
     record(tree.host, mounted, "auto", {"read_ahead_kb": (128, 2048)}, **facts)
     record(tree.host, mounted, "save", reasons=["read_ahead_kb: which is no run"])
     assert _said(tree, mounted)[1:] == [
-        f"'fusetune auto' on {_DAY} changed it from 128; with all that was changed then, seq-read "
-        "and mmap-read had 1.42 [1.30, 1.55] times the speed before",
-        "nothing keeps it for the next mount; 'fusetune save /mnt/one' does",
+        f"'fusetune auto' on {_DAY} changed it from 128; all changes of that run together gave "
+        "seq-read and mmap-read 1.42 [1.30, 1.55] times the speed before",
+        "it is not kept for the next mount; 'fusetune save /mnt/one' keeps it",
         f"'fusetune auto' on {_DAY} measured seq-read and mmap-read: 128 -> 2048, 1.40 [1.3, 1.5] "
         "times the figure with 128",
     ]
@@ -100,7 +100,7 @@ def test_a_value_that_somebody_else_changed(tree: Tree, mounted: Mount) -> None:
         f"'fusetune set' on {_DAY} set it to 512; somebody else or a new mount has changed it since"
     )
     assert _said(tree, mounted, "max_background")[1] == (
-        "fusetune did not set it: that was the server's reply to INIT, or somebody by hand"
+        "fusetune did not set it; the server's reply to INIT or somebody else did"
     )
 
 
@@ -137,7 +137,7 @@ def test_knobs_that_auto_does_not_search(tree: Tree, mounted: Mount) -> None:
     follower = _said(tree, mounted, "congestion_threshold")[-1]
     assert follower == "'fusetune auto' sets it to 3/4 of max_background"
     tree.system()
-    assert _said(tree, None, "fs.pipe-max-size")[1:] == ["no change of it is on record"]
+    assert _said(tree, None, "fs.pipe-max-size")[1:] == ["no change is on record"]
 
 
 def test_a_knob_that_is_not_there(tree: Tree) -> None:

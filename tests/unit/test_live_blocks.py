@@ -141,7 +141,7 @@ def test_a_rising_error_rate(reference: Reference) -> None:
         reference.add(speed(10, calls=1000))
     assert reference.why_worse(speed(10, failed=2, calls=1000)) is None
     assert reference.why_worse(speed(10, failed=10, calls=1000)) == (
-        "10 of 1000 calls failed, before 0 of 6192"
+        "10 of 1000 calls failed, compared with 0 of 6192 before"
     )
     for _ in range(12):
         reference.add(speed(10, failed=10, calls=1000))

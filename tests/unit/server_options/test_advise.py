@@ -68,8 +68,8 @@ def test_without_a_recipe(ours: Tree, tell: Any) -> None:
     assert (code, found["recipe"], found["changes"]) == (0, None, [])
     assert found["notes"] == [
         "/mnt/one has the kernel's default values: fusetune auto /mnt/one",
-        "no recipe is about this server; docs/recipes.md and fusetune-advise(8) say how to write "
-        "one into /etc/fusetune/recipes",
+        "no recipe describes this server; docs/recipes.md and fusetune-advise(8) explain how to "
+        "add one to /etc/fusetune/recipes",
     ]
 
 
@@ -125,8 +125,8 @@ def test_without_its_process(ours: Tree, tell: Any) -> None:
     found = document(tell("--json"))
     assert found["commands"] == {"now": None, "then": None}
     seen, supposed = found["notes"][-2:]
-    assert seen.startswith("the process that serves the mount cannot be seen")
-    assert supposed == "which options are set is not known; the advice supposes the defaults"
+    assert seen.startswith("the process that serves the mount was not found")
+    assert supposed == "the current options are unknown; the advice assumes the defaults"
     assert found["changes"]
 
 

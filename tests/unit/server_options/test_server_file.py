@@ -97,7 +97,7 @@ def test_a_file_without_sections_concerns_every_mount(ours: Tree, tell: Any) -> 
         "-THREADS='1'\n\\ No newline at end of file\n+THREADS=8\n\\ No newline at end of file\n"
     )
     assert found["notes"] == [
-        f"THREADS in {ours.root / FILE}: the change concerns every mount of ours on this host"
+        f"THREADS in {ours.root / FILE}: the change affects every mount of ours on this host"
     ]
 
 
@@ -105,7 +105,7 @@ def test_a_bad_option_is_taken_out_where_it_stands(davfs: Tree, tell: Any) -> No
     davfs.write(FILE, "THREADS 4\nSINGLE true\n")
     found = metadata(tell)
     assert "-SINGLE true\n+# fusetune: SINGLE true\n" in found["edits"][0]["diff"]
-    assert found["notes"][0].startswith(f"SINGLE in {davfs.root / FILE}: the change concerns every")
+    assert found["notes"][0].startswith(f"SINGLE in {davfs.root / FILE}: the change affects every")
 
 
 def test_a_bad_value_is_changed_where_it_stands(davfs: Tree, tell: Any) -> None:
@@ -143,8 +143,7 @@ def test_a_line_that_cannot_be_changed_is_told(davfs: Tree, tell: Any) -> None:
     davfs.write(FILE, "SINGLE true false\nSINGLE true\n")
     found = metadata(tell)
     assert (
-        f"{davfs.root / FILE} is written in a way in which fusetune does not set SINGLE"
-        in (found["notes"])
+        f"{davfs.root / FILE} has a syntax in which fusetune cannot set SINGLE" in (found["notes"])
     )
 
 
@@ -175,10 +174,10 @@ def _no_directory(path: Path) -> None:
     [
         (_link, "it is a symbolic link"),
         (_fifo, "it is not a regular file"),
-        (lambda path: path.chmod(0o646), "users other than root can change it"),
-        (lambda path: path.write_bytes(b"#" * 65537), "it has more than 64 KiB"),
-        (lambda path: path.write_bytes(b"THREADS \0\n"), "it has bytes that are no text"),
-        (_no_directory, "ours is not there"),
+        (lambda path: path.chmod(0o646), "users other than root can write it"),
+        (lambda path: path.write_bytes(b"#" * 65537), "it is larger than 64 KiB"),
+        (lambda path: path.write_bytes(b"THREADS \0\n"), "it is not valid text"),
+        (_no_directory, "ours does not exist"),
     ],
     ids=["link", "fifo", "writable", "large", "binary", "missing"],
 )
@@ -215,7 +214,9 @@ def test_a_server_with_another_file(
 
 @pytest.mark.parametrize("file", ["/home/a.conf", "/etc/../home/a.conf", "a.conf"])
 def test_a_recipe_names_only_files_of_etc(ours: Tree, file: str) -> None:
-    with pytest.raises(ConfigError, match=r"ours\.toml:\d+: file_format is for a file in /etc"):
+    with pytest.raises(
+        ConfigError, match=r"ours\.toml:\d+: file_format needs the full path of a file in /etc"
+    ):
         recipe_with(ours, "mount", ('secrets = ["door"]', f'file_format = "ini"\nfile = "{file}"'))
 
 
