@@ -126,7 +126,9 @@ def test_doctor_tells_the_sum_of_dirty_memory() -> None:
         out = doctor_report(Diagnosis([], [], 40, bound, elsewhere)).as_text()
         assert "may use 40 % of the host's dirty limit" in out
         assert ("max_dirty_percent is 100" in out) == (bound is not None)
-        assert ("left alone in other mount namespaces (containers): 2 FUSE mounts" in out) == (elsewhere > 0)
+        assert ("left alone in other mount namespaces (containers): 2 FUSE mounts" in out) == (
+            elsewhere > 0
+        )
 
 
 @pytest.mark.parametrize(

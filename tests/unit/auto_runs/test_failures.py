@@ -108,7 +108,10 @@ def test_a_mount_that_goes_away_is_named(
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(3, "nothing was proven to be better so far"), (1000, "the best proven setting so far was .*max_ratio=10 ")],
+    [
+        (3, "nothing was proven to be better so far"),
+        (1000, "the best proven setting so far was .*max_ratio=10 "),
+    ],
 )
 def test_an_interruption_tells_what_was_proven(
     tree: Tree, mounted: Mount, bench: type[SimulatedBench], number: int, words: str
