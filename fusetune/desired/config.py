@@ -87,7 +87,7 @@ class _Reader(TomlFile):
         )
 
     def check_known(self, where: Where, name: str, known: Collection[str]) -> None:
-        """Raise `ConfigError` unless ``name`` is known; for mount properties, say how to set them."""
+        """Raise `ConfigError` unless ``name`` is known; for mount properties, say how to set it."""
         if name not in known and name in (knob.name for knob in REMOUNT):
             raise self.wrong(
                 where,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The kernel's own FUSE, watched by bpftrace."""
+"""The kernel's own FUSE, observed with bpftrace."""
 
 import os
 import re
@@ -36,18 +36,18 @@ _TRACING = "sys/kernel/tracing"
 _EVENTS = f"{_TRACING}/events"
 _BTF = "sys/kernel/btf"
 _KPROBES = f"{_TRACING}/kprobe_events"
-#: This process's pid namespace, and the first one (include/linux/proc_ns.h, PROC_PID_INIT_INO).
+#: This process's PID namespace, and the initial one (include/linux/proc_ns.h, PROC_PID_INIT_INO).
 _PIDS, _FIRST_PIDS = "proc/self/ns/pid", f"pid:[{0xEFFFFFFC}]"
 _LOCKDOWN = "sys/kernel/security/lockdown"
-#: Seconds that bpftrace may take to attach its probes, and to detach them: it compiles them first,
+#: Seconds that bpftrace may take to attach its probes, and to detach them. It compiles them first,
 #: which takes a second here and half a minute on a slow or busy machine.
 _START, _END = 120.0, 10.0
 
 
 def abilities(host: Host, mount: Mount) -> Abilities:
-    """Return what this kernel can tell of a mount.
+    """Return what this kernel can report about a mount.
 
-    Raises FusetuneError, saying what to do, where it cannot tell requests.
+    Raises FusetuneError with the remedy if it cannot report requests.
     """
     _refuse_untraceable(host)
     try:
@@ -63,7 +63,7 @@ def abilities(host: Host, mount: Mount) -> Abilities:
 
 
 def _calls(host: Host, mount: Mount, types: Types | None) -> CallProbes | None:
-    """Return how this kernel tells of reads and writes; their files are known by types (BTF)."""
+    """Return how this kernel reports reads and writes; BTF types identify their files."""
     has_kprobes = os.path.exists(host.path(_KPROBES))
     if types and has_kprobes and types.parameters({*FUNCTIONS}) == FUNCTIONS:
         return BY_FUNCTIONS
@@ -74,7 +74,7 @@ def _calls(host: Host, mount: Mount, types: Types | None) -> CallProbes | None:
 
 
 def _sees_all_processes(host: Host) -> bool:
-    """Whether processes have the numbers here that the kernel's programs see."""
+    """Whether process IDs here are the ones that BPF programs see."""
     try:
         return os.readlink(host.path(_PIDS)) == _FIRST_PIDS
     except FileNotFoundError:  # a kernel without pid namespaces
@@ -86,20 +86,20 @@ def _traces_calls(host: Host) -> bool:
 
 
 def _refuse_untraceable(host: Host) -> None:
-    """Raise FusetuneError, saying what to do, where the kernel cannot be traced at all."""
+    """Raise FusetuneError with the remedy if the kernel cannot be traced at all."""
     if "[confidentiality]" in _text(host, _LOCKDOWN):
         raise FusetuneError(
-            "kernel lockdown (confidentiality) forbids tracing; boot without it to watch this "
+            "kernel lockdown (confidentiality) forbids tracing; boot without it to observe this "
             "mount, or mount it with the module fusetuned, which counts requests itself"
         )
     if not os.path.isdir(host.path(_EVENTS)):
         raise FusetuneError(
-            f"tracefs is not mounted in /{_TRACING}; mount it: mount -t tracefs tracefs /{_TRACING}"
+            f"tracefs is not mounted on /{_TRACING}; mount it: mount -t tracefs tracefs /{_TRACING}"
         )
 
 
 def _requests(host: Host, types: Types | None) -> Requests:
-    """Return how this kernel tells of requests. Raises FusetuneError if it does not."""
+    """Return how this kernel reports requests. Raises FusetuneError if it does not."""
     traced = _has(host, "fuse/fuse_request_send")
     if traced and (types is None or tracepoints_tell(types)):
         return TRACEPOINTS
@@ -113,14 +113,14 @@ def _requests(host: Host, types: Types | None) -> Requests:
 
 
 def traces_faults(host: Host) -> bool:
-    """Return whether this kernel tells page faults, beside system calls and their files.
+    """Return whether this kernel reports page faults, besides system calls and their files.
 
-    Raises FusetuneError, saying what to do, where it cannot tell these calls.
+    Raises FusetuneError with the remedy if it cannot report these calls.
     """
     _refuse_untraceable(host)
     if not _traces_calls(host):
         raise FusetuneError(
-            "this kernel cannot tell which file a system call is about; use one with "
+            "this kernel cannot report the file of a system call; use one with "
             "CONFIG_FTRACE_SYSCALLS and CONFIG_DEBUG_INFO_BTF"
         )
     return _has(host, "filemap/mm_filemap_map_pages")
@@ -143,15 +143,15 @@ def _cpus(host: Host) -> int:
 
 
 def device_of(mount: Mount) -> int:
-    """Return the number of a mount's device as the kernel's dev_t has it."""
+    """Return the number of a mount's device as in the kernel's dev_t."""
     major, minor = (int(part) for part in mount.device.split(":"))
     return major << 20 | minor
 
 
 def bpftrace_path() -> str:
-    """Return the path of bpftrace. Raises FusetuneError if it is not there, or this is not root."""
+    """Return the path of bpftrace. Raises FusetuneError if not installed or not root."""
     if os.geteuid():
-        raise FusetuneError("only root may trace the kernel; run it as root")
+        raise FusetuneError("only root may trace the kernel; run fusetune as root")
     path = shutil.which("bpftrace", path=_PATH)
     if not path:
         raise FusetuneError(
@@ -161,13 +161,13 @@ def bpftrace_path() -> str:
 
 
 class Bpftrace:
-    """A running bpftrace; the kernel removes its probes when it ends, and kills it with us.
+    """A running bpftrace; the kernel removes its probes when it exits, and kills it with us.
 
     ``path``: of bpftrace. ``take``: gets each line that it prints.
     """
 
     def __init__(self, path: str, text: str, take: Callable[[bytes], None]) -> None:
-        # A session of its own: a terminal's Ctrl-C is for us alone, who then end it.
+        # A separate session: Ctrl-C in the terminal only reaches us, and we end it.
         self._process = subprocess.Popen(
             [path, "-f", "json", "-e", text],
             stdin=subprocess.DEVNULL,
@@ -215,7 +215,7 @@ class Bpftrace:
         return any(one in ready for one in others)
 
     def _take(self, stream: IO[bytes]) -> bool:
-        """Read once; return whether the stream goes on."""
+        """Read once; return whether the stream is still open."""
         part = os.read(stream.fileno(), 1 << 16)
         if stream is self._process.stderr:
             self._errors = (self._errors + part)[-(1 << 16) :]
@@ -229,28 +229,28 @@ class Bpftrace:
         return bool(part)
 
     def _why(self) -> str:
-        """Return why it ended by itself: its last line that names an error."""
+        """Return why it exited: its last line with an error."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         lines = self._errors.decode(errors="replace").splitlines()
         named = [line for line in lines if "ERROR" in line and "RLIMIT_MEMLOCK" not in line]
-        return f"bpftrace ended: {printable((named or lines or ['it said nothing'])[-1])}"
+        return f"bpftrace ended: {printable((named or lines or ['no output'])[-1])}"
 
     def until_ready(self, is_ready: Callable[[], bool], *others: Signals) -> None:
         """Wait until it has attached its probes. Raises FusetuneError if it does not."""
         end = time.monotonic() + _START
         while not is_ready():
             if self.wait(end - time.monotonic(), *others):
-                raise FusetuneError("interrupted before the first request was watched")
+                raise FusetuneError("interrupted before the first request was observed")
             if time.monotonic() > end:
                 raise FusetuneError(f"bpftrace did not attach its probes within {_START:.0f} s")
 
     def skipped(self) -> int:
-        """Return how often the kernel did not run one of its programs."""
+        """Return how often the kernel skipped one of its programs."""
         return skipped_in(f"/proc/{self._process.pid}/fdinfo")
 
     def finish(self) -> None:
-        """Have it remove its probes and print its maps. Raises FusetuneError if it does not."""
+        """Make it remove its probes and print its maps. Raises FusetuneError if it does not."""
         self._process.send_signal(signal.SIGINT)
         end = time.monotonic() + _END
         stdout = self._process.stdout
@@ -258,13 +258,13 @@ class Bpftrace:
             for stream in select.select(self.streams, [], [], 0.1)[0]:
                 if not self._take(stream) and stream is stdout:
                     return
-        raise FusetuneError(f"bpftrace did not end within {_END:.0f} s, and was killed")
+        raise FusetuneError(f"bpftrace did not exit within {_END:.0f} s and was killed")
 
 
 def skipped_in(directory: str) -> int:
-    """Return how often the kernel did not run a program of a process, by its fdinfo.
+    """Return how often the kernel skipped BPF programs of a process, from its fdinfo.
 
-    It does not where another program of BPF was interrupted on that processor, and counts that
+    It skips and counts them when another BPF program was interrupted on that CPU
     (kernel/bpf/syscall.c, bpf_prog_show_fdinfo(), recursion_misses; for tracepoints and kprobes
     since Linux 6.7, kernel/trace/bpf_trace.c, trace_call_bpf()).
     """
@@ -280,14 +280,14 @@ def skipped_in(directory: str) -> int:
 def _bdi_of(mount: Mount) -> str:
     bdi = mount.bdi or mount.device
     if not BDI_NAME.fullmatch(bdi):
-        raise FusetuneError(f"the name of the device is not one of the kernel's: {printable(bdi)}")
+        raise FusetuneError(f"the device has an unexpected name: {printable(bdi)}")
     return bdi
 
 
 class Tracing:
     """A mount's requests, counted by bpftrace from its construction until `close`.
 
-    Raises FusetuneError, in one line with the remedy, where this host cannot do it.
+    Raises FusetuneError, in one line with the remedy, if this host cannot do it.
     """
 
     def __init__(self, host: Host, mount: Mount, every: float) -> None:
@@ -332,9 +332,9 @@ class Tracing:
 
 
 def watch_by_bpftrace(host: Host, mount: Mount, seconds: float, progress: Progress) -> Traffic:
-    """Watch a mount for ``seconds``, or until a signal comes or the mount is gone.
+    """Observe a mount for ``seconds``, or until a signal arrives or the mount is gone.
 
-    Raises FusetuneError, in one line with the remedy, where this host cannot do it.
+    Raises FusetuneError, in one line with the remedy, if this host cannot do it.
     """
     path = bpftrace_path()
     able = abilities(host, mount)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where the kernel tells of a program's reads and writes: in FUSE's functions, or in system calls.
+"""How the kernel reports a program's reads and writes: FUSE's functions, or system calls.
 
-The functions are called for every read and write of an open file in a FUSE mount, however it was
-asked for. System calls are those of the whole host, and so cost other programs some time as well;
-but a kernel without kprobes has nothing else.
+The functions are called for every read and write of an open file in a FUSE mount, regardless of
+how it was requested. System calls are those of the whole host, so tracing them also costs other
+programs some time, but a kernel without kprobes has nothing else.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ FUNCTIONS = {"fuse_file_read_iter": ("iocb", "to"), "fuse_file_write_iter": ("io
 
 @dataclass(frozen=True)
 class Call:
-    """A probe of reads or writes, in bpftrace's words: where they begin, and how long they are.
+    """A probe of reads or writes, as bpftrace expressions for offset and length.
 
     ``file``: statements that make $file, or return where there is none.
     """
@@ -28,7 +28,7 @@ class Call:
 
 @dataclass(frozen=True)
 class CallProbes:
-    """How a kernel tells of reads and of writes."""
+    """How a kernel reports reads and writes."""
 
     reads: tuple[Call, ...]
     writes: tuple[Call, ...]
@@ -49,7 +49,7 @@ _OPENED = """$fdt = curtask->files->fdt;
 	if ((uint64)args->fd >= (uint64)$fdt->max_fds) { return; }
 	$file = (struct file *)*(uint64 *)((uint64)$fdt->fd + 8 * (uint64)args->fd);"""
 _HERE, _VECTOR = "$file->f_pos", "args->vec->iov_len"
-# Calls with one buffer: where they begin, how long they are, and the condition for that.
+# Calls with one buffer: expressions for offset and length, and a condition.
 _KINDS = {
     "": (_HERE, "args->count", ""),
     "p64": ("args->pos", "args->count", ""),
@@ -61,9 +61,9 @@ _KINDS = {
 
 
 def by_system_calls(servers: Collection[int]) -> CallProbes:
-    """Return the system calls of all processes but these, as the kernel numbers them.
+    """Return the system calls of all processes except these, by the kernel's numbering.
 
-    A server's own reads and writes are of no use, and often as many as those of its users.
+    A server's own reads and writes are irrelevant, and often as many as those of its users.
     """
     others = [f"pid != {number}" for number in sorted(servers)]
 

@@ -46,7 +46,7 @@ def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
         return Served(root=True)  # the hypervisor's host serves it
     processes = (daemons or Daemons(host)).processes(mount)
     if not processes:
-        run = "; run it as root" if os.geteuid() else ""
+        run = "; run fusetune as root" if os.geteuid() else ""
         return Served(notes=(f"the process that serves the mount was not found{run}",))
     pid = min(processes, key=int)
     words = each_in_time(partial(words_of, host, "cmdline"), [pid]).get(pid)

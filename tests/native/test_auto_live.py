@@ -134,7 +134,7 @@ def test_a_signal_puts_everything_back(
         said, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, said) == (1, "")
     line = errors.splitlines()[-1]
-    assert line.startswith("fusetune: interrupted: everything was put back as it was; ")
+    assert line.startswith("fusetune: interrupted: everything was restored; ")
     assert sysfs_values(slow.bdi) == before
     assert fusetune.json("show", slow.mountpoint)["saved"] is None
     assert _programs() == []

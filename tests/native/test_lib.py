@@ -49,7 +49,7 @@ def test_status(server: str, fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 def test_without_the_library(words: tuple[str, ...], fusetune: Fusetune) -> None:
     done = fusetune(*words)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("fusetune: there is no tuned libfuse3 under /usr/lib/")
+    assert done.stderr.startswith("fusetune: there is no tuned libfuse3 in /usr/lib/")
 
 
 def test_nothing_to_disable(fusetune: Fusetune) -> None:

@@ -157,7 +157,7 @@ def test_squashfuse_is_read(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path)
     told = done.stderr.splitlines()[1]
     assert told.startswith("fusetune reads at most 4096 MiB (--budget-read) in at most 1000000 ")
     assert told.endswith(f" of new, below/old in {point}, and writes nothing there")
-    assert "seq-write needs files of its own" in refused
+    assert "seq-write needs scratch files" in refused
     assert refused.endswith("seq-read, rand-read, large-read")
 
 

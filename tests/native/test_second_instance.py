@@ -85,7 +85,7 @@ def test_a_second_instance_only_reads(
     assert found["cost"]["bytes_written"] == 0 < found["cost"]["bytes_read"]
     assert any(one["options"] for one in found["trials"])
     assert "may only read: " in done.stderr.splitlines()[0]
-    assert "seq-write needs files of its own" in refused
+    assert "seq-write needs scratch files" in refused
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_layers_that_cannot_be_measured_are_left_out(fusetune: Fusetune, tower: 
     locked = tower.add("mirrorfs", "-o", "ro")
     tower.add("bindfs")
     line = fusetune.fails("advise", tower.top, "--measure-layers", "--budget", "5s")
-    assert line.endswith(f"nothing below can be measured: {locked}: it is read-only")
+    assert line.endswith(f"no mount below it can be measured: {locked}: it is read-only")
 
 
 def test_a_user_cannot_have_roots_mount_measured(

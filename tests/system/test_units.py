@@ -219,7 +219,7 @@ def test_mounts_everywhere_come_into_its_sight(stopped: Container) -> None:
         with stopped.mirror(point):
             seen = stopped.run("cat", f"/proc/{pid}/mountinfo").stdout
             assert f" {point} " in seen
-        # Nor does its view keep a mount that went away.
+        # Nor does its view keep a mount that disappeared.
         assert f" {point} " not in stopped.run("cat", f"/proc/{pid}/mountinfo").stdout
 
 

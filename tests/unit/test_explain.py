@@ -85,11 +85,11 @@ def test_a_value_that_auto_chose(tree: Tree, mounted: Mount) -> None:
 
 def test_the_latest_run_counts(tree: Tree, mounted: Mount) -> None:
     for verdict in ("no effect found", "other values are worse"):
-        reasons = [f"read_ahead_kb: left at 128, {verdict}"]
+        reasons = [f"read_ahead_kb: kept at 128, {verdict}"]
         record(tree.host, mounted, "auto", workloads=["seq-read"], reasons=reasons)
     record(tree.host, mounted, "auto", workloads=["metadata"], reasons=["max_ratio: no effect"])
     assert _said(tree, mounted)[-1] == (
-        f"'fusetune auto' on {_DAY} measured seq-read: left at 128, other values are worse"
+        f"'fusetune auto' on {_DAY} measured seq-read: kept at 128, other values are worse"
     )
 
 
@@ -115,7 +115,7 @@ def test_a_change_that_is_no_longer_on_record(tree: Tree, mounted: Mount) -> Non
     [
         ("read_ahead_kb = 128", "{}:3 asks for it; to change it, edit that line"),
         ("read_ahead_kb = 512", "{}:3 asks for 512; 'fusetune apply /mnt/one' sets it again"),
-        ("leave_alone = true", "nothing sets it on this mount: {}:3 says leave_alone"),
+        ("leave_alone = true", "nothing sets it on this mount: {}:3 sets leave_alone"),
     ],
 )
 def test_what_the_configuration_asks_for(

@@ -161,7 +161,7 @@ def test_what_mount_options_forced_is_shown(tree: Tree, by_module: Mount) -> Non
 def test_what_the_module_would_bring_is_told_elsewhere(mounted: Mount) -> None:
     for knob in REMOUNT:
         assert "tuned_options" not in knob.remedy_on(mounted)
-    assert "by the module fusetuned with its option no_file_caps" in remount_hint(
+    assert "with the module fusetuned and its option no_file_caps" in remount_hint(
         mounted, "no_file_caps"
     )
 

@@ -266,7 +266,7 @@ def test_a_mark_has_nothing_of_the_one_before() -> None:
     ],
 )
 def test_other_output_is_an_error(line: bytes) -> None:
-    with pytest.raises(FusetuneError, match="bpftrace printed what this fusetune cannot read"):
+    with pytest.raises(FusetuneError, match="bpftrace printed unexpected output"):
         Marks().take(line)
 
 

@@ -129,7 +129,7 @@ def test_everything_that_matters_is_on_it(width: int, height: int) -> None:
     assert lines[7].startswith("NO REPLY 12s: ")
     assert "number-4 " in lines[7]
     assert len(lines) == height
-    assert lines[-1] == f"... and more: {60 - (height - 4)} lines"
+    assert lines[-1] == f"... {60 - (height - 4)} more lines"
 
 
 def test_names_are_cut_at_their_begin() -> None:

@@ -94,7 +94,7 @@ def test_unload_names_what_is_mounted(ready: Tree) -> None:
     for number in (1, 2):
         ready.mount(f"/mnt/{number}", device=f"0:4{number}", fstype="fusetuned.x")
     run = Programs()
-    with pytest.raises(FusetuneError, match="fusetuned serves /mnt/1, /mnt/2: unmount first"):
+    with pytest.raises(FusetuneError, match="fusetuned serves /mnt/1, /mnt/2: unmount these first"):
         actions.unload(ready.host, FUSETUNED, run=run)
     assert not run.ran
 
@@ -160,7 +160,7 @@ def test_a_module_in_place_of_the_kernels_own(host_tree: Tree) -> None:
     host_tree.write("sys/module/f2fs/srcversion", "ABC\n")
     assert (seen()["as_installed"], seen()["mounts"]) == (False, ["/mnt/a"])
     assert seen()["stock"]["loaded"] is None
-    with pytest.raises(FusetuneError, match="f2fs-tuned serves /mnt/a: unmount first"):
+    with pytest.raises(FusetuneError, match="f2fs-tuned serves /mnt/a: unmount these first"):
         actions.unload(host_tree.host, f2fs, run=Programs())
 
 

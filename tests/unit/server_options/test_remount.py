@@ -74,7 +74,7 @@ def test_the_configuration_accepts(mounted_by_fstab: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("writebak", "has no such option"), ("nosync", "is unsafe, and never")]
+    ("name", "why"), [("writebak", "has no such option"), ("nosync", "is unsafe and never")]
 )
 def test_names_that_cannot_be_accepted(mounted_by_fstab: Tree, name: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
@@ -189,7 +189,7 @@ def test_a_worse_unit_is_found_by_systemd_itself(tree: Tree) -> None:
 
 def test_a_server_that_somebody_started_by_hand(ours: Tree) -> None:
     serve(ours)
-    why = "no file of this host says how it is mounted; 'fusetune advise' shows"
+    why = "no file on this host defines the mount; 'fusetune advise' shows"
     refused(ours, why)
     refused(ours, why, "--now")
 

@@ -283,7 +283,7 @@ def test_a_file_that_another_tool_changed_meanwhile(
     [
         ('"sed", "-n", "s/^{key} //p", "{file}"', None),
         ('"sed", "-n", "s/^THREADS 1 # /password=/p", "{file}"', "password=***"),
-        ('"grep", "{key} 9", "{file}"', "it said nothing"),
+        ('"grep", "{key} 9", "{file}"', "no output"),
     ],
     ids=["reads it", "reads something else", "fails"],
 )
@@ -297,7 +297,9 @@ def test_a_server_that_checks_its_file(ours: Tree, words: str, said: str | None)
         return
     with pytest.raises(FusetuneError) as failed:
         run(ours)
-    assert f"does not read THREADS as 8 from the new file, and says: {said}; " in str(failed.value)
+    assert f"does not read THREADS as 8 from the new file; it reports: {said}; " in str(
+        failed.value
+    )
     assert files(ours) == was
 
 
@@ -308,7 +310,7 @@ def test_what_somebody_set_since_stays(davfs: Tree, capsys: pytest.CaptureFixtur
     run(davfs, "reset")
     assert davfs.read(FILE) == edited
     said = capsys.readouterr().err
-    assert said.endswith("ours.conf was changed since fusetune wrote it, so it stays\n")
+    assert said.endswith("ours.conf was changed since fusetune wrote it, so it was not restored\n")
 
 
 def test_lines_that_somebody_added_since_stay(davfs: Tree) -> None:
@@ -321,7 +323,7 @@ def test_lines_that_somebody_added_since_stay(davfs: Tree) -> None:
 def test_a_mount_that_no_file_describes(ours: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     with_file(ours, more='file_sections = ["{point}"]', mounted=False)
     ours.write(FILE, CONFIG)
-    with pytest.raises(FusetuneError, match="no file of this host says how it is mounted"):
+    with pytest.raises(FusetuneError, match="no file on this host defines the mount"):
         run(ours, "-w", "metadata", "--now")
     assert run(ours, "-w", "metadata", "--json") == 0
     assert json.loads(capsys.readouterr().out)["commands"] == []
