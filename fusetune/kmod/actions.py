@@ -172,7 +172,7 @@ def _users(host: Host, kind: Kind) -> str:
         return ""
     more = f" and {len(users) - 3} more" if len(users) > 3 else ""
     return (
-        f"; in use by {', '.join(users[:3])}{more}, through an open device or a mount namespace "
+        f"; held by {', '.join(users[:3])}{more}, through an open device or a mount namespace "
         "of their own: end these first"
     )
 

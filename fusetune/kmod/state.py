@@ -273,4 +273,4 @@ def _failed(host: Host, log: Path, kernel: str) -> Built | None:
 
 
 def _no_room(log: Path, free: int) -> str:
-    return f"no space left: only {free >> 10} KiB are free in {log.parent}"
+    return f"no space left: {free >> 10} KiB are free in {log.parent}"

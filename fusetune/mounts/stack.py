@@ -194,7 +194,7 @@ class Stacks:
         return found
 
     def _open_in(self, pid: str, space: Namespace) -> Sequence[Line]:
-        """Return the mounts in which a process has files (in kernel file systems: directories) open."""
+        """Return the mounts with open files of a process; for kernel file systems, directories."""
         if pid not in self._open:
             found = {line.device: line for line in self._look_at_open(pid, space)}
             self._open[pid] = list(found.values())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Offsets of members in the kernel's structures, from its type information (BTF).
 
-The format is Documentation/bpf/btf.rst. A module's types are in a file of its own, which shares the
-strings of vmlinux; /sys/kernel/btf has both. bpftrace knows the types of modules only since some
-releases, and these few members are all that is needed.
+The format is Documentation/bpf/btf.rst. A module's types are in a separate file, which shares the
+strings of vmlinux; /sys/kernel/btf has both. bpftrace supports types of modules only in newer
+releases, and only these few members are needed.
 """
 
 import struct

@@ -17,7 +17,7 @@ FUNCTIONS = {"fuse_file_read_iter": ("iocb", "to"), "fuse_file_write_iter": ("io
 class Call:
     """A probe of reads or writes, as bpftrace expressions for offset and length.
 
-    ``file``: statements that make $file, or return where there is none.
+    ``file``: statements that make $file, or return if there is none.
     """
 
     probe: str

@@ -28,7 +28,7 @@ from fusetune.tuner.space import SEARCHED, Dimension, near
 
 # These numbers are decisions; tests/unit/test_live.py shows their effect on simulated traffic.
 #
-# Length of a block in seconds, so that a run has 1200 of them, within these bounds.
+# Length of a block in seconds: 1200 blocks fit into 30 minutes; limited to these bounds.
 _BLOCKS, _SHORTEST, _LONGER = 1200, 0.4, 2.0
 # Seconds after which a block without enough traffic is abandoned.
 _LONGEST = 15.0

@@ -173,7 +173,7 @@ def test_enforce_tries_every_knob(tree: Tree, mounted: Mount) -> None:
     tree.live(values=NEW)
     tree.write("sys/class/bdi/0:40/read_ahead_kb", "garbage\n")
     (tree.root / "sys/class/bdi/0:40/max_ratio").unlink()
-    with pytest.raises(FusetuneError, match="read_ahead_kb holds 'garbage'"):
+    with pytest.raises(FusetuneError, match="read_ahead_kb contains 'garbage'"):
         enforce(tree.host, mounted, STOCK)
     tree.write("sys/class/bdi/0:40/read_ahead_kb", "128\n")
     tree.write("sys/class/bdi/0:40/max_ratio", "1\n")

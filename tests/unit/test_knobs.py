@@ -182,7 +182,7 @@ def test_a_mount_that_goes_between_open_and_write(tree: Tree, mounted: Mount) ->
 
 def test_garbage_in_a_file(tree: Tree, mounted: Mount) -> None:
     tree.write(MAX_RATIO.location(mounted), "seven\n")
-    with pytest.raises(FusetuneError, match="holds 'seven', not a number"):
+    with pytest.raises(FusetuneError, match="contains 'seven' instead of a number"):
         MAX_RATIO.read(tree.host, mounted)
 
 
@@ -191,7 +191,7 @@ def test_another_value_read_back(tree: Tree, mounted: Mount) -> None:
     file = tree.root / MAX_RATIO.location(mounted)
     file.unlink()
     file.symlink_to("/dev/null")
-    with pytest.raises(FusetuneError, match="not a number"):
+    with pytest.raises(FusetuneError, match="instead of a number"):
         MAX_RATIO.write(tree.host, mounted, 5)
     file.unlink()
     # Written over a longer text, the rest of the old value stays.

@@ -91,7 +91,7 @@ def test_a_service_and_back(installed: Tree) -> None:
     assert not change.path.exists()
     carry_out(host, change)
     assert installed.read("etc/systemd/system/rclone@x.service.d/50-fusetune-libfuse.conf") == (
-        "# Written by 'fusetune enable'; 'fusetune disable rclone@x' undoes.\n"
+        "# Written by 'fusetune enable'; 'fusetune disable rclone@x' undoes it.\n"
         "[Service]\n"
         f"Environment=LD_LIBRARY_PATH={_DIRECTORY}\n"
         "ExecStartPre=-+/usr/bin/fusetune set host --for-unit %n --for max_pages=1024\n"
@@ -156,7 +156,7 @@ def test_the_whole_host_and_back(installed: Tree) -> None:
         ("x.mount", "", "use the type fusetune.SERVER"),
         ("../x", "", "is not the name of a unit"),
         (None, "direct_io", "sections in /etc/fusetune/mounts.d"),
-        ("x", "direct", "no option"),
+        ("x", "direct", "not an option"),
     ],
 )
 def test_what_cannot_be_enabled(unit: str | None, options: str, what: str, installed: Tree) -> None:
@@ -218,7 +218,7 @@ def test_options_of_a_section(tree: Tree) -> None:
 
 @pytest.mark.parametrize(
     ("value", "what"),
-    [("'max_page=1'", "x.toml:2: options: 'max_page' is no option"), ("1", "must be a string")],
+    [("'max_page=1'", "x.toml:2: options: 'max_page' is not an option"), ("1", "must be a string")],
 )
 def test_wrong_options_of_a_section(value: str, what: str, tree: Tree) -> None:
     with pytest.raises(ConfigError, match=re.escape(what)):

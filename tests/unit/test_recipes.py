@@ -180,7 +180,7 @@ def test_what_is_read(tree: Tree) -> None:
             "a spelling is '-o a={value}'",
         ),
         ("[[bad]]", "[bad]", 35, "bad must be a list"),
-        ("[server]", "[[server]]", 5, "server is a table"),
+        ("[server]", "[[server]]", 5, "server must be a table"),
         ('name = "ours"', 'name = "ours', 2, "not valid TOML"),
         ('about = "Ours"', 'about = "Ours"\n[[server.x]]', 4, "unknown key 'x'"),
     ],

@@ -124,7 +124,7 @@ def test_what_differs_here_is_told(here: Tree) -> None:
     assert done.action == "imported"
     assert done.differs == (
         "the server: mirrorfs there, otherfs here",
-        "the server's version: 1.0 there, not known here",
+        "the server's version: 1.0 there, unknown here",
         "mount options: ro there, max_read=65536 here",
     )
 

@@ -106,7 +106,7 @@ def test_a_build_without_a_log_gives_dkms_last_words(host_tree: Tree) -> None:
 
 def test_what_cannot_be_built_is_not_tried(host_tree: Tree) -> None:
     run = Programs()
-    for kernel, why in ((OTHER, "not for this kernel"), ("6.12.1", "no kernel 6.12.1 in /lib")):
+    for kernel, why in ((OTHER, "not for this kernel"), ("6.12.1", "kernel 6.12.1 is not in /lib")):
         with pytest.raises(FusetuneError, match=why):
             actions.build(host_tree.host, FUSETUNED, kernel, run=run)
     (host_tree.root / "usr/src/fusetuned-0.1.0/dkms.conf").unlink()

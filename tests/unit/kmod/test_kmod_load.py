@@ -102,7 +102,7 @@ def test_unload_names_what_is_mounted(ready: Tree) -> None:
 def test_unload_counts_mounts_elsewhere(ready: Tree) -> None:
     in_kernel(ready)
     ready.write("sys/fs/fusetuned/connections/50/waiting", "0\n")
-    with pytest.raises(FusetuneError, match="serves 1 mount of other mount namespaces"):
+    with pytest.raises(FusetuneError, match="serves 1 mount in other mount namespaces"):
         actions.unload(ready.host, FUSETUNED, run=Programs())
 
 
@@ -121,7 +121,7 @@ def test_a_module_in_use_leaves_all_as_it_was(ready: Tree) -> None:
         ready.write(f"proc/{pid}/mountinfo", line)
     (ready.root / "sys/fs/fusetuned/connections").mkdir(parents=True)
     run = Programs(rmmod=(1, "rmmod: ERROR: Module fusetuned is in use\n"))
-    named = "in use; kept by name20 (PID 20), name22 (PID 22), name23 (PID 23), by an open device"
+    named = "in use; held by name20 (PID 20), name22 (PID 22), name23 (PID 23), through an open"
     with pytest.raises(FusetuneError, match=re.escape(named)):
         actions.unload(ready.host, FUSETUNED, run=run)
     assert [words[0] for words in run.ran] == ["umount", "rmmod", "mount"]
@@ -130,7 +130,9 @@ def test_a_module_in_use_leaves_all_as_it_was(ready: Tree) -> None:
         ready.write(f"proc/{pid}/comm", f"name{pid}\n")
         (ready.root / f"proc/{pid}/fd").mkdir()
         (ready.root / f"proc/{pid}/fd/0").symlink_to(device)
-    with pytest.raises(FusetuneError, match=r"name23 \(PID 23\) and 1 more, by an open device"):
+    with pytest.raises(
+        FusetuneError, match=r"name23 \(PID 23\) and 1 more, through an open device"
+    ):
         actions.unload(ready.host, FUSETUNED, run=run)
 
 
@@ -166,7 +168,7 @@ def test_a_module_in_place_of_the_kernels_own(host_tree: Tree) -> None:
 
 def test_names() -> None:
     assert kinds.named(None) == (*FUSETUNED, *kinds.named("f2fs-tuned"))
-    with pytest.raises(UsageError, match="fusetune has no module 'fuse'; it has fusetuned,"):
+    with pytest.raises(UsageError, match="fusetune has no module 'fuse'; give one of fusetuned,"):
         kinds.named("fuse")
 
 

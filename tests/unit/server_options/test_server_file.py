@@ -271,7 +271,7 @@ def test_a_file_that_another_tool_changed_meanwhile(
             davfs.write(FILE, "THREADS 2\n")
 
     monkeypatch.setattr(remounting, "check", check)
-    with pytest.raises(FusetuneError, match=r"somebody else changed .*ours\.conf meanwhile"):
+    with pytest.raises(FusetuneError, match=r"another program changed .*ours\.conf meanwhile"):
         run(davfs)
     assert davfs.read(FILE) == "THREADS 2\n"
     assert davfs.read("etc/fstab") == FSTAB
