@@ -194,7 +194,9 @@ def test_less_free_space_than_asked(fusetune: Fusetune, mirror: Mirror) -> None:
 def test_read_only(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path, command: str) -> None:
     with Mirror(tmpfs_dir, tmp_path / "mnt", "ro") as mirror:
         line = fusetune.fails(command, mirror.mountpoint)
-        assert f"cannot read in {mirror.mountpoint}: no regular file of at least 1 MiB" in line
+        assert (
+            f"cannot read in {mirror.mountpoint}: found no regular file of at least 1 MiB" in line
+        )
 
 
 def test_unknown_workload(fusetune: Fusetune, mirror: Mirror) -> None:

@@ -263,5 +263,5 @@ def test_a_user_cannot_have_roots_mount_measured(
         assert (str(mirror.mountpoint), "argument") in shown[str(point)]
         mirror.reset_counters()
         line = fusetune.fails("advise", point, "--measure-layers")
-        assert "only the server of another user's mount leads there" in line
+        assert "it is known only from the server of another user's mount" in line
         assert mirror.counters()["ops"]["MKDIR"]["count"] == 0
