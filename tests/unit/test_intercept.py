@@ -179,7 +179,8 @@ def test_a_service_of_a_libfuse3_server(installed: Tree, linked: str) -> None:
     text = enable(installed.host, "cloud", "tuned_required,splice=off").after or ""
     assert text.endswith("=tuned,splice=off\n[Unit]\nAssertPathExists=/dev/fusetuned\n")
     installed.write(_DROP_IN, "[Service]\n")
-    with pytest.raises(FusetuneError, match="in another way; run 'fusetune disable cloud'"):
+    why = "already uses the module in another way; run 'fusetune disable cloud'"
+    with pytest.raises(FusetuneError, match=why):
         enable(installed.host, "cloud", "tuned")
 
 
