@@ -122,8 +122,7 @@ def test_a_module_in_use_leaves_all_as_it_was(ready: Tree) -> None:
     (ready.root / "sys/fs/fusetuned/connections").mkdir(parents=True)
     run = Programs(rmmod=(1, "rmmod: ERROR: Module fusetuned is in use\n"))
     named = (
-        "in use; held by name20 (PID 20), name22 (PID 22), name23 (PID 23), "
-        "through an open device"
+        "in use; held by name20 (PID 20), name22 (PID 22), name23 (PID 23), through an open device"
     )
     with pytest.raises(FusetuneError, match=re.escape(named)):
         actions.unload(ready.host, FUSETUNED, run=run)
