@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Functions that another process may delay, run in a child that is killed at its deadline."""
+"""Functions that other processes may delay, run in a child that is killed at a deadline."""
 
 import json
 import math
@@ -18,18 +18,18 @@ _REAPED = 1.0
 def each_in_time(
     work: Callable[[str], Any], names: Sequence[str], each: float = _EACH, every: float = _ALL
 ) -> dict[str, Any]:
-    """Return what ``work`` returns (JSON types) for each of ``names``, done in a child process.
+    """Run ``work`` for each of ``names`` in a child process; return the results (JSON types).
 
     A name is missing from the result if ``work`` raises OSError for it, takes longer than ``each``
     seconds, or is not done within ``every`` seconds of the call. ``each`` does not include the time
-    until the child runs, since that says nothing of the name.
+    until the child runs, which does not depend on the name.
     """
     found: dict[str, Any] = {}
     todo, end = list(names), time.monotonic() + every
     while todo and time.monotonic() < end:
         done = _begin(work, todo, each, end)
         found.update((name, one[0]) for name, one in zip(todo, done, strict=False) if one)
-        todo = todo[len(done) + 1 :]  # the child hung on the name after them
+        todo = todo[len(done) + 1 :]  # the child hung on the next name
     return found
 
 
@@ -59,10 +59,10 @@ def _in_child(work: Callable[[str], Any], names: list[str], writable: int) -> No
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        # The child must hold no pipe or lock of the caller: others may wait for its end.
+        # The child must not hold pipes or locks of the caller: others may wait for those.
         os.closerange(0, writable)
         os.closerange(writable + 1, os.sysconf("SC_OPEN_MAX"))
-        os.write(writable, b"\n")  # it runs: a host under load may have let it wait
+        os.write(writable, b"\n")  # it runs now: on a loaded host, it may have had to wait
         for name in names:
             try:
                 result = [work(name)]

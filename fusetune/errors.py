@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Exit codes and the errors whose text is the one line that the user reads."""
+"""Exit codes, and the errors whose text is the one line shown to the user."""
 
 from collections.abc import Callable, Iterable
 from enum import IntEnum
@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 class ExitCode(IntEnum):
-    """What every command ends with; scripts rely on the numbers. ``meaning`` is the manual's."""
+    """Exit status of every command; scripts rely on the numbers. ``meaning``: for the manual."""
 
     meaning: str
 
@@ -21,10 +21,10 @@ class ExitCode(IntEnum):
         return code
 
     DONE = 0, "done"
-    FAILED = 1, "failed: a line on standard error says what, where, and what to do"
-    USAGE = 2, "wrong use: the command cannot take these arguments"
-    DIFFERENCE = 3, "verify found a difference, or doctor --strict a finding"
-    NOTHING_BETTER = 4, "auto, advise or remount found nothing better than what is set"
+    FAILED = 1, "failed: a line on standard error says what failed, where, and what to do"
+    USAGE = 2, "usage error: invalid arguments"
+    DIFFERENCE = 3, "verify found a difference, or doctor --strict found a problem"
+    NOTHING_BETTER = 4, "auto, advise or remount found nothing better than the current values"
 
 
 class FusetuneError(Exception):
@@ -34,7 +34,7 @@ class FusetuneError(Exception):
 
 
 class UsageError(FusetuneError):
-    """The arguments of the command are wrong."""
+    """The arguments of the command are invalid."""
 
     exit_code = ExitCode.USAGE
 
@@ -47,7 +47,7 @@ def reason(error: OSError) -> str:
 def for_each(items: Iterable[Item], act: Callable[[Item], Iterable[Result]]) -> list[Result]:
     """Return what ``act`` returns for each item, joined.
 
-    A failure ends nothing: the first FusetuneError is raised after all items had their turn.
+    Failures do not stop it: the first FusetuneError is raised after all items were processed.
     """
     results: list[Result] = []
     failure: FusetuneError | None = None

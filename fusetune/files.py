@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Files that are replaced whole, also in directories that other users may change."""
+"""Atomic replacement of files, also in directories that other users may change."""
 
 import errno
 import os
@@ -10,15 +10,15 @@ from pathlib import Path
 
 from fusetune.errors import FusetuneError, reason
 
-_MOST_LINKS = 40  # as the kernel, MAXSYMLINKS (include/linux/namei.h)
+_MOST_LINKS = 40  # the kernel's MAXSYMLINKS (include/linux/namei.h)
 
 
 def write_whole(path: Path, text: str) -> None:
     """Replace the file ``path`` with ``text`` in UTF-8, atomically and synced to disk.
 
-    The new file has mode 0644, less the umask. Its directory is opened once, by `open_directory`;
-    everything else uses that descriptor and an unpredictable temporary name. Raises FusetuneError,
-    also if ``path`` exists and is not a regular file.
+    The new file has mode 0644, modified by the umask. Its directory is opened once, by
+    `open_directory`; everything else uses that descriptor and an unpredictable temporary name.
+    Raises FusetuneError, also if ``path`` exists and is not a regular file.
     """
     content = text.encode()
     try:
@@ -60,8 +60,8 @@ def _write_new(directory: int, name: str, content: bytes) -> None:
 def open_directory(path: Path) -> int:
     """Return a descriptor of the directory ``path``, which the caller closes.
 
-    Symbolic links on the way are followed only if root or this user owns them: anybody else could
-    lead root elsewhere with one. Raises OSError.
+    Symbolic links on the way are only followed if root or this user owns them: others could
+    redirect root with them. Raises OSError.
     """
     here = os.open(".", os.O_PATH | os.O_CLOEXEC)
     todo = list(reversed(path.parts))
@@ -80,7 +80,7 @@ def open_directory(path: Path) -> int:
                 links += 1
                 target = _target(link, found.st_uid, links)
                 if found.st_dev == proc:
-                    # readlink of /proc/PID/root does not give the place that it leads to.
+                    # readlink of /proc/PID/root does not return its target.
                     here = os.open(part, os.O_PATH | os.O_CLOEXEC, dir_fd=last)
                     os.close(last)
                 else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where this host keeps what fusetune reads and writes."""
+"""Where this host keeps the files that fusetune reads and writes."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ VENDOR_DIR = Path("/usr/lib/fusetune")
 class Host:
     """The roots of /proc and /sys, and fusetune's own directories.
 
-    ``root`` is "/", except in unit tests, which use a directory tree in its place.
+    ``root`` is "/", except in unit tests, which use another directory tree.
     """
 
     root: str = "/"
@@ -45,7 +45,7 @@ class Host:
 
         Raises FileNotFoundError if the kernel lacks it, and other OSErrors.
         """
-        # os.read is faster than open(), and there are five files a mount and a thousand mounts.
+        # os.read is faster than open(), and a thousand mounts have five files each.
         fd = os.open(self.path(relative), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.read(fd, 65536).decode("utf-8", "surrogateescape").strip()
@@ -62,7 +62,7 @@ class Host:
 
         ``once_open`` is called between open and write. What it checks holds for the write: an open
         file of sysfs or fusectl never becomes that of another mount. Raises OSError: EINVAL
-        where the kernel refuses the value, ENODEV or ENOENT where the mount went away.
+        if the kernel refuses the value, ENODEV or ENOENT if the mount is gone.
         """
         fd = os.open(self.path(relative), os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -77,6 +77,6 @@ class Host:
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         except OSError as error:
             raise FusetuneError(
-                f"cannot create {directory}: {reason(error)}; run it as root"
+                f"cannot create {directory}: {reason(error)}; run fusetune as root"
             ) from error
         return directory

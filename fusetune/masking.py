@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Secrets in command lines, options and files are never shown: `MASK` stands for each.
+"""Secrets in command lines, options and files are never shown: `MASK` replaces each.
 
-What looks like a secret is taken for one. A path of a file that holds a secret is shown.
+Anything that looks like a secret is masked. Paths of files with secrets are shown.
 """
 
 import re
@@ -9,22 +9,22 @@ from collections.abc import Collection, Iterator, Sequence
 
 MASK = "***"
 
-#: Parts of a name that make its value a secret, wherever they stand in it.
+#: Parts of a name that make its value a secret, anywhere in the name.
 _ANYWHERE = (
     *("pass", "secret", "token", "credential", "auth", "bearer", "cookie", "signature"),
     *("apikey", "accesskey", "privatekey", "accountkey", "sharedkey", "sas", "jwt"),
 )
-#: Whole words of a name that do so.
+#: Whole words of a name that make its value a secret.
 _WORDS = frozenset(
     {"key", "keys", "pw", "pwd", "psk", "pin", "cred", "creds", "sig", "session", "otp", "header"}
 )
-#: Words that only look like one of `_ANYWHERE`.
+#: Harmless words that contain one of `_ANYWHERE`.
 _INNOCENT = re.compile(r"passthrough|passive|bypass|compass|author(?!i[sz])")
-#: Words of a name whose value is the path of a file; such a path is no secret.
+#: Words of a name whose value is the path of a file; such a path is not secret.
 _FILES = frozenset({"file", "path", "dir", "directory", "ring", "keyring", "passfile", "keyfile"})
 #: Options whose value is a user, or USER:PASSWORD.
 _USERS = frozenset({"user", "u", "proxyuser", "username"})
-#: Schemes whose user alone is no secret.
+#: Schemes whose user name alone is not secret.
 _PLAIN_USERS = frozenset({"ssh", "sftp"})
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.\-]*"
@@ -32,7 +32,7 @@ _SETTING = re.compile(rf"(?<![A-Za-z0-9_.\-])(-*{_NAME})[\"']?\s*[=:]\s*")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)([^\s]*)@")
 _PAIR = re.compile(r"(?<![\w/])([^\s/@:,=]+):([^\s/@][^\s@]*)@")
 _SPEECH = re.compile(r"(?i)\b(bearer|basic|digest)\s+\S+")
-#: Forms of well-known tokens.
+#: Patterns of well-known tokens.
 _TOKENS = re.compile(
     r"\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_\w{20,}|xox[abprs]-[\w-]{10,}|glpat-[\w-]{15,}"
     r"|eyJ[\w-]{8,}\.[\w-]{8,}[\w.-]*|AIza[\w-]{30,})|-----BEGIN [^-]*-----.*",
@@ -44,7 +44,7 @@ _SSHPASS = re.compile(r"\bsshpass\b.*", re.DOTALL)
 def is_secret(name: str, value: str = "", more: Collection[str] = ()) -> bool:
     """Whether the value of the option or variable ``name`` is a secret.
 
-    ``more``: further names that are.
+    ``more``: further names with secret values.
     """
     bare = name.lstrip("-")
     if bare in {one.lstrip("-") for one in more}:
@@ -61,7 +61,7 @@ def is_secret(name: str, value: str = "", more: Collection[str] = ()) -> bool:
 
 
 def mask_text(text: str, more: Collection[str] = ()) -> str:
-    """Return ``text`` without secrets; from the name of one on, the rest of the text is masked."""
+    """Return ``text`` without secrets; the rest of the text after a secret's name is masked."""
     for match in _SETTING.finditer(text):
         name, value = match[1], text[match.end() :]
         if is_secret(name, value.strip("\"'"), more):
@@ -72,7 +72,7 @@ def mask_text(text: str, more: Collection[str] = ()) -> str:
 
 
 def _forms(text: str) -> str:
-    """Return ``text`` without what is a secret by its form."""
+    """Return ``text`` without secrets that are recognized by their form."""
     text = _SSHPASS.sub(f"sshpass {MASK}", text)
     text = _URL.sub(_masked_url, text)
     text = _PAIR.sub(rf"\1:{MASK}@", text)
@@ -93,12 +93,12 @@ def mask_items(text: str, more: Collection[str] = ()) -> str:
     for item in re.split(r"(?<!\\),", text):
         found.append(mask_text(item, more))
         if found[-1] != item and re.search("[\"']", item):
-            break  # the secret may go on behind the comma
+            break  # the secret may continue after the comma
     return ",".join(found)
 
 
 def mask_line(text: str, more: Collection[str] = ()) -> str:
-    """Return a line of a file without secrets; the rest of a line where one may go on is masked."""
+    """Return a line of a file without secrets; the rest is masked where a secret may continue."""
     pieces = re.split(r"(\s+)", text)
     for number, masked in enumerate(mask_words(pieces[::2], more)):
         word = pieces[2 * number]
@@ -111,7 +111,7 @@ def mask_line(text: str, more: Collection[str] = ()) -> str:
 def mask_config_line(text: str, more: Collection[str] = ()) -> str:
     """Return a line of a server's configuration file without secrets.
 
-    Behind a word that names a secret, the rest of the line is masked.
+    After a word that names a secret, the rest of the line is masked.
     """
     for match in re.finditer(r"[^\s=:#;\"']+", text):
         rest = text[match.end() :].lstrip(" \t=:\"'")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``mount.fusetune``: mount(8) calls it for the types fusetune.SERVER, of fstab or a mount unit.
+"""``mount.fusetune``: called by mount(8) for the types fusetune.SERVER, from fstab or a mount unit.
 
 A server that is linked with libfuse3 gets the tuned library. mount(8) clears the library path, so
-it is set here, and options of the library are passed in the environment, since a server's own
-parser may reject them. Any other server's mounts are intercepted. Either way the helper that
-mount(8) has for this server gets the rest of ``-o``.
+it is set here, and options of the library are passed in the environment, because the server's own
+parser may reject them. Mounts of other servers are intercepted. In both cases, mount(8)'s helper
+for this server gets the rest of ``-o``.
 """
 
 import os
@@ -27,7 +27,7 @@ _USAGE = "mount.fusetune SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS] -t fusetune.SERV
 
 @dataclass(frozen=True)
 class Request:
-    """What mount(8) asks for: ``places`` are source and mount point, ``options`` those of -o."""
+    """The request of mount(8): ``places`` are source and mount point, ``options`` those of -o."""
 
     server: str
     places: list[str]
@@ -48,7 +48,7 @@ def split_options(text: str, ours: Callable[[str], bool] = is_ours) -> tuple[str
 
 
 def request_of(words: list[str]) -> Request:
-    """Return what mount(8) asks for. Raises UsageError for words that mount(8) does not use."""
+    """Return the request of mount(8). Raises UsageError for words that mount(8) does not use."""
     places: list[str] = []
     flags: list[str] = []
     options, server = "", ""
@@ -74,7 +74,7 @@ def request_of(words: list[str]) -> Request:
 def helper_command(request: Request, options: str) -> list[str]:
     """Return the command line of mount(8)'s helper for this server.
 
-    A helper of the server's own name goes before mount.fuse3(8), which runs a program of this name.
+    A helper named after the server takes precedence over mount.fuse3(8), which runs that program.
     """
     own = (f"mount.fuse.{request.server}", f"mount.{request.server}")
     helper = next((name for name in own if shutil.which(name)), "mount.fuse3")
@@ -97,7 +97,7 @@ def _mount(host: Host, request: Request) -> None:
     if REQUIRED in request.options.split(","):
         way.check_module(host)
     library = way.by_library(host, request.server)
-    # Raise no limit for a mount that is going to fail.
+    # Do not raise limits for a mount that is going to fail.
     if library:
         command, options = translated(request)
         environment(host, options, {})
@@ -105,7 +105,7 @@ def _mount(host: Host, request: Request) -> None:
         options, others = split_options(request.options, is_module_option)
         command = helper_command(request, others)
         way.prefix(host, options)
-    # As the helper runs it: SERVER SOURCE MOUNTPOINT.
+    # The helper runs it as SERVER SOURCE MOUNTPOINT.
     if problem := prepare(host, [request.server, *request.places], options):
         print(f"mount.fusetune: {problem}", file=sys.stderr)
     if library:
@@ -114,7 +114,7 @@ def _mount(host: Host, request: Request) -> None:
 
 
 def main() -> None:
-    """Run from mount(8): 0 mounted, 1 wrong use or no permission, as mount(8) has them."""
+    """Run from mount(8): 0 mounted, 1 usage error or no permission, as in mount(8)."""
     os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
     try:
         _mount(Host(), request_of(sys.argv[1:]))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """JSON Schemas of dataclasses, made from their annotations.
 
-A field is annotated with its JSON Schema: a text is its description, a `Rule` holds keywords such
-as ``minimum``, and a function returns a shape that is made from a table. Each dataclass, and each
-shape that a function returns, stands in ``$defs`` once. No field is allowed that the class lacks.
+A field is annotated with its JSON Schema: a text is its description, a `Rule` has keywords such as
+``minimum``, and a function returns a schema that is made from a table. Each dataclass, and each
+schema that a function returns, is in ``$defs`` once. No other fields are allowed.
 """
 
 import inspect
@@ -17,7 +17,7 @@ _SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string", Non
 
 
 class Rule(dict[str, Any]):
-    """Keywords of JSON Schema, such as ``minimum``; to be hashed, as annotations must be."""
+    """Keywords of JSON Schema, such as ``minimum``; hashable, as required for annotations."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -33,7 +33,7 @@ def may_lack(field: Field[Any]) -> bool:
 
 
 def object_schema(one: type, shapes: dict[str, Schema], *, lenient: bool = False) -> Schema:
-    """Return the schema of a dataclass; what it refers to is added to ``shapes``.
+    """Return the schema of a dataclass; schemas that it refers to are added to ``shapes``.
 
     ``lenient``: fields with a default may be left out, and are never null.
     """
@@ -52,7 +52,7 @@ def object_schema(one: type, shapes: dict[str, Schema], *, lenient: bool = False
 
 
 def _field(hint: Any, shapes: dict[str, Schema], lenient: bool) -> Schema:
-    """Return the schema of an annotated type; what is annotated later counts more."""
+    """Return the schema of an annotated type; later annotations take precedence."""
     extras: Sequence[Any] = ()
     if get_origin(hint) is Annotated:
         hint, *extras = get_args(hint)
@@ -89,7 +89,7 @@ def _type(hint: Any, shapes: dict[str, Schema], lenient: bool) -> Schema:
         return {"type": _SCALARS[hint]}
     if is_dataclass(hint) and isinstance(hint, type):
         if hint.__name__ not in shapes:
-            shapes[hint.__name__] = {}  # before those within
+            shapes[hint.__name__] = {}  # before nested ones
             shapes[hint.__name__] = object_schema(hint, shapes, lenient=lenient)
         return {"$ref": f"#/$defs/{hint.__name__}"}
     args = get_args(hint)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Signals as bytes to read, so that a program ends where it waits and nowhere else."""
+"""Signals as readable bytes, so that a program only ends where it waits."""
 
 import signal
 import socket
 from typing import Self
 
-#: Those that end a program.
+#: Signals that end a program.
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Signals:
     """While entered, SIGTERM, SIGINT and SIGHUP make ``fileno`` readable and do nothing else.
 
-    ``more``: other signals for which the same holds.
+    ``more``: further signals to handle like this.
     """
 
     def __init__(self, *more: signal.Signals) -> None:
@@ -34,11 +34,11 @@ class Signals:
         self._write.close()
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable once a signal has come."""
+        """Return the descriptor that becomes readable when a signal arrives."""
         return self._read.fileno()
 
     def take(self) -> set[int]:
-        """Return the numbers of the signals that have come since the last call."""
+        """Return the numbers of the signals received since the last call."""
         try:
             return set(self._read.recv(64))
         except BlockingIOError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How old our copies of other projects' code are, beside what the distribution has now."""
+"""How old our copies of other projects' code are, compared with the distribution's."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fusetune.host import Host
 
-#: In the administrator's directory: a line NAME=yes lets an older copy take the place of the
+#: In the administrator's directory: a line NAME=yes lets an older copy replace the
 #: distribution's own; NAME is "f2fs" (dkms/source.sh reads it) or "libfuse".
 OLDER = "older.conf"
 _RECORD = re.compile(r"(\d+\.\d+\.\d+)(?: (\S+) (\S+))?")
@@ -21,8 +21,8 @@ _RECORD = re.compile(r"(\d+\.\d+\.\d+)(?: (\S+) (\S+))?")
 class Source:
     """A version of another project's code.
 
-    ``version``: upstream's, as 6.12.117. ``package``, ``package_version``: the distribution's
-    package that it came in, as linux-source-6.12 and 6.12.117-1, None where that is not known.
+    ``version``: upstream's, such as 6.12.117. ``package``, ``package_version``: the distribution's
+    package that contained it, such as linux-source-6.12 and 6.12.117-1, None if unknown.
     """
 
     version: str
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Age:
-    """The ``source`` of ``name``, a part of ours in use, and the distribution's ``current`` one.
+    """The ``source`` of ``name``, one of our parts in use, and the distribution's ``current`` one.
 
     ``current`` is None if the distribution does not show it.
     """
@@ -51,9 +51,9 @@ class Age:
 
     @property
     def behind(self) -> int | None:
-        """Return how many point releases the source is behind, 0 where it is as new or newer.
+        """Return how many point releases the source is behind, 0 if it is as new or newer.
 
-        None where the series differ or the current version is unknown.
+        None if the series differ or the current version is unknown.
         """
         if self.current is None or self.source.numbers[:2] != self.current.numbers[:2]:
             return None
@@ -61,9 +61,9 @@ class Age:
 
     @property
     def older(self) -> bool | None:
-        """Return whether the source is older; None where the current version is unknown.
+        """Return whether the source is older; None if the current version is unknown.
 
-        The revisions of packages count where both are known and upstream's versions are the same.
+        Package revisions count if both are known and the upstream versions are the same.
         """
         if self.current is None:
             return None
@@ -92,7 +92,7 @@ def parse(text: str) -> Source | None:
 
 
 def _precedes(one: str, other: str) -> bool:
-    """Return whether a version of a Debian package is below another; such hosts have dpkg."""
+    """Return whether a Debian package version is lower than another; such hosts have dpkg."""
     if one == other or not shutil.which("dpkg"):
         return False
     command = ["dpkg", "--compare-versions", one, "lt", other]
@@ -120,7 +120,7 @@ def running_kernel(host: Host) -> Source | None:
 
 
 def loaded_source(host: Host, module: str) -> Source | None:
-    """Return the source of a loaded module of ours, None if it does not name one.
+    """Return the source of one of our loaded modules, None if it does not name one.
 
     tuned/module.c exports it as a read-only parameter.
     """
@@ -130,7 +130,7 @@ def loaded_source(host: Host, module: str) -> Source | None:
 
 
 def library_age(host: Host, directory: Path) -> Age | None:
-    """Return the age of the tuned libfuse3 in ``directory``, None where no version is recorded."""
+    """Return the age of the tuned libfuse3 in ``directory``, None if no version is recorded."""
     try:
         source = parse((directory / "libfuse3.source").read_text())
     except OSError:

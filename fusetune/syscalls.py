@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Linux system calls that Python 3.11 does not offer: openat2, mounts, namespaces and rights.
+"""Linux system calls that Python 3.11 does not offer: openat2, mounts, namespaces and privileges.
 
-Numbers of system calls from 424 on are the same on all architectures but alpha (uapi
-asm-generic/unistd.h). Each function raises OSError as the kernel answers.
+Numbers of system calls from 424 on are the same on all architectures except alpha (uapi
+asm-generic/unistd.h). Each function raises OSError with the kernel's error number.
 """
 
 import ctypes
@@ -86,14 +86,14 @@ def openat2(directory: int, path: str, flags: int, resolve: int, mode: int = 0) 
 
 
 def clone_tree(directory: int, path: str = "", *, recursive: bool = False) -> int:
-    """Return a descriptor of a detached bind mount; ``path`` "": of ``directory`` itself."""
+    """Return a descriptor of a detached bind mount; ``path`` "": ``directory`` itself."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH
     flags |= _AT_RECURSIVE if recursive else 0
     return _call(_OPEN_TREE, directory, os.fsencode(path), flags)
 
 
 def attach(mount: int, directory: int, path: str) -> None:
-    """Attach a detached mount at ``path``, seen from the descriptor ``directory``."""
+    """Attach a detached mount at ``path``, relative to the descriptor ``directory``."""
     _call(_MOVE_MOUNT, mount, b"", directory, os.fsencode(path), _MOVE_MOUNT_F_EMPTY_PATH)
 
 
@@ -105,9 +105,9 @@ def set_attributes(mount: int, attributes: int, *, recursive: bool = False) -> N
 
 
 def propagate(path: str, kind: int) -> None:
-    """Set how ``path`` and all below it exchange mounts with other namespaces.
+    """Set the propagation of mounts between ``path``, with all below it, and other namespaces.
 
-    ``kind``: MS_PRIVATE: not at all; MS_SLAVE: those that are made or removed there come here.
+    ``kind``: MS_PRIVATE: none; MS_SLAVE: only from the other namespaces to this one.
     """
     how = _MountAttr(0, 0, kind, 0)
     _call(_MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), _AT_RECURSIVE, how, ctypes.sizeof(how))
@@ -135,14 +135,14 @@ def _new(fstype: str, options: Mapping[str, str]) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Give this process namespaces of its own: CLONE_NEW bits, unshare(2)."""
+    """Put this process into new namespaces: CLONE_NEW bits, unshare(2)."""
     _checked(_LIBC.unshare(flags))
 
 
 def enter_namespace(descriptor: int, kind: int = 0) -> None:
     """Enter a namespace of a CLONE_NEW ``kind``, 0 for any, setns(2).
 
-    Of a mount namespace, the root becomes this process's root and working directory.
+    A mount namespace's root becomes this process's root and working directory.
     """
     _checked(_LIBC.setns(descriptor, kind))
 
@@ -153,17 +153,17 @@ def detach(path: str) -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that forked it ends."""
+    """Make the kernel kill this process when the thread that forked it ends."""
     _checked(_LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
 
 
 def gain_no_rights() -> None:
-    """Let no program that this process runs have more rights than it has itself."""
+    """Prevent programs that this process runs from gaining privileges."""
     _checked(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def bound_capabilities(allowed: int) -> None:
-    """Drop all capabilities but those in the mask ``allowed`` from the bounding set."""
+    """Drop all capabilities except those in the mask ``allowed`` from the bounding set."""
     number = 0
     while _LIBC.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) >= 0:  # EINVAL beyond the last
         if not allowed >> number & 1:
@@ -180,18 +180,18 @@ def take_as_root(directory: int) -> None:
 
 
 def device_number(path: str) -> str:
-    """Return the number of the device that ``path`` is, as "10:229"; "0:0" for other files.
+    """Return the device number of the device file ``path``, such as "10:229"; "0:0" otherwise.
 
-    What a FUSE or network file system has cached is enough (fs/fuse/dir.c,
-    fuse_update_get_attr()), so a hung server does not make this wait. Raises OSError.
+    Cached attributes of a FUSE or network file system suffice (fs/fuse/dir.c,
+    fuse_update_get_attr()), so a hung server does not block this. Raises OSError.
     """
     return _statx_device(path, _STATX_TYPE, _DEVICE_NUMBER)
 
 
 def device_below(path: str) -> str:
-    """Return the number of the device of the file system that ``path`` is in, as "0:43".
+    """Return the device number of the file system that contains ``path``, such as "0:43".
 
-    As `device_number`; it asks for no attribute, which FUSE allows to every user (fs/fuse/dir.c,
+    Like `device_number`; requests no attributes, which FUSE allows every user (fs/fuse/dir.c,
     fuse_getattr()). Raises OSError.
     """
     return _statx_device(path, 0, _DEVICE_BELOW)
@@ -207,7 +207,7 @@ def _statx_device(path: str, mask: int, offset: int) -> str:
 
 
 def pages_brought(fd: int) -> int:
-    """Return how many pages of a file are in the page cache, or were evicted from it.
+    """Return how many pages of a file are in the page cache or were evicted from it.
 
     cachestat(2), since Linux 6.5.
     """

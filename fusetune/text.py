@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Paths as text, unescaped from the kernel, printable, quoted for a shell; numbers with nouns."""
+"""Text of paths: unescaped from the kernel, printable, quoted for a shell; numbers with nouns."""
 
 import os
 import re
@@ -13,7 +13,7 @@ def unescape(field: bytes) -> str:
 
 
 def printable(path: str) -> str:
-    """Return ``path`` for one line of text: no line break, no control or undecodable byte."""
+    """Return ``path`` for one line of text, without line breaks, control or undecodable bytes."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in path)
 
 
@@ -23,7 +23,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def shell_word(path: str) -> str:
-    """Return ``path`` as a word for a shell line that a user may copy."""
+    """Return ``path`` as a shell word that a user may copy."""
     if path.isprintable():
         return shlex.quote(path)
     return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(path)) + "'"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Output of programs that another user may control, bounded in size and depth."""
+"""Output of programs that other users may control, limited in size and depth."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from fusetune.errors import FusetuneError
 
-#: Bytes that a program may write, and nesting depth of its JSON. fio writes less than 10 KiB a job,
+#: Maximum output of a program, and nesting depth of its JSON. fio writes less than 10 KiB per job,
 #: nested seven deep.
 LARGEST, DEEPEST = 1 << 20, 32
 _TOKEN = re.compile(rb'\\.|["{}\[\]]', re.DOTALL)
@@ -24,13 +24,13 @@ _DIGITS = 20  # of 2^64
 def parse(text: bytes) -> Any:
     """Parse the JSON ``text``.
 
-    Raises ValueError for invalid JSON, as `json.loads`, for numbers that are not finite, and for
+    Raises ValueError for invalid JSON, like `json.loads`, for numbers that are not finite, and for
     text longer than `LARGEST` or nested deeper than `DEEPEST`.
     """
     if len(text) > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes")
     _check_depth(text)
-    # json guesses the encoding of bytes, and in another one the brackets would be elsewhere.
+    # json guesses the encoding of bytes, and brackets have other positions in other encodings.
     return json.loads(
         text.decode(), parse_constant=_not_finite, parse_float=_finite, parse_int=_whole
     )

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Measuring a mount with fio, in a directory that nobody can lead elsewhere."""
+"""Measuring a mount with fio, in a scratch directory that cannot be redirected."""

@@ -41,12 +41,12 @@ def calibrate(
     size: int | None = None,
     progress: Callable[[float, str], None] = lambda share, words: None,
 ) -> list[Measurement]:
-    """Measure every series in turn, and ``mount`` among them if one is given.
+    """Measure every series in turn, and also ``mount`` if one is given.
 
-    Raises FusetuneError where nothing can be mounted (not root), or a measurement fails.
+    Raises FusetuneError if nothing can be mounted (not root), or a measurement fails.
     """
     if os.geteuid() != 0:
-        raise FusetuneError("--calibrate mounts tmpfs and mirrorfs; run it as root")
+        raise FusetuneError("--calibrate mounts tmpfs and mirrorfs; run fusetune as root")
     binary = mirrorfs_binary()
     absent: dict[str, str] = {}
     with ExitStack() as contexts:

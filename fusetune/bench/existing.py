@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Files of a mount that a benchmark reads and never writes, held by descriptor.
 
-One process opens the mount's root and the files in it, and fio gets each file as a read-only mount
-of its own under a fixed name. So no path of the mount is known to fio, and nothing is written.
+One process opens the mount's root and the files in it, and fio gets each file as a separate
+read-only mount with a fixed name. So fio knows no path of the mount, and nothing is written.
 """
 
 import errno
@@ -26,9 +26,9 @@ from fusetune.host import Host
 from fusetune.mounts.mount import Mount, is_fuse
 from fusetune.text import printable
 
-#: Of these the sentence of `failure` is about writing.
+#: Errors for which the sentence of `failure` is about writing.
 _OF_WRITING = (errno.EACCES, errno.EPERM, errno.EROFS)
-#: What opening a path says that led to a file before, and now leads nowhere or elsewhere.
+#: Errors from opening a path that was removed or replaced.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE, errno.EXDEV, errno.EACCES)
 # Prints the names of those that can be opened for reading.
 _TRIAL = 'for f; do (: <"$f") 2>/dev/null && echo "$f"; done; :'
@@ -38,7 +38,7 @@ _TRIAL = 'for f; do (: <"$f") 2>/dev/null && echo "$f"; done; :'
 class ExistingFile:
     """A file that is read: ``path`` relative to the mount's root, ``size`` in bytes.
 
-    ``number``: by which its holder knows it; ``name``: by which fio does.
+    ``number``: its number in the holder; ``name``: its name for fio.
     """
 
     path: str
@@ -48,7 +48,7 @@ class ExistingFile:
 
 
 class _Holder:
-    """The process that opens the files and holds them; it makes nothing in the mount."""
+    """The process that opens the files and keeps them open; it creates nothing in the mount."""
 
     def __init__(self, host: Host, mount: Mount, paths: Sequence[str], program: str) -> None:
         self._host, self._mount = host, mount
@@ -82,7 +82,7 @@ class _Holder:
         return top, find_files(top, self._paths)
 
     def _found(self, owner: Owner) -> tuple[int, list[Found]]:
-        """Find them as the mount's owner, because root may have no access to the mount."""
+        """Search as the mount's owner, because root may have no access to the mount."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
@@ -125,7 +125,7 @@ class _Holder:
         return file.path, file.size, file.fd
 
     def _examine(self, number: int) -> tuple[str, int, bool]:
-        """Return a file's kind (as ls), its size, and whether its path still leads to it."""
+        """Return a file's type letter as in ls, size, and whether its path still leads to it."""
         file = self._files[number]
         held = os.fstat(file.fd)
         try:
@@ -145,9 +145,9 @@ def _name(number: int) -> str:
 
 
 class Existing(BenchPlace):
-    """Files that are there, and the way to run programs that read them.
+    """Existing files, and the means to run programs that read them.
 
-    ``files``: those found, once it has begun.
+    ``files``: the files found, after `begin`.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Existing(BenchPlace):
         program: str,
         inherited: Collection[int] = (),
     ) -> None:
-        """Start the process that opens ``paths``, relative to the root; none: it looks for files.
+        """Start the process that opens ``paths``, relative to the root; without paths, it searches.
 
         Raises FusetuneError if the path of ``mount`` leads elsewhere.
         """
@@ -167,9 +167,9 @@ class Existing(BenchPlace):
         super().__init__(host, mount, _Holder(host, mount, paths, program).serve, inherited)
 
     def begin(self, seconds: float, interruption: Interruption) -> None:
-        """Wait until they are open, and find the least rights that can read them.
+        """Wait until they are open, and find the least privileges that can read them.
 
-        Raises FusetuneError where none can be read, `Unanswered` after ``seconds``.
+        Raises FusetuneError if none can be read, `Unanswered` after ``seconds``.
         """
         deadline = time.monotonic() + seconds
         try:
@@ -190,13 +190,13 @@ class Existing(BenchPlace):
     def _failure(self, error: OSError) -> FusetuneError:
         if error.errno in _OF_WRITING:
             return FusetuneError(
-                f"cannot read in {printable(self._mount.path)}: {reason(error)} to its owner in "
-                "its top directory; name files or directories that its owner may read with --files"
+                f"cannot read in {printable(self._mount.path)}: its owner gets {reason(error)} for "
+                "the top directory; name files or directories that the owner may read with --files"
             )
         return failure(self._mount, error.errno or errno.EIO, "read")
 
     def _choose_rights(self, deadline: float, interruption: Interruption) -> None:
-        """Choose the least rights that open all files; keep those that can be opened by any."""
+        """Choose the least privileges that open all files; drop files that cannot be opened."""
         mount = self._mount
         if os.geteuid():
             choices: list[Rights | None] = [None]
@@ -214,7 +214,7 @@ class Existing(BenchPlace):
         if refused.path in self._paths or not readable:
             raise FusetuneError(
                 f"cannot read {printable(refused.path)} in {printable(mount.path)}: permission "
-                "denied, or its server does not open it; name other files with --files"
+                "denied, or its server fails to open it; name other files with --files"
             )
         self.files = readable
 
@@ -226,7 +226,7 @@ class Existing(BenchPlace):
         return [file for file in self.files if file.name in opened]
 
     def check(self, file: ExistingFile, seconds: float) -> None:
-        """Raise FusetuneError unless path and file are as they were found.
+        """Raise FusetuneError if path or file has changed.
 
         A file may grow. Raises `Unanswered` after ``seconds``.
         """
@@ -238,14 +238,14 @@ class Existing(BenchPlace):
         if not same:
             raise self._changed(file, "was removed or replaced while it was read")
         if kind != "-":
-            raise self._changed(file, f"is {KINDS.get(kind, 'no file')} now")
+            raise self._changed(file, f"is now {KINDS.get(kind, 'no file')}")
         if size < file.size:
             raise self._changed(file, f"shrank from {file.size} to {size} bytes while it was read")
 
     def _changed(self, file: ExistingFile, what: str) -> FusetuneError:
         return FusetuneError(
             f"cannot measure in {printable(self._mount.path)}: {printable(file.path)} {what}; name "
-            "files that nobody changes with --files"
+            "files that are not being changed with --files"
         )
 
     def end(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Figures made of the jobs that fio reports (fio(1), --output-format=json+)."""
+"""Figures from the jobs that fio reports (fio(1), --output-format=json+)."""
 
 import math
 import statistics
@@ -9,11 +9,11 @@ from typing import Any
 from fusetune.errors import FusetuneError
 
 Job = Mapping[str, Any]
-#: Unit of 1 divided by a p99, which is a figure as well.
+#: Unit of 1 divided by a p99, which is also a figure.
 P99_UNIT = "per_p99_second"
-#: Key of the last job: seconds of what was done to its files after it.
+#: Key in the last job: seconds of the work on its files after it.
 AFTERWARDS = "afterwards_seconds"
-#: Seconds between two blocks of a reader of the workload video, and until its block must be there.
+#: Seconds between two blocks of a reader of the workload video, and the deadline of a block.
 FRAME_SECONDS = 0.02
 
 
@@ -27,12 +27,12 @@ def number(job: Job, *keys: str) -> float:
     except (KeyError, TypeError, ValueError):
         found = math.nan
     if not 0 <= found < math.inf:
-        raise FusetuneError(f"fio gives no number for {'.'.join(keys)}")
+        raise FusetuneError(f"fio reports no number for {'.'.join(keys)}")
     return found
 
 
 def bytes_per_second(jobs: Sequence[Job]) -> float:
-    """Return the geometric mean of the jobs' rates in bytes/s; fsync at the end is counted."""
+    """Return the geometric mean of the jobs' rates in bytes/s; the fsync at the end is included."""
     rates = [sum(number(job, way, "bw_bytes") for way in ("read", "write")) for job in jobs]
     if not rates or min(rates) <= 0:
         raise FusetuneError("fio reports no bytes moved")
@@ -42,17 +42,17 @@ def bytes_per_second(jobs: Sequence[Job]) -> float:
 def operations_per_second(jobs: Sequence[Job]) -> float:
     """Return file operations/s over all jobs, from fio's completion latency (nanoseconds).
 
-    The file engines report each operation as a read (fio's engines/filecreate.c and its kin);
+    The file engines report each operation as a read (fio's engines/filecreate.c and others);
     their run time in whole milliseconds would be too coarse.
     """
     return sum(number(job, "read", "clat_ns", "N") for job in jobs) / _busy_seconds(jobs, "read")
 
 
 def bytes_per_second_in_write(jobs: Sequence[Job]) -> float:
-    """Return bytes/s of the time spent in write(2), throttling by the kernel included.
+    """Return bytes/s of the time spent in write(2), including throttling by the kernel.
 
-    This is what a burst costs the program that writes it. The fsync after it is not counted; it
-    leaves no dirty page for the next sample.
+    This is the cost of a burst for the program that writes it. The fsync after it is not counted;
+    it leaves no dirty page for the next sample.
     """
     return sum(number(job, "write", "io_bytes") for job in jobs) / _busy_seconds(jobs, "write")
 
@@ -63,14 +63,14 @@ def _busy_seconds(jobs: Sequence[Job], way: str) -> float:
         number(job, way, "clat_ns", "N") * number(job, way, "clat_ns", "mean") / 1e9 for job in jobs
     )
     if seconds <= 0:
-        raise FusetuneError("fio reports no operation done")
+        raise FusetuneError("fio reports no completed operation")
     return seconds
 
 
 def operations_by_clock(jobs: Sequence[Job]) -> float:
-    """Return operations/s of a job from its first to its last, the geometric mean over the jobs.
+    """Return operations/s between a job's first and last one, the geometric mean over the jobs.
 
-    Opening, closing and syncing files takes part of that time, but is no operation of its own.
+    Opening, closing and syncing files takes part of that time, but is not counted as an operation.
     """
     rates = []
     for job in jobs:
@@ -79,19 +79,19 @@ def operations_by_clock(jobs: Sequence[Job]) -> float:
             raise FusetuneError("fio reports no time spent")
         rates.append(sum(number(job, way, "total_ios") for way in ("read", "write")) / seconds)
     if not rates or min(rates) <= 0:
-        raise FusetuneError("fio reports no operation done")
+        raise FusetuneError("fio reports no completed operation")
     return statistics.geometric_mean(rates)
 
 
 def files_in_all(jobs: Sequence[Job]) -> float:
-    """Return files/s where one job after the other does its part with each file."""
+    """Return files/s if each file is processed by one job after another."""
     if not jobs:
-        raise FusetuneError("fio reports no operation done")
+        raise FusetuneError("fio reports no completed operation")
     return number(jobs[-1], "write", "total_ios") / _whole_seconds(jobs)
 
 
 def bytes_in_all(jobs: Sequence[Job]) -> float:
-    """Return bytes/s written, with the time of what was done to the file afterwards."""
+    """Return bytes/s written, including the time of later work on the file."""
     return sum(number(job, "write", "io_bytes") for job in jobs) / _whole_seconds(jobs)
 
 
@@ -105,10 +105,10 @@ def _whole_seconds(jobs: Sequence[Job]) -> float:
 
 
 def share_in_time(jobs: Sequence[Job]) -> float:
-    """Return the share of blocks, above 0 up to 1, that were there before the next one was due.
+    """Return the share of blocks, above 0 up to 1, that arrived before the next one was due.
 
-    While one read takes N times as long as a block lasts, N blocks come too late. If none is in
-    time, half a block is counted, because figures are compared as ratios.
+    While one read takes N times the interval, N blocks are late. If none is in time, half a block
+    is counted, because figures are compared as ratios.
     """
     blocks = late = 0.0
     for job in jobs:
@@ -117,22 +117,22 @@ def share_in_time(jobs: Sequence[Job]) -> float:
             if nanoseconds > FRAME_SECONDS * 1e9:
                 late += count * math.ceil(nanoseconds / (FRAME_SECONDS * 1e9))
     if not blocks:
-        raise FusetuneError("fio reports no operation done")
+        raise FusetuneError("fio reports no completed operation")
     return max(0.5, blocks - late) / blocks
 
 
 def latencies(job: Job, way: str) -> dict[float, float]:
-    """Return how many operations took how long (nanoseconds), from the bins that fio writes.
+    """Return the number of operations by duration (nanoseconds), from fio's bins.
 
-    ``way``: ``read``, ``write`` or ``sync``. Empty if there was none. FusetuneError if fio gives
+    ``way``: ``read``, ``write`` or ``sync``. Empty if there was none. FusetuneError if fio reports
     no number.
     """
-    key = "lat_ns" if way == "sync" else "clat_ns"  # fio has no other one of fsync
+    key = "lat_ns" if way == "sync" else "clat_ns"  # the only one that fio has for fsync
     try:
         bins = dict(job[way][key].get("bins", {}))
         found = {float(edge): float(count) for edge, count in bins.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FusetuneError(f"fio gives no latencies of {way}") from error
+        raise FusetuneError(f"fio reports no latencies of {way}") from error
     if not all(0 <= number < math.inf for pair in found.items() for number in pair):
-        raise FusetuneError(f"fio gives no latencies of {way}")
+        raise FusetuneError(f"fio reports no latencies of {way}")
     return found

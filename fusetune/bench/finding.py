@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which files of a mount are read: those that were named, or large ones that a short walk finds.
+"""Which files of a mount are read: the named ones, or large ones found by a short walk.
 
-Everything is opened beneath the mount's root, through no symbolic link and into no other mount. No
-file is opened for reading here, so that a FIFO or a device does nothing.
+Everything is opened beneath the mount's root, without following symbolic links or entering other
+mounts. No file is opened for reading here, so FIFOs and devices are harmless.
 """
 
 import os
@@ -22,8 +22,8 @@ from fusetune.text import printable
 WALK_SECONDS = 2.0
 #: Files that one run reads: each is a descriptor, and a mount in fio's namespace.
 MOST_FILES = 64
-_LARGE = 16 * MIB  # a file of this size comes before all that are smaller
-_MOST_ENTRIES = 100_000  # to look at: a directory of a hostile server may never end
+_LARGE = 16 * MIB  # files of this size come before smaller ones
+_MOST_ENTRIES = 100_000  # to examine: a directory of a hostile server may be endless
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_XDEV
 
@@ -45,10 +45,10 @@ def open_beneath(top: int, path: str, flags: int = os.O_PATH) -> int:
 
 
 def find_files(top: int, paths: Sequence[str]) -> list[Found]:
-    """Return the files to read, opened: of ``paths``, or of the whole mount if there are none.
+    """Return the files to read, opened: from ``paths``, or from the whole mount without ``paths``.
 
     ``top``: descriptor of the mount's root; ``paths``: files and directories relative to it. Large
-    files come first, and of these the newest. Raises FusetuneError where a path cannot be used or
+    files come first, the newest of them first. Raises FusetuneError if a path cannot be used or
     nothing is found.
     """
     deadline = time.monotonic() + WALK_SECONDS
@@ -63,7 +63,7 @@ def find_files(top: int, paths: Sequence[str]) -> list[Found]:
             opened.append(file)
     if not opened:
         raise FusetuneError(
-            f"no regular file of at least {SHORTEST // MIB} MiB was found there in "
+            f"found no regular file of at least {SHORTEST // MIB} MiB within "
             f"{WALK_SECONDS:.0f} s; name files with --files"
         )
     return opened
@@ -89,7 +89,7 @@ def _named(top: int, path: str, deadline: float) -> Iterator[Found]:
 def _walk(top: int, start: str, deadline: float) -> Iterator[Found]:
     """Yield regular files of at least `SHORTEST` bytes at and below a directory.
 
-    Raises OSError where the directory itself cannot be read; passes over others.
+    Raises OSError if the directory itself cannot be read; skips others.
     """
     queue, entries = deque([start]), 0
     while queue:
@@ -100,7 +100,7 @@ def _walk(top: int, start: str, deadline: float) -> Iterator[Found]:
                 if entries > _MOST_ENTRIES or time.monotonic() > deadline:
                     return
                 path = os.path.join(directory, entry.name)
-                with suppress(OSError):  # it went away, or cannot be looked at
+                with suppress(OSError):  # it was removed or cannot be examined
                     if entry.is_dir(follow_symlinks=False):
                         queue.append(path)
                     elif entry.is_file(follow_symlinks=False):
@@ -122,7 +122,7 @@ def _entries(top: int, directory: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _opened(top: int, one: Found) -> Found | None:
-    """Return the file with a descriptor; None if it was found by a walk and is not there now."""
+    """Return the file with a descriptor; None if it was found by a walk and has disappeared."""
     try:
         fd = open_beneath(top, one.path)
     except OSError as error:
@@ -135,7 +135,7 @@ def _opened(top: int, one: Found) -> Found | None:
     os.close(fd)
     if one.named:
         raise FusetuneError(
-            f"{printable(one.path)} has {status.st_size} bytes, less than the "
-            f"{SHORTEST // MIB} MiB that a sample reads; name larger files"
+            f"{printable(one.path)} has {status.st_size} bytes, but a sample reads "
+            f"{SHORTEST // MIB} MiB; name larger files"
         )
     return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""fio: where it is, a job that lays out a file, and what it says of its jobs."""
+"""fio: its path, a job that lays out a file, and its results."""
 
 import os
 import re
@@ -40,7 +40,7 @@ def files_of(job: str, known: Mapping[str, range]) -> dict[str, range]:
 def jobs_of(
     mount: Mount, fio: str, status: int, stdout: bytes, stderr: bytes
 ) -> list[dict[str, Any]]:
-    """Return what fio says of each job. Raises FusetuneError where it or the mount failed."""
+    """Return fio's result of each job. Raises FusetuneError if fio or the mount failed."""
     try:
         # fio may print warnings before the JSON document.
         jobs = parse(stdout[max(0, stdout.find(b"{")) :])["jobs"]
@@ -51,11 +51,11 @@ def jobs_of(
         lines = (stderr + stdout).decode("utf-8", "replace").strip().splitlines()
         said = f": {printable(lines[-1][:200])}" if lines else ""
         raise FusetuneError(
-            f"{fio} ended with status {status} and no result that can be read{said}"
+            f"{fio} exited with status {status} without a readable result{said}"
         ) from problem
     if any(errors):
         raise failure(mount, next(filter(None, errors)), "measure")
     if status:
-        raise FusetuneError(f"{fio} ended with status {status} on its own jobs")
+        raise FusetuneError(f"{fio} exited with status {status}, although its jobs report no error")
     result: list[dict[str, Any]] = jobs
     return result

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The process that makes the scratch directory, holds it by descriptor, and removes it.
 
-Only this process calls into the mount, because a call on the files of a hung server cannot be
-interrupted. It resolves the mount's path once, because the owner of a directory above may rename it
-meanwhile.
+Only this process makes calls into the mount, because a call on files of a hung server cannot be
+interrupted. It resolves the mount's path once, because the owner of a directory above it may
+rename that directory meanwhile.
 """
 
 import errno
@@ -29,11 +29,11 @@ from fusetune.mounts.mount import Mount
 from fusetune.mounts.tree import leads_to, mount_of, places
 from fusetune.text import printable
 
-_RETRY_SECONDS = 1.0  # for files that a server shows late in place of those still open
-_MOST_ENTRIES = 10_000  # to examine: the directory of a hostile server may never end
+_RETRY_SECONDS = 1.0  # for files that a server shows late instead of those still open
+_MOST_ENTRIES = 10_000  # to examine: the directory of a hostile server may be endless
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_XDEV
-#: The file that reads use, written before the first sample.
+#: The file that readers use, written before the first sample.
 LAID_OUT = "read-data"
 # The names that jobs in workloads/ and papers/ give by ``filename=`` and ``filename_format=``.
 _SCRATCH_FILE = re.compile(
@@ -56,7 +56,7 @@ def remove_by_name(host: Host, mount: Mount, name: str) -> list[str]:
 
 
 def open_top(host: Host, mount: Mount) -> int:
-    """Return a descriptor (O_PATH) of the root of this mount and no other.
+    """Return a descriptor (O_PATH) of the root of exactly this mount.
 
     Raises FusetuneError if the path leads elsewhere, OSError.
     """
@@ -73,7 +73,7 @@ def open_top(host: Host, mount: Mount) -> int:
 
 
 class Directory:
-    """The scratch directory, held by descriptor, with its identity when it was made."""
+    """The scratch directory, held by descriptor, with its identity at creation."""
 
     def __init__(self, top: int, name: str, fd: int) -> None:
         """``fd``: of the directory ``name`` in the mount's root, which is open as ``top``."""
@@ -91,9 +91,9 @@ class Directory:
         return _identity(found) == _identity(os.fstat(self.fd)) == self.identity
 
     def examine(self, names: Sequence[str]) -> dict[str, tuple[str, int, bool]] | None:
-        """Return for each existing file its kind (as ls), its size and whether it was replaced.
+        """Return each existing file's type letter (as in ls), size, and whether it was replaced.
 
-        Only the file that is laid out beforehand is reported as replaced. None: the name of the
+        Only the file that is laid out beforehand is reported as replaced. None if the name of the
         directory leads to another one.
         """
         if not self.is_there():
@@ -110,24 +110,24 @@ class Directory:
         kind, size = stat.filemode(status.st_mode)[0], status.st_size
         if name != LAID_OUT:
             os.close(fd)
-            return kind, size, False  # fio itself removes it and makes it again
+            return kind, size, False  # fio itself removes and recreates it
         if self._laid_out:
             os.close(fd)
             return kind, size, _identity(status) != self._laid_out
-        # It stays open from now on, so that the server cannot forget it and give it a new number.
+        # Keep it open, so that the server cannot forget it and assign a new inode number.
         self._laid_out = _identity(status)
         return kind, size, False
 
     def give(self, *owner: int) -> None:
-        """Change its owner to a uid and gid, or back if none are given. Raises OSError."""
+        """Change its owner to a uid and gid, or restore the owner if none is given. OSError."""
         os.fchown(self.fd, *(owner or self._maker))
         self.identity = _identity(os.fstat(self.fd))
 
     def cached_bytes(self) -> int | None:
-        """Return how much of the file laid out the last reader has brought into the page cache.
+        """Return how many bytes of the laid-out file the last reader brought into the page cache.
 
-        The first call opens the file for that, which may empty the cache, so it returns None. From
-        then on it stays open, until the directory is removed. Raises OSError.
+        The first call opens the file, which may empty the cache, so it returns None. The file then
+        stays open until the directory is removed. Raises OSError.
         """
         if self._read is None:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -136,16 +136,16 @@ class Directory:
         return syscalls.pages_brought(self._read) * mmap.PAGESIZE
 
     def rename(self, count: int, old: str, new: str) -> float:
-        """Rename a file over another one; return the seconds that this took. Raises OSError."""
+        """Rename a file over another one; return the time in seconds. Raises OSError."""
         began = time.monotonic()
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         return time.monotonic() - began
 
     def copy_times(self, count: int, sources: str, copies: str) -> float:
-        """Give ``count`` copies the times of their sources; return the seconds that this took.
+        """Give ``count`` copies the times of their sources; return the time in seconds.
 
-        The files are called ``sources`` and ``copies`` with a number from 0 on. The copies are
-        removed afterwards, which takes no part of that time. Raises OSError.
+        The files are called ``sources`` and ``copies`` with a number from 0. The copies are removed
+        afterwards, which is not included in the time. Raises OSError.
         """
         began = time.monotonic()
         for number in range(count):
@@ -158,9 +158,9 @@ class Directory:
         return seconds
 
     def remove(self) -> list[str]:
-        """Remove it and the files that workloads make; return the names of what remains.
+        """Remove it and the files that workloads create; return the names of what remains.
 
-        Links are not followed, and only files of the kind that fusetune makes are removed.
+        Links are not followed, and only files of the kind that fusetune creates are removed.
         """
         if self._read is not None:
             os.close(self._read)
@@ -214,7 +214,7 @@ class Holder:
         self._directory: Directory | None = None
 
     def serve(self, line: socket.socket) -> None:
-        """Make it, serve requests until the other end closes, and remove it in any case."""
+        """Create it, serve requests until the other end closes, and always remove it."""
         try:
             if respond(line, self._begin):
                 while request := line.recv(1 << 16):
@@ -240,7 +240,7 @@ class Holder:
         return space.f_bavail * space.f_frsize if space.f_blocks else None, confined
 
     def _opened(self) -> tuple[int, int]:
-        """Make and open it as the mount's owner, because root may have no access to the mount.
+        """Create and open it as the mount's owner, because root may have no access to the mount.
 
         Returns descriptors of the mount's root and of the directory.
         """

@@ -10,7 +10,7 @@ from functools import lru_cache
 from statistics import NormalDist, fmean, median, stdev
 
 NORMAL = NormalDist()
-# Standard deviations beyond which a difference is no noise. Tried 3, 6 (docs/search.md): the same
+# Standard deviations beyond which a difference is not noise. Tried 3, 6 (docs/search.md): the same
 # choices.
 HICCUP = 4.0
 
@@ -76,11 +76,10 @@ def ratio_interval(differences: Sequence[float], error: float, noise: float) -> 
 
 
 def without_hiccups(differences: Sequence[float], noise: float) -> list[float]:
-    """Return the differences without those that only a hiccup of the host explains.
+    """Return the differences without those explained only by a hiccup of the host.
 
-    A hiccup lies further from the median than HICCUP times the `noise` (the standard deviation of
-    one difference, known from elsewhere). If more than one difference in five does, none is taken
-    for a hiccup.
+    A hiccup is further from the median than HICCUP times the `noise` (the known standard deviation
+    of one difference). If more than one difference in five is, none is considered a hiccup.
     """
     middle = median(differences)
     kept = [d for d in differences if abs(d - middle) <= HICCUP * noise]

@@ -14,12 +14,12 @@ from fusetune.bench.figures import P99_UNIT, Job, latencies
 from fusetune.bench.workloads import Workload
 from fusetune.errors import FusetuneError
 
-#: How many operations took how long, in nanoseconds.
+#: Number of operations by duration in nanoseconds.
 Bins = Counter[float]
 
 
 class Target(StrEnum):
-    """What ``auto`` makes better."""
+    """What ``auto`` improves."""
 
     THROUGHPUT = "throughput"
     P99 = "p99"
@@ -27,14 +27,14 @@ class Target(StrEnum):
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds within which half of the operations, and 99 in 100, were done."""
+    """Seconds within which 50 % and 99 % of the operations completed."""
 
     p50_seconds: float
     p99_seconds: float
 
     @classmethod
     def of(cls, bins: Bins) -> "Latency | None":
-        """Return those of ``bins``, None where no operation was counted."""
+        """Return the latency of ``bins``, None if no operation was counted."""
         return cls(_percentile(bins, 0.50), _percentile(bins, 0.99)) if bins.total() else None
 
 
@@ -49,7 +49,7 @@ def _percentile(bins: Bins, share: float) -> float:
 
 
 def bins_of(workload: Workload, jobs: Iterable[Job]) -> Bins:
-    """Return the bins of what a program waits for in ``workload``. FusetuneError as `latencies`."""
+    """Return the bins of the operations that a program waits for. Raises like `latencies`."""
     bins: Bins = Counter()
     for job in jobs:
         for way in workload.waits:
@@ -64,7 +64,7 @@ class Latencies:
     _bins: dict[frozenset[tuple[str, int]], dict[str, Bins]] = field(default_factory=dict)
 
     def add(self, setting: Mapping[str, int], bins: Mapping[str, Bins]) -> None:
-        """Take in one evaluation."""
+        """Add an evaluation."""
         gathered = self._bins.setdefault(frozenset(setting.items()), {})
         for name, one in bins.items():
             gathered.setdefault(name, Counter()).update(one)
@@ -77,7 +77,7 @@ class Latencies:
 
 
 def aimed_at(target: Target, workloads: Sequence[Workload]) -> list[Workload]:
-    """Return workloads whose figure is what ``target`` names; more is better."""
+    """Return workloads whose figure is that of ``target``; higher is better."""
     if target is Target.THROUGHPUT:
         return list(workloads)
     return [replace(one, figure=partial(_inverse_p99, one), unit=P99_UNIT) for one in workloads]

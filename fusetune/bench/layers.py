@@ -31,11 +31,11 @@ def measure_layers(
     size: int | None = None,
     progress: Callable[[float, str], None] = lambda share, words: None,
 ) -> Limits:
-    """Measure ``mounts`` (by label, from the bottom up, the top last) and return which limits.
+    """Measure ``mounts`` (by label, from the bottom up) and return which of them limits.
 
-    ``below``: the labels of what each lies on. Layers that cannot be measured are left out. Raises
-    FusetuneError if the top, or all that is below it, cannot be measured; `Interrupted` after a
-    signal.
+    ``below``: the labels of the layers directly below each. Layers that cannot be measured are left
+    out. Raises FusetuneError if the top, or everything below it cannot be measured; `Interrupted`
+    after a signal.
     """
     top = list(mounts)[-1]
     left_out = {}
@@ -45,13 +45,13 @@ def measure_layers(
     wanted = {label: mount for label, mount in mounts.items() if label not in left_out}
     if len(wanted) == 1:
         whys = (f"{printable(mounts[label].path)}: {why}" for label, why in left_out.items())
-        raise FusetuneError(f"nothing below can be measured: {'; '.join(whys)}")
+        raise FusetuneError(f"no mount below it can be measured: {'; '.join(whys)}")
     measured = measure(host, wanted, workloads, budget, size=size, progress=progress)
     return replace(limits(measured, below, top), left_out=left_out)
 
 
 def _unmeasurable(host: Host, mount: Mount) -> str | None:
-    """Return why nothing can be written in a mount, None if it can."""
+    """Return why a mount cannot be written to, None if it can."""
     if why := excluded_reason(mount):
         return why
     if mount.read_only:

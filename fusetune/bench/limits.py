@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which mount of a stack limits its speed, measured at the mount of each layer.
 
-The layers are measured in turn, so that the host's drift affects all alike. The time that one
-layer needs for a unit of work (1 / figure) contains that of the layers below it. So the difference
-to the layer below is what a layer adds, and as a share of the time that the top needs, all layers
-together make 1. A layer limits if its share is larger than that of each other layer, by the 95 %
-interval of the difference (jackknife over the rounds). The share of several workloads is their
-mean.
+The layers are measured in turn, so that drift of the host affects all alike. The time that a layer
+needs for a unit of work (1 / figure) includes that of the layers below it. So the difference to the
+layer below is what a layer adds; as shares of the time that the top needs, all layers sum to 1. A
+layer limits if its share is larger than that of every other layer, by the 95 % interval of the
+difference (jackknife over the rounds). The share of several workloads is their mean.
 
-This holds for layers that work one after another, where times add up, and for layers that work at
-once, where the slowest sets the speed of all above it: the others then add nothing.
+This holds for layers that work one after another, whose times add up, and for layers that work in
+parallel, where the slowest determines the speed of all above it: the others then add nothing.
 
 A layer that is more than `HIDING` times as fast as one below it does not wait for that one: it has
 a cache, or its files are in another layer. If this holds for all layers below, the whole time is
-its own. Of several layers directly below that it may wait for, the one nearest in speed counts. The
-share of the lowest layer contains what it lies on: a disk, a network.
+its own. If it may wait for several layers directly below, the one nearest in speed counts. The
+share of the lowest layer includes what it lies on: a disk, a network.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ HIDING = 2.0
 class Share:
     """A layer's share of the time that the top needs, 1 for all of it, with its 95 % interval.
 
-    ``over``: the label of the layer below that it is compared with, None for the lowest one;
+    ``over``: the label of the layer below it in the comparison, None for the lowest one;
     ``fall``: the speed of that layer divided by its own. Noise can make a share negative.
     """
 
@@ -53,7 +52,7 @@ class Share:
 class Limits:
     """The layers that count for the speed of the top, from the bottom up, and which one limits.
 
-    ``limiting``: its label, None if no layer limits more than the rest. ``hidden``: whether the
+    ``limiting``: its label, None if no layer stands out. ``hidden``: whether the
     cache of the lowest of them hides what is below it. ``measured``: all figures, also of layers
     that do not count. ``left_out``: why a layer was not measured, by its label.
     """
@@ -97,7 +96,7 @@ def _times(one: Measurement) -> Times:
 
 
 def _fall(own: Times, below: Times) -> Interval:
-    """Return how many times as long as the layer below a layer takes."""
+    """Return a layer's time divided by the time of the layer below."""
     logs = [
         statistics.fmean(math.log(a / b) for a, b in zip(mine, its, strict=True))
         for mine, its in zip(zip(*own, strict=True), zip(*below, strict=True), strict=True)
@@ -127,7 +126,7 @@ def _chain(
 def _measured_below(
     times: Mapping[str, Times], below: Mapping[str, Sequence[str]], label: str
 ) -> set[str]:
-    """Return what a layer lies on; in place of what was not measured, what that lies on."""
+    """Return the measured layers below a layer; those below replace unmeasured ones."""
     found, seen, todo = set(), {label}, list(below.get(label, ()))
     while todo:
         one = todo.pop()
@@ -144,9 +143,9 @@ def _measured_below(
 def _shares(
     times: Mapping[str, Times], chain: Sequence[str], rounds: Sequence[int]
 ) -> dict[str, float]:
-    """Return the share of each layer, by its mean times in ``rounds``, the mean over workloads.
+    """Return the share of each layer from its mean times in ``rounds``, averaged over workloads.
 
-    Means are geometric: a hiccup of the host makes one sample many times as long.
+    Means are geometric, because a hiccup of the host makes one sample many times as long.
     """
     means = {
         label: [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Measure mounts as they are, without choosing anything."""
+"""Measure mounts without choosing anything."""
 
 import math
 import statistics
@@ -31,8 +31,8 @@ FEWEST_AT_ALL, FEWEST, MOST = 2, 5, 40  # samples
 class Figure:
     """A workload's samples and their geometric mean with its 95 % interval, in its unit.
 
-    ``latency``: of the operations of all samples, ``usage``: what these took; None where it is not
-    known.
+    ``latency``: of the operations of all samples, ``usage``: the resources used; None if
+    unknown.
     """
 
     workload: Workload
@@ -48,9 +48,8 @@ class Figure:
 class Measurement:
     """The figures of the series ``label``, and the cost of measuring them.
 
-    ``mount`` is None for tmpfs itself, and where ``absent`` says why this host lacks the series.
-    ``reading``: what was read if it was files that were there; ``bytes_read`` and ``requests`` are
-    of these.
+    ``mount`` is None for tmpfs itself, and if ``absent`` says why this host lacks the series.
+    ``reading``: the existing files that were read, if any, with ``bytes_read`` and ``requests``.
     """
 
     label: str
@@ -85,10 +84,10 @@ def measure(
     reading: Reading | None = None,
     progress: Callable[[float, str], None] = lambda share, words: None,
 ) -> list[Measurement]:
-    """Measure ``mounts`` (by label) in turn, so that the host's drift affects all alike.
+    """Measure ``mounts`` (by label) in turn, so that drift of the host affects all alike.
 
     Ends when every interval is narrow enough or the common budget is spent. ``reading``: which
-    files of one mount are read, None for scratch files. Raises FusetuneError if a mount cannot be
+    files of the mount are read, None for scratch files. Raises FusetuneError if a mount cannot be
     measured.
     """
     share = replace(budget, bytes_written=budget.bytes_written // len(mounts))
@@ -121,7 +120,7 @@ def measure(
 
 @dataclass
 class _Samples:
-    """What one bench has measured, by workload."""
+    """The samples of one bench, by workload."""
 
     rows: list[dict[str, float]] = field(default_factory=list)
     bins: dict[str, Bins] = field(default_factory=dict)

@@ -22,14 +22,15 @@ _MOUNT_SECONDS = 5.0
 def mirrorfs_binary() -> str:
     """Return mirrorfs's path: $FUSETUNE_MIRRORFS, this checkout's, or the installed one.
 
-    Raises FusetuneError where there is none.
+    Raises FusetuneError if there is none.
     """
     built = Path(__file__).resolve().parents[2] / "build" / "mirrorfs"
     for candidate in (os.environ.get("FUSETUNE_MIRRORFS"), built, shutil.which("mirrorfs")):
         if candidate and os.access(candidate, os.X_OK):
             return str(candidate)
     raise FusetuneError(
-        "mirrorfs is not there: install the package fusetune-mirrorfs, or 'make' in a checkout"
+        "mirrorfs is not installed: install the package fusetune-mirrorfs, or run 'make' in a "
+        "checkout"
     )
 
 
@@ -43,7 +44,7 @@ def native(directory: Path) -> Mount:
 
 @contextmanager
 def tmpfs(host: Host) -> Iterator[Path]:
-    """Give a fresh tmpfs with a directory ``source`` in it, and remove it afterwards."""
+    """Yield a fresh tmpfs with a directory ``source``, and remove it afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="calibrate-", dir=host.make_dir(host.run_dir)))
     try:
         command(["mount", "-t", "tmpfs", "-o", "mode=0700", "fusetune", str(directory)])

@@ -14,7 +14,7 @@ from fusetune.mounts.mount import Mount
 def scratch_note(host: Host, mount: Mount) -> Path:
     """Return the file that names a benchmark's scratch directory while it exists.
 
-    By it the next run removes the directory of a run that was killed.
+    The next run uses it to remove the directory of a run that was killed.
     """
     return host.run_dir / f"{key_of(mount)}.scratch"
 

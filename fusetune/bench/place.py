@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where a benchmark runs on a mount: held by a process of its own, reached only by descriptor.
+"""Where a benchmark runs on a mount: held by a separate process, accessed only by descriptor.
 
-The process that holds it resolves the mount's path once, because the owner of a directory above the
-mount may rename that directory meanwhile, and the server may show anything under any name.
+The process that holds it resolves the mount's path only once, because the owner of a directory
+above the mount may rename that directory meanwhile, and the server may show anything.
 """
 
 import errno
@@ -21,7 +21,7 @@ from fusetune.mounts.mount import Mount
 from fusetune.mounts.tree import leads_to, places
 from fusetune.text import printable
 
-#: What files are that are not regular, by the first letter of ls.
+#: Types of files that are not regular, by their letter in ls.
 KINDS = {
     "l": "a symbolic link",
     "d": "a directory",
@@ -32,35 +32,35 @@ KINDS = {
 }
 #: A server that cannot make a directory at all replies ENOSYS.
 _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
-# What to do about an error number met on a mount.
+# Remedies by errno.
 _REMEDIES = {
     errno.ENOSPC: "no space is left in it; free some, or use a smaller --size",
     errno.EDQUOT: "its quota is used up; free some, or use a smaller --size",
     errno.EROFS: "it is read-only",
-    errno.EACCES: "permission denied to its owner in its top directory",
-    errno.EPERM: "not permitted to its owner in its top directory",
+    errno.EACCES: "its owner may not write in its top directory",
+    errno.EPERM: "its owner may not do that in its top directory",
     errno.ENOSYS: "its server cannot write",
     errno.ENOTCONN: "its server has died; mount it again",
     errno.ECONNABORTED: "its server has died; mount it again",
     errno.ENODEV: "it was unmounted meanwhile",
     errno.ENOENT: "it was unmounted, or its directory removed, meanwhile",
-    errno.ELOOP: "its server shows a symbolic link by a name that fusetune has made",
+    errno.ELOOP: "its server shows a symbolic link under a name that fusetune created",
 }
 
 
 class Unwritable(FusetuneError):
-    """No file can be made in the mount's top directory."""
+    """No file can be created in the mount's top directory."""
 
 
 def failure(mount: Mount, number: int, doing: str) -> FusetuneError:
-    """Return the error for ``number`` (errno) met on ``mount`` while ``doing`` something."""
-    remedy = _REMEDIES.get(number, f"{os.strerror(number)}; see its server's log")
+    """Return the error for errno ``number`` on ``mount`` while ``doing`` something."""
+    remedy = _REMEDIES.get(number, f"{os.strerror(number)}; check its server's log")
     kind = Unwritable if number in _UNWRITABLE else FusetuneError
     return kind(f"cannot {doing} in {printable(mount.path)}: {remedy}")
 
 
 class BenchPlace:
-    """A process that holds a place on a mount, and the way to run programs there."""
+    """A process that holds a place on a mount, and the means to run programs there."""
 
     def __init__(
         self,
@@ -86,13 +86,13 @@ class BenchPlace:
         self._companion = Companion(serve, inherited)
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """Return the command line that runs ``words`` there, and nowhere else."""
+        """Return the command line that runs ``words`` there."""
         return sandbox.command(self._companion.pid, self._confined, self._rights, words)
 
     def cached_bytes(self) -> int | None:
-        """Return how much of the file laid out is in the page cache after a run, None if unknown.
+        """Return how many bytes of the file are in the page cache after a run, None if unknown.
 
-        What was evicted meanwhile is included.
+        Evicted pages are included.
         """
         return None
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which ranges of files that are there are read: drawn at random, and no range twice.
+"""Which ranges of existing files are read: drawn at random, without repetition.
 
-A server that has read a range may keep it in a cache, so a second sample of the same range would
-measure that cache. A run is therefore of one kind throughout, and no pair compares across kinds:
+A server may keep a range in its cache after reading it, so a second sample of the same range would
+measure that cache. A run is therefore of one kind throughout, and compares only within it:
 
-- cold: the files hold enough ranges that each sample gets one which the run has not read yet. The
+- cold: the files have enough ranges for each sample to get one that the run has not read yet. The
   run ends when all are read.
-- warm: they do not. Each range is read once before the first sample, so that the server had the
-  chance to keep all of them. Then the samples go through all ranges in random order, again and
-  again, and none comes a second time before all others came.
+- warm: they have too few. Each range is read once before the first sample, so that the server may
+  cache all of them. Then the samples go through all ranges in random order, again and again, and no
+  range repeats before all others were read.
 
-A range is as long as the fastest reader may need for a sample. A quarter of that is enough if it
+A range is as long as the fastest reader needs for a sample, or a quarter of that if it
 makes the run cold.
 
 Pure: no I/O, and a seed repeats the order.
@@ -23,14 +23,14 @@ from dataclasses import dataclass
 MIB = 1 << 20
 #: Bytes of the shortest range, and of the longest.
 SHORTEST, _LONGEST = 1 * MIB, 256 * MIB
-_SAMPLES = 60  # of each reader, for which a cold run must have ranges
+_SAMPLES = 60  # per reader, for which a cold run needs ranges
 _FEWEST_WARM = 4
-_MOST = 1 << 14  # ranges in use: a server may call a file as long as it likes
+_MOST = 1 << 14  # ranges in use: a server may report any file size
 
 
 @dataclass(frozen=True)
 class Range:
-    """``length`` bytes of a file, which is known by its position in the list of files."""
+    """``length`` bytes of a file, identified by its position in the list of files."""
 
     file: int
     offset: int
@@ -38,7 +38,7 @@ class Range:
 
 
 class Ranges:
-    """The ranges of one run, shared by all that it compares.
+    """The ranges of one run, shared by all mounts that it compares.
 
     ``cold`` as above; ``length``: bytes of each range; ``count``: how many there are.
     """
@@ -95,7 +95,7 @@ class Ranges:
         self.every, self._left = list(those), list(those)
 
     def affordable(self) -> float:
-        """Return how many more samples there are ranges for, by what the last ones used up."""
+        """Return for how many more samples the ranges suffice, at the latest rate of use."""
         if not self.cold:
             return float("inf")
         return len(self._left) / (1 + self._lost / max(1, self._taken))

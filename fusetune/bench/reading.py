@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Measures a mount with the files that are there, and writes nothing to it.
+"""Measures a mount with its existing files, and writes nothing to it.
 
-fio drops a range from the page cache before it reads it (POSIX_FADV_DONTNEED), and no other file or
-range. Which ranges are read, and when the server's cache is warm, `ranges` says.
+fio drops a range from the page cache before reading it (POSIX_FADV_DONTNEED), and no other file or
+range. `ranges` describes which ranges are read, and when the server's cache is warm.
 """
 
 import re
@@ -27,32 +27,30 @@ from fusetune.mounts.mount import Mount
 from fusetune.text import printable
 
 _RANDOM_READ = 4096  # bytes: the smallest read of a workload
-_PROBE = 64 * MIB  # bytes at most that are read to learn how fast it goes
-_FASTER = 4  # how many times as fast it may become
-_WARMING_SHARE = 4  # part of the budget for reading all ranges once
+_PROBE = 64 * MIB  # maximum bytes read to determine the speed
+_FASTER = 4  # how much faster it may become
+_WARMING_SHARE = 4  # fraction of the budget for reading all ranges once
 #: How far the kernel reads ahead at most, in units of read_ahead_kb: fio announces sequential
 #: reading, which doubles the window (mm/fadvise.c), and the next is begun in the present one.
 _AHEAD = 4
 
 
 class RangesSpent(BudgetSpent):
-    """A cold run has read all that the files have; the samples before it stand."""
+    """A cold run has read the files completely; earlier samples remain valid."""
 
     part = RANGES
 
     def __init__(self) -> None:
-        FusetuneError.__init__(
-            self, "the files have no range left that was not read; name more files with --files"
-        )
+        FusetuneError.__init__(self, "the files were read completely; name more files with --files")
 
 
 @dataclass
 class Reading:
     """What a run reads, shared by all mounts that it compares.
 
-    ``paths``: files and directories relative to the mount's root; none: large files are looked for.
-    ``tell``: takes a line for the user before the first read. ``files`` and ``ranges``: what was
-    found, once the first bench has begun.
+    ``paths``: files and directories relative to the mount's root; none: large files are searched
+    for. ``tell``: gets a line for the user before the first read. ``files`` and ``ranges``: the
+    result of the search, once the first bench has begun.
     """
 
     paths: Sequence[str] = ()
@@ -62,7 +60,7 @@ class Reading:
 
     @property
     def why(self) -> str:
-        """A sentence on which ranges were compared."""
+        """A sentence on the ranges that were compared."""
         if not self.ranges:
             return "nothing was read"
         size = f"ranges of {self.ranges.length // MIB} MiB"
@@ -70,7 +68,7 @@ class Reading:
             return f"{size} were drawn at random, and none was read twice"
         return (
             f"the files have only {self.ranges.count} {size}, so each was read once before the "
-            "first sample: the server's cache was warm for all samples alike"
+            "first sample: the server's cache was warm for all samples"
         )
 
 
@@ -88,7 +86,7 @@ class ReadBench(Bench):
         sample_seconds: float | None = None,
         inherited: Collection[int] = (),
     ) -> None:
-        """Prepare nothing yet; ``workloads`` only read. Arguments and errors as for `Bench`."""
+        """Prepare nothing yet; ``workloads`` only read. Arguments and errors as in `Bench`."""
         super().__init__(
             host, mount, workloads, budget, interruption, None, sample_seconds, inherited
         )
@@ -113,7 +111,7 @@ class ReadBench(Bench):
         self._before = self.bytes_read, self.requests
 
     def _begin(self, reading: Reading) -> None:
-        """Tell what will be read, learn how fast that goes, and choose the ranges."""
+        """Announce what will be read, determine the speed, and choose the ranges."""
         reading.files = self._existing.files
         self._tell(reading)
         each = sum(len(_sections(workload.job)) for workload in self.workloads)
@@ -131,7 +129,7 @@ class ReadBench(Bench):
             reading.ranges = Ranges(sizes, each, max(wanted, least), least)
         except ValueError as error:
             raise FusetuneError(
-                f"no file there has the {least // MIB} MiB that a workload reads; name larger ones "
+                f"no file has the {least // MIB} MiB that a workload reads; name larger files "
                 "with --files"
             ) from error
         reading.ranges.give_up(0, 0, probe.length + self._read_ahead())
@@ -147,7 +145,7 @@ class ReadBench(Bench):
         )
 
     def _warm(self) -> None:
-        """Read all ranges once, as many as a share of the budget allows; use only these."""
+        """Read all ranges once, as far as a share of the budget allows, and use only these."""
         bytes_left = self.budget.bytes_read // _WARMING_SHARE
         until = self.seconds + self.budget.seconds / _WARMING_SHARE
         read = []
@@ -165,9 +163,9 @@ class ReadBench(Bench):
         return self._read(ranges, workload.job, self.sample_seconds)
 
     def _take(self) -> Range:
-        """Return the next range; let no other sample read what the kernel may read ahead of it.
+        """Return the next range; no other sample may read what the kernel reads ahead of it.
 
-        Nor may it read ahead into what another sample has read. Raises `RangesSpent`.
+        Nor may the kernel read ahead into the range of another sample. Raises `RangesSpent`.
         """
         one = self._ranges.take()
         if one is None:
@@ -177,7 +175,7 @@ class ReadBench(Bench):
         return one
 
     def _read(self, ranges: Sequence[Range], job: str, seconds: float) -> list[dict[str, Any]]:
-        """Run a job whose sections each read a range in place of the file that they name."""
+        """Run a job whose sections each read a range instead of the file that they name."""
         self._reads = ranges
         job = re.sub(rf"^filename={LAID_OUT}\n", "", job, flags=re.MULTILINE)
         for section, one in zip(_sections(job), ranges, strict=True):
@@ -197,7 +195,7 @@ class ReadBench(Bench):
         return next(file for file in self._existing.files if file.path == path)
 
     def _read_ahead(self) -> int:
-        """Return how many bytes the kernel reads ahead of a sequential reader at most."""
+        """Return how many bytes at most the kernel reads ahead of a sequential reader."""
         return _AHEAD * values_now(self._host, self.mount).get("read_ahead_kb", 0) << 10
 
     @property
@@ -248,9 +246,9 @@ def bench_of(
     sample_seconds: float | None = None,
     inherited: Collection[int] = (),
 ) -> Bench:
-    """Return a bench that reads what ``reading`` says, or one with scratch files for None.
+    """Return a bench that reads according to ``reading``, or one with scratch files if None.
 
-    Arguments and errors are those of `Bench`.
+    Arguments and errors as in `Bench`.
     """
     if reading is None:
         return Bench(host, mount, workloads, budget, interruption, size, sample_seconds, inherited)

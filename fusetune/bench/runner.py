@@ -30,17 +30,17 @@ _LARGEST_FILE = 256 * MIB
 _SMALLEST_FILE = 4 * MIB
 _LEAST_FREE = 16 * MIB
 _PAGE = mmap.PAGESIZE
-_FEWEST_FILES, _MOST_FILES = 10, 500  # small ones, of one workload
-#: Samples of each workload that the budget of bytes must pay for, and those it should pay for.
+_FEWEST_FILES, _MOST_FILES = 10, 500  # small files of one workload
+#: Samples of each workload that the byte budget must allow, and those that it should allow.
 SAMPLES_WANTED, FAIR_SAMPLES = 24, 96
-#: A burst of so many times what may be dirty is throttled. The kernel begins at half to all of it
+#: A burst of this multiple of the dirty limit is throttled. The kernel starts at half to all of it
 #: (mm/page-writeback.c, dirty_freerun_ceiling).
 _TELLING = 1.5
-_LONGER = 3  # times as long as a sample should be, where a shorter one would tell nothing
+_LONGER = 3  # times a sample's usual length, if a shorter one would be meaningless
 
 
 class BudgetSpent(Unanswered):
-    """The last sample took longer than the rest of the budget; those before it stand.
+    """The last sample took longer than the rest of the budget; earlier ones remain valid.
 
     ``part``: what was spent, as `spending` names it.
     """
@@ -66,10 +66,10 @@ class Bench(Account):
         sample_seconds: float | None = None,
         inherited: Collection[int] = (),
     ) -> None:
-        """Prepare nothing yet. ``size``: bytes of a scratch file, None: as fits.
+        """Prepare nothing yet. ``size``: bytes of a scratch file, None: as large as fits.
 
         ``sample_seconds``: how long one fio run may take, None: as the budget allows.
-        ``inherited``: as `Scratch` has it.
+        ``inherited``: see `Scratch`.
 
         Raises FusetuneError if fio is missing or this user may not act as the mount's owner.
         """
@@ -78,7 +78,7 @@ class Bench(Account):
         self.workloads = list(workloads)
         #: Latencies of each workload at the last `measure`, by name.
         self.bins: dict[str, Bins] = {}
-        #: What each workload took at the last `measure`, by name.
+        #: Host resources that each workload used at the last `measure`, by name.
         self.usage: dict[str, Usage] = {}
         self._host = host
         self._interruption = interruption
@@ -92,7 +92,7 @@ class Bench(Account):
         self._read_size = 0
         self._files: dict[str, int] = {}
         self._contexts = ExitStack()
-        # Short samples, many of them: a host's drift is slower than a pair.
+        # Many short samples: the host drifts more slowly than a pair takes.
         self.sample_seconds = sample_seconds or min(2.0, max(0.2, budget.seconds / 200))
 
     def _rest(self) -> Left:
@@ -105,12 +105,12 @@ class Bench(Account):
             self._prepare(contexts, max(1.0, min(5.0, self.seconds_left)))
             self._server = Server.of(self._host, self.mount)
             self.measure()
-            self.evaluations -= 1  # a warm-up, not a sample; it tells what an evaluation costs
+            self.evaluations -= 1  # a warm-up, not a sample; it shows the cost of an evaluation
             self._contexts = contexts.pop_all()
         return self
 
     def _prepare(self, contexts: ExitStack, seconds: float) -> None:
-        """Make in ``contexts`` what is read and written, waiting ``seconds`` for the directory."""
+        """Create the files in ``contexts``, waiting ``seconds`` for the directory."""
         made = scratch(
             self._host, self.mount, self._fio, seconds, self._interruption, self._inherited
         )
@@ -129,7 +129,7 @@ class Bench(Account):
     def measure(self) -> dict[str, float]:
         """Measure every workload once; return the figure of each, in its unit.
 
-        Raises FusetuneError where fio or the mount fails, `Unanswered`, `Interrupted`.
+        Raises FusetuneError if fio or the mount fails, `Unanswered`, `Interrupted`.
         """
         began = self.seconds
         figures = {}
@@ -145,10 +145,10 @@ class Bench(Account):
         return figures
 
     def measure_readers(self, workloads: Sequence[Workload]) -> dict[str, float]:
-        """Measure other workloads that read what is laid out, in half the time of a sample.
+        """Measure other workloads that read the laid-out file, in half the time of a sample.
 
         Returns the figure of each job, because one may lose what another gains, by the workload's
-        name and, where it has several, the job's. Raises as `measure` does.
+        name and, if it has several jobs, the job's name. Raises like `measure`.
         """
         seconds = self.sample_seconds / 2
         named = {workload.name: workload for workload in workloads}
@@ -164,8 +164,8 @@ class Bench(Account):
         room = _LARGEST_FILE if free is None else free // (2 * files)
         if free is not None and (self._asked_size or _LEAST_FREE) * files > free:
             raise FusetuneError(
-                f"{printable(self.mount.path)} has {free // MIB} MiB free, less than the scratch "
-                "files need; free some, or use a smaller --size"
+                f"{printable(self.mount.path)} has {free // MIB} MiB of free space, less than the "
+                "scratch files need; free some, or use a smaller --size"
             )
         share = self.budget.bytes_written // 8
         largest = self._asked_size or min(_LARGEST_FILE, room, share)
@@ -173,7 +173,7 @@ class Bench(Account):
         self._sizes = {w.name: min(self._largest, 8 * MIB) for w in self.workloads}
 
     def _lay_out(self) -> None:
-        """Write the file that reads use, and size what the workloads write."""
+        """Write the file that readers use, and size the files that workloads write."""
         if any(workload.reads for workload in self.workloads):
             self._read_size = self._write_read_data()
         for workload in self.workloads:
@@ -185,7 +185,7 @@ class Bench(Account):
                 self._size_files(workload)
 
     def _write_read_data(self) -> int:
-        """Write the file that reads use in at most a tenth of the budget; return its bytes."""
+        """Write the file that readers use in at most a tenth of the budget; return its size."""
         seconds = max(1.0, self.budget.seconds / 10)
         job = laying_out(LAID_OUT, self._largest, seconds)
         written = int(number(self._run_fio(job, seconds)[0], "write", "io_bytes"))
@@ -193,13 +193,13 @@ class Bench(Account):
         least = max(workload.least_bytes for workload in self.workloads if workload.reads)
         if written < least:
             raise FusetuneError(
-                f"{printable(self.mount.path)} takes less than {least // MIB} MiB in "
-                f"{seconds:.0f} s; give it a larger --budget"
+                f"{printable(self.mount.path)} accepts less than {least // MIB} MiB in "
+                f"{seconds:.0f} s; give a larger --budget"
             )
         return written // MIB * MIB
 
     def _lay_out_streams(self, workload: Workload) -> None:
-        """Let fio write the files that a workload has of its own, without reading them."""
+        """Let fio write a workload's own files without reading them."""
         job = workload.job.replace("[global]\n", "[global]\ncreate_only=1\n", 1)
         seconds = self.budget.seconds / 10
         self._run_fio(job, seconds, self._parameters(workload, seconds))
@@ -211,8 +211,8 @@ class Bench(Account):
     def _size_writes(self, workload: Workload) -> None:
         """Let a sample write for about ``sample_seconds``, but leave bytes for enough samples.
 
-        A burst of buffered writes is to fill what may be dirty, for a smaller one never waits. The
-        size is found in a few steps, because the first megabytes may be written much faster or
+        A burst of buffered writes must reach the dirty limit, because a smaller one never waits.
+        The size is found in a few steps, because the first megabytes may be written much faster or
         slower than the rest.
         """
         writers = sum(w.writes for w in self.workloads)
@@ -283,7 +283,7 @@ class Bench(Account):
         same = self._check(job, max(1.0, min(5.0, self.seconds_left)))
         jobs = jobs_of(self.mount, self._fio, *ended)
         if not same:
-            raise self._scratch.strange(f"{LAID_OUT} is another file now")
+            raise self._scratch.strange(f"{LAID_OUT} was replaced by another file")
         return jobs
 
     @property
@@ -298,9 +298,9 @@ class Bench(Account):
 
 
 def dirty_limit(host: Host, mount: Mount) -> int:
-    """Return how many bytes of the mount may be dirty: max_ratio percent of what the host allows.
+    """Return the mount's dirty limit in bytes: max_ratio percent of the host's.
 
-    0 where the mount has no such limit, or no page of it was ever dirty. The host's part is in
+    0 if the mount has no such limit, or no page of it was ever dirty. The host's limit is in
     pages (/proc/vmstat).
     """
     if dirtied_bytes(host, mount) == 0:

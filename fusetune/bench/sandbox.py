@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where fio runs: a root of its own, in which only the scratch directory can be written.
+"""Where fio runs: in a separate root, in which only the scratch directory is writable.
 
-Where fio only reads files that are there, it sees these files alone, and can write nothing. The
-process that holds the directory or the files makes the namespaces; nsenter(1) and setpriv(1) start
-fio in them.
+If fio only reads existing files, it sees only these files and can write nothing. The process that
+holds the directory or the files creates the namespaces; nsenter(1) and setpriv(1) start fio in
+them.
 """
 
 import os
@@ -15,7 +15,7 @@ from fusetune import syscalls
 from fusetune.errors import FusetuneError, reason
 
 _PLACE = "scratch"
-# What a program needs to start. Links such as /lib -> usr/lib are made again.
+# What a program needs to start. Links such as /lib -> usr/lib are recreated.
 _TREES = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DEVICES = ("dev/null", "dev/zero", "dev/random", "dev/urandom")
 _FILES = ("etc/ld.so.cache", *_DEVICES)
@@ -30,7 +30,7 @@ _READ_ONLY = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
 
 @dataclass(frozen=True)
 class Rights:
-    """Whom fio runs as; ``capabilities``: those it keeps, as setpriv(1) spells them."""
+    """The user that fio runs as; ``capabilities``: those it keeps, in setpriv(1)'s spelling."""
 
     uid: int
     gid: int
@@ -40,17 +40,17 @@ class Rights:
 #: Debian's and Fedora's user and group "nobody".
 NOBODY = Rights(65534, 65534)
 ROOT = Rights(0, 0)
-#: For a mount whose server shows files with other owners than those who made them.
+#: For mounts whose server shows other owners than the creators of files.
 ROOT_OVER_MODES = Rights(0, 0, "-all,+dac_override")
 #: For files that only their owner may read.
 ROOT_READING = Rights(0, 0, "-all,+dac_read_search")
 
 
 def own_namespaces() -> bool:
-    """Give this process mount, network and IPC namespaces; return whether that was possible.
+    """Put this process into new mount, network and IPC namespaces; return whether it could.
 
-    A user who is not root gets them in a user namespace; False if this host does not allow that.
-    Raises FusetuneError if root may not have them.
+    Users other than root get them in a user namespace; False if this host does not allow that.
+    Raises FusetuneError if root may not create them.
     """
     uid, gid = os.geteuid(), os.getegid()
     flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC
@@ -60,8 +60,8 @@ def own_namespaces() -> bool:
         if uid:
             return False
         raise FusetuneError(
-            f"cannot give fio a mount namespace of its own: {reason(error)}; run it where root has "
-            "CAP_SYS_ADMIN, as on the host itself"
+            f"cannot create a mount namespace for fio: {reason(error)}; run fusetune where root "
+            "has CAP_SYS_ADMIN, as on the host itself"
         ) from error
     if uid:
         for name, text in (("setgroups", "deny"), ("uid_map", uid), ("gid_map", gid)):
@@ -80,8 +80,8 @@ def own_namespaces() -> bool:
 def confine(scratch: int | Mapping[str, int], program: str) -> None:
     """Make fio's root from ``scratch`` and what ``program`` needs.
 
-    ``scratch``: a descriptor of the directory, or those of files to be read, by the names that they
-    get. The new root becomes that of this process, which has called `own_namespaces`. Raises
+    ``scratch``: a descriptor of the directory, or the descriptors of files to be read, by name.
+    The new root becomes that of this process, which has called `own_namespaces`. Raises
     OSError.
     """
     trees = _trees(scratch)
@@ -108,7 +108,7 @@ def confine(scratch: int | Mapping[str, int], program: str) -> None:
 
 
 def _trees(scratch: int | Mapping[str, int]) -> dict[str, int]:
-    """Return descriptors of what is mounted in fio's root for it to work on, by their paths."""
+    """Return descriptors of the mounts in fio's root that it works on, by path."""
     if isinstance(scratch, int):
         trees, more = {_PLACE: syscalls.clone_tree(scratch)}, 0
     else:
@@ -145,9 +145,9 @@ def _make_place(root: int, path: str, *, is_file: bool) -> None:
 def command(pid: int, confined: bool, rights: Rights | None, words: Sequence[str]) -> list[str]:
     """Return the command line that runs ``words`` in the scratch directory.
 
-    ``pid``: the process that holds it, or the files in its place, ``confined`` in namespaces or
-    with it as working directory. ``rights`` None: those of this process's user. What it starts dies
-    with this process.
+    ``pid``: the process that holds the directory or files; ``confined``: whether in namespaces,
+    otherwise with it as working directory. ``rights`` None: those of this process's user. Started
+    processes die with this process.
     """
     limited = ["setpriv", "--pdeathsig=KILL", "--no-new-privs", "--inh-caps=-all"]
     if not confined:

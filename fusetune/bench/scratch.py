@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The benchmark's directory on a mount: newly made, held by descriptor, removed at any exit.
+"""The benchmark's directory on a mount: newly created, held by descriptor, removed at every exit.
 
-The process that holds the directory resolves its path once, because the owner of a directory above
-the mount may rename that directory meanwhile, and the server may show anything under any name.
+The process that holds the directory resolves its path only once, because the owner of a directory
+above the mount may rename that directory meanwhile, and the server may show anything.
 """
 
 import errno
@@ -34,7 +34,7 @@ _TRIAL = "echo 1 >write-data && echo 2 >>write-data && read x <write-data && rm 
 
 
 class Scratch(BenchPlace):
-    """A fresh directory (0700) on a mount, and the way to run programs in it.
+    """A fresh directory (0700) on a mount, and the means to run programs in it.
 
     ``free``: bytes of free space, None if unknown.
     """
@@ -42,19 +42,19 @@ class Scratch(BenchPlace):
     def __init__(
         self, host: Host, mount: Mount, name: str, program: str, inherited: Collection[int] = ()
     ) -> None:
-        """Start the process that makes and holds the directory ``name`` of ``mount``.
+        """Start the process that creates and holds the directory ``name`` of ``mount``.
 
-        ``program``: what is to run in it. ``inherited``: descriptors that the process keeps open as
-        long as it lives. Raises FusetuneError if the path of ``mount`` leads elsewhere.
+        ``program``: what will run in it. ``inherited``: descriptors that the process keeps open for
+        its lifetime. Raises FusetuneError if the path of ``mount`` leads elsewhere.
         """
         self.free: int | None = None
         self._name = name
         super().__init__(host, mount, Holder(host, mount, name, program).serve, inherited)
 
     def begin(self, seconds: float, interruption: Interruption) -> None:
-        """Wait until the directory exists, and find the least rights that can write in it.
+        """Wait until the directory exists, and find the least privileges that can write in it.
 
-        Raises FusetuneError where it cannot be made, `Unanswered` after ``seconds``.
+        Raises FusetuneError if it cannot be created, `Unanswered` after ``seconds``.
         """
         deadline = time.monotonic() + seconds
         try:
@@ -93,11 +93,11 @@ class Scratch(BenchPlace):
         return run(words, seconds, interruption)[0] == 0
 
     def check(self, sizes: Mapping[str, range], seconds: float) -> bool:
-        """Raise FusetuneError unless path, directory and files are as fusetune made them.
+        """Raise FusetuneError unless path, directory and files are as fusetune created them.
 
-        ``sizes``: what each file's size in bytes may be; absent files pass, as fio itself reports
-        them. Returns whether the file that was laid out is still the same. Raises `Unanswered`
-        after ``seconds``.
+        ``sizes``: allowed sizes of each file in bytes; absent files pass, because fio itself
+        reports them. Returns whether the laid-out file is still the same. Raises `Unanswered` after
+        ``seconds``.
         """
         self.check_path()
         try:
@@ -105,25 +105,25 @@ class Scratch(BenchPlace):
         except OSError as error:
             raise failure(self._mount, error.errno or errno.EIO, "measure") from error
         if found is None:
-            raise self.strange("the scratch directory is another one now")
+            raise self.strange("the scratch directory was replaced")
         for name, (kind, size, _) in found.items():
             if kind != "-":
-                raise self.strange(f"{name} is {KINDS.get(kind, 'no file')} now")
+                raise self.strange(f"{name} is now {KINDS.get(kind, 'no file')}")
             if size not in sizes[name]:
-                raise self.strange(f"{name} has {size} bytes now")
+                raise self.strange(f"{name} now has {size} bytes")
         return not any(replaced for _, _, replaced in found.values())
 
     def cached_bytes(self) -> int | None:
-        """Return how much of the file laid out is in the page cache, None if unknown."""
+        """Return how many bytes of the laid-out file are in the page cache, None if unknown."""
         with suppress(OSError, Unanswered):
             found: int | None = self._companion.ask(_CACHED_SECONDS, "cached_bytes")
             return found
         return None
 
     def finish(self, count: int, request: Sequence[str], seconds: float) -> float:
-        """Do what a workload does to its ``count`` files after fio; return the seconds it took.
+        """Do a workload's work on its ``count`` files after fio; return the time in seconds.
 
-        ``request``: as `Workload.afterwards`. Raises FusetuneError where it fails, `Unanswered`
+        ``request``: see `Workload.afterwards`. Raises FusetuneError if it fails, `Unanswered`
         after ``seconds``.
         """
         verb, *arguments = request
@@ -136,14 +136,14 @@ class Scratch(BenchPlace):
     def strange(self, what: str) -> FusetuneError:
         """Return the error for something in the directory that fusetune did not do."""
         return FusetuneError(
-            f"cannot measure in {printable(self._mount.path)}: {what}, and fusetune did not do "
-            "that; see who else writes there, and its server's log"
+            f"cannot measure in {printable(self._mount.path)}: {what}, and not by fusetune; "
+            "check who else writes there, and its server's log"
         )
 
     def end(self) -> str | None:
-        """Remove the directory; return a sentence on what could not be removed.
+        """Remove the directory; return a sentence on anything that could not be removed.
 
-        If the server does not reply in time, the removal goes on without this process.
+        If the server does not reply in time, removal continues in the background.
         """
         try:
             left = self._companion.ask(_REMOVAL_SECONDS, "remove")
@@ -158,7 +158,8 @@ def _left(mount: Mount, name: str, left: Sequence[str] | None) -> str | None:
     if not left:
         return None
     path = printable(os.path.join(mount.path, name))
-    return f"{path} was left, because it holds what fusetune did not make: {', '.join(left)}"
+    names = ", ".join(left)
+    return f"{path} was not removed, because it has files that fusetune did not create: {names}"
 
 
 @contextmanager
@@ -170,11 +171,11 @@ def scratch(
     interruption: Interruption,
     inherited: Collection[int] = (),
 ) -> Iterator[Scratch]:
-    """Give a fresh directory on ``mount`` in which ``program`` can run.
+    """Yield a fresh directory on ``mount`` in which ``program`` can run.
 
-    Afterwards it is removed; if the server does not reply, a process waits to remove it as soon as
-    it does. Raises FusetuneError if it cannot be made, and if at the end the path does not lead to
-    ``mount`` or files of others keep it from being removed; `Unanswered` after ``seconds``.
+    Afterwards it is removed; if the server does not reply, a process waits and removes it as soon
+    as it does. Raises FusetuneError if it cannot be created, or if at the end the path does not
+    lead to ``mount`` or other files keep it from being removed; `Unanswered` after ``seconds``.
     """
     remove_left_behind(host, mount)
     name = _PREFIX + secrets.token_hex(8)
@@ -197,10 +198,10 @@ def scratch(
 
 
 def remove_left_behind(host: Host, mount: Mount, seconds: float = _REMOVAL_SECONDS) -> None:
-    """Remove the directory of a run that was killed before it could do so.
+    """Remove the directory of a run that was killed before it could remove it.
 
-    Waits at most ``seconds`` for a server that does not reply; a child then goes on waiting.
-    Raises FusetuneError if files of others keep the directory from being removed.
+    Waits at most ``seconds`` for a server that does not reply; then a child keeps waiting.
+    Raises FusetuneError if other files keep the directory from being removed.
     """
     note = scratch_note(host, mount)
     try:

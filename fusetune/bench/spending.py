@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Budgets: what a run may cost, and which part of it is spent first."""
+"""Budgets: the cost limits of a run, and which of them is reached first."""
 
 import time
 from collections.abc import Mapping
@@ -8,31 +8,31 @@ from dataclasses import dataclass
 from fusetune.errors import UsageError
 
 MIB = 1 << 20
-#: The least that a run needs: seconds, bytes to write or to read, and calls to read them.
+#: The minimum of a run: seconds, bytes to write or to read, and calls to read them.
 LEAST_SECONDS, LEAST_BYTES, LEAST_REQUESTS = 5.0, 64 * MIB, 10_000
-#: Bytes that a run may write unless it is told otherwise. A tmpfs takes about as much in the 60
+#: Default limit of bytes to write. A tmpfs accepts about as much in the 60
 #: seconds of the default; slower mounts are bounded by time.
 MOST_WRITTEN = 8 << 30
-#: The option that gives each part of a budget.
+#: The option for each part of a budget.
 OPTIONS = {
     "seconds": "--budget",
     "bytes_written": "--budget-bytes",
     "bytes_read": "--budget-read",
     "requests": "--budget-requests",
 }
-#: What else may end a run: every range of the files was read, or nothing more is asked for.
+#: Other reasons for the end of a run: all ranges were read, or nothing more is to be measured.
 RANGES, NOTHING = "ranges", "search"
 
-#: How many evaluations each part of a budget still pays for, by its name in `OPTIONS` or `RANGES`.
+#: Remaining evaluations by each part of a budget, by its name in `OPTIONS` or `RANGES`.
 Left = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a whole run may cost: ``seconds`` by the clock, ``bytes_written`` to the mount.
+    """Limits of a whole run: ``seconds`` of wall-clock time, ``bytes_written`` to the mount.
 
-    ``bytes_read`` and ``requests``: what its workloads may read of files that are there, and in how
-    many calls of read(2). Remote reads cost money.
+    ``bytes_read`` and ``requests``: limits of bytes and read(2) calls for existing files, because
+    remote reads cost money.
     """
 
     seconds: float = 60.0
@@ -41,7 +41,7 @@ class Budget:
     requests: int = 1_000_000
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a budget that could not be kept."""
+        """Raise UsageError for a budget that is too small."""
         if self.seconds < LEAST_SECONDS or self.bytes_written < LEAST_BYTES:
             raise UsageError(
                 f"a run needs a --budget of at least {LEAST_SECONDS:.0f}s and --budget-bytes of "
@@ -55,19 +55,19 @@ class Budget:
 
 
 def affordable(left: Left) -> int:
-    """Return how many evaluations all parts pay for."""
+    """Return how many evaluations fit into all parts."""
     return max(0, int(min(left.values()))) if left else 0
 
 
 def scarcest(left: Left) -> str:
-    """Return the part that pays for the fewest."""
+    """Return the part that allows the fewest."""
     return min(left, key=lambda part: left[part])
 
 
 class Account:
-    """What a run has spent of its budget; ``bytes_read`` and ``requests`` of files that were there.
+    """What a run has spent of its budget; ``bytes_read`` and ``requests`` are of existing files.
 
-    The time begins with it.
+    The time starts with its construction.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -83,7 +83,7 @@ class Account:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds of the budget that are left for measuring; some are kept for cleaning up."""
+        """Remaining seconds for measuring; some are reserved for cleanup."""
         return self.budget.seconds - min(2.0, self.budget.seconds / 10) - self.seconds
 
     @property
@@ -92,15 +92,15 @@ class Account:
         return self.budget.bytes_written - self.bytes_written
 
     def affordable(self, kept: float = 0.0) -> int:
-        """Return how many more evaluations the budget pays for, by the cost of the last ones.
+        """Return how many more evaluations fit into the budget, at the cost of the last ones.
 
-        It is one less than that, because the last may take longer. ``kept``: seconds of the budget
-        that are for something else.
+        One is subtracted, because the last may take longer. ``kept``: seconds of the budget that
+        are reserved for something else.
         """
         return affordable(self._left(kept))
 
     def scarcest(self, kept: float = 0.0) -> str:
-        """Return the part of the budget that pays for the fewest; ``kept`` as for `affordable`."""
+        """Return the part of the budget that allows the fewest; ``kept``: see `affordable`."""
         return scarcest(self._left(kept))
 
     def _left(self, kept: float) -> Left:
@@ -111,5 +111,5 @@ class Account:
         return {"seconds": seconds, **self._rest()}
 
     def _rest(self) -> Left:
-        """Return how many evaluations are left by everything but time."""
+        """Return how many evaluations remain by all parts except time."""
         return {}

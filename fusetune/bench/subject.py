@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What of a mount is measured: scratch files, or files that are there where none can be written."""
+"""What is measured on a mount: scratch files, or existing files if none can be written."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -28,19 +28,19 @@ def on_subject(
     tell: Callable[[str], None] = lambda line: None,
     sets: Mapping[str, WorkloadSet] = SETS,
 ) -> T:
-    """Return what ``measure`` does with the workloads, and the files to read or None for scratch.
+    """Return the result of ``measure`` for the workloads and the files to read, None for scratch.
 
-    ``names``: of the workloads or ``sets``, none for the default ones; ``files``: what the user
-    named. Where no scratch file can be made, workloads that only read get files that are there;
-    ``tell`` as `Reading` has it. Raises UsageError for a workload that writes where nothing can be
-    written, and for a path that is not in the mount.
+    ``names``: of the workloads or ``sets``, none for the default ones; ``files``: named by the
+    user. If no scratch file can be created, workloads that only read use existing files; ``tell``:
+    see `Reading`. Raises UsageError for a workload that writes although nothing can be written, and
+    for a path that is not in the mount.
     """
     workloads = chosen(names, sets)
     if not files and not mount.read_only:
         try:
             return measure(workloads, None)
         except Unwritable as error:
-            tell(f"{error}; so it reads files that are there")
+            tell(f"{error}; reading existing files instead")
     if not names:
         workloads = chosen(DEFAULT_READS)
     _check(mount, workloads, files, size)
@@ -50,21 +50,21 @@ def on_subject(
 def _check(
     mount: Mount, workloads: Sequence[Workload], files: Sequence[str], size: int | None
 ) -> None:
-    """Raise UsageError for what makes no sense where nothing is written."""
-    why = "with --files" if files else f"as {printable(mount.path)} can only be read here"
+    """Raise UsageError for requests that make no sense if nothing is written."""
+    why = "with --files" if files else f"because {printable(mount.path)} is not writable"
     for workload in workloads:
         if not workload.only_reads:
             able = ", ".join(name for name, one in WORKLOADS.items() if one.only_reads)
             raise UsageError(
-                f"{workload.name} needs files of its own, and nothing is written {why}; "
-                f"workloads that read what is there: {able}"
+                f"{workload.name} needs scratch files, but nothing is written {why}; "
+                f"workloads that read existing files: {able}"
             )
     if size is not None:
-        raise UsageError(f"--size is about scratch files, and none is written {why}")
+        raise UsageError(f"--size sets the size of scratch files, but none is written {why}")
 
 
 def _beneath(host: Host, mount: Mount, path: str) -> str:
-    """Return ``path`` relative to the mount's root, without a look into any FUSE mount.
+    """Return ``path`` relative to the mount's root, without accessing any FUSE mount.
 
     Raises UsageError if it is not in the mount.
     """
@@ -72,7 +72,7 @@ def _beneath(host: Host, mount: Mount, path: str) -> str:
     relative = os.path.relpath(lexical(path, points), mount.path)
     if relative.split("/")[0] == "..":
         raise UsageError(
-            f"{printable(path)} is not in {printable(mount.path)}; --files names files and "
-            "directories of the mount"
+            f"{printable(path)} is not in {printable(mount.path)}; --files needs files or "
+            "directories in the mount"
         )
     return "" if relative == "." else relative

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a workload takes of the host: CPU time of client, server and kernel, and server's memory.
+"""Host resources of a workload: CPU time of client, server and kernel, and the server's memory.
 
-The client is fio. The server is the processes that serve the mount and all that they have started.
-The kernel's part is what both spend in the kernel, where FUSE copies requests and data. Kernel
-threads are left out: a kworker writes back for several mounts, and /proc has one sum for each
-thread (workqueue.rst). The host's whole system time would include everything else that runs.
+The client is fio. The server is the processes that serve the mount and all their descendants. The
+kernel's part is the time that both spend in the kernel, where FUSE copies requests and data. Kernel
+threads are left out: a kworker writes back for several mounts, and /proc has one sum per thread
+(workqueue.rst). The host's total system time would include everything else that runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fusetune.mounts.daemons import Daemons, process_ids
 from fusetune.mounts.mount import Mount, is_fuse
 
 _TICK = sysconf("SC_CLK_TCK")
-#: Written to clear_refs, it sets VmHWM to the present VmRSS (proc_pid_clear_refs(5)).
+#: Written to clear_refs, it sets VmHWM to the current VmRSS (proc_pid_clear_refs(5)).
 _RESET_PEAK = "5"
 
 
@@ -48,7 +48,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Process:
-    """A process: its parent, its start in ticks after boot, and CPU time with ended children."""
+    """A process: its parent, start in ticks after boot, and CPU time including ended children."""
 
     parent: str
     start: int
@@ -73,7 +73,7 @@ def _parsed(stat: str) -> Process:
 
 
 def tree_of(roots: Collection[str], every: Mapping[str, Process]) -> set[str]:
-    """Return the ids of ``roots`` and of all that they have started."""
+    """Return the ids of ``roots`` and all their descendants."""
     known = set(roots)
     while more := {pid for pid, one in every.items() if one.parent in known} - known:
         known |= more
@@ -81,16 +81,16 @@ def tree_of(roots: Collection[str], every: Mapping[str, Process]) -> set[str]:
 
 
 def cpu_of(roots: Collection[str], every: Mapping[str, Process]) -> Cpu:
-    """Return the CPU time of ``roots`` and of all that they have started, as `processes` has it."""
+    """Return the CPU time of ``roots`` and all their descendants, from `processes`."""
     return sum((every[pid].cpu for pid in tree_of(roots, every)), Cpu())
 
 
 @dataclass(frozen=True)
 class ServerUsage:
-    """What a server took from one moment to another.
+    """Resources of a server during an interval.
 
-    ``memory_bytes``: the sum of its processes' peaks of resident memory, which is at least the peak
-    of the sum. None where a peak could not be set back: not by this user, or not in time.
+    ``memory_bytes``: the sum of the peak resident memory of its processes, which is at least the
+    peak of the sum. None if a peak could not be reset: by this user, or in time.
     """
 
     cpu: Cpu
@@ -100,14 +100,14 @@ class ServerUsage:
 class Server:
     """The processes that serve a mount, to be measured again and again.
 
-    It is unknown, and stays so, once one of them has ended.
+    Once one of them has ended, the usage is unknown for good.
     """
 
     def __init__(self, host: Host, roots: Collection[str]) -> None:
         self._host = host
         every = processes(host) if roots else {}
         there = {pid: every[pid] for pid in roots if pid in every}
-        # What one of them has started may end, and still be counted.
+        # Their children may end and are still counted.
         self._starts = {pid: one.start for pid, one in there.items() if one.parent not in there}
         self._known = bool(there) and len(there) == len(roots)
         self._was_reset = False
@@ -115,12 +115,12 @@ class Server:
 
     @classmethod
     def of(cls, host: Host, mount: Mount) -> Server:
-        """Return the server of ``mount``; it is unknown where there is none, or none is visible."""
+        """Return the server of ``mount``; unknown if there is none or none is visible."""
         found = Daemons(host).processes(mount) if is_fuse(mount.fstype) else {}
         return cls(host, found)
 
     def begin(self) -> None:
-        """Measure from now on."""
+        """Start a measurement."""
         every = self._processes()
         tree = tree_of(self._starts, every)
         if self._known:
@@ -130,11 +130,11 @@ class Server:
         self._before = cpu_of(self._starts, every)
 
     def end(self) -> ServerUsage | None:
-        """Return what it took since `begin`, None where that is not known."""
+        """Return the resources used since `begin`, None if unknown."""
         every = self._processes()
         spent = cpu_of(self._starts, every) - self._before
         if not self._known or min(spent.user, spent.system) < 0:
-            return None  # a child has ended that none of them has waited for
+            return None  # a child has ended that was not waited for
         return ServerUsage(spent, self._peak(tree_of(self._starts, every)))
 
     def _processes(self) -> Mapping[str, Process]:
@@ -159,7 +159,7 @@ def _reset_peak(host: Host, pid: str) -> None:
 
 
 def _peak_of(host: Host, pid: str) -> int:
-    """Return VmHWM in bytes, 0 for a process that has no memory any more."""
+    """Return VmHWM in bytes, 0 for a process that no longer has memory."""
     for line in host.read(f"proc/{pid}/status").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) << 10
@@ -168,12 +168,12 @@ def _peak_of(host: Host, pid: str) -> int:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a workload took in one evaluation, or in several together.
+    """Resources that a workload used in one or several evaluations.
 
-    ``work``: GiB that it moved, or thousands of operations where ``per_operation``.
-    ``cached_bytes``: what its last reader brought into the page cache, ``unused_bytes``: what of
-    that it did not read, because readahead brought it in vain. Unknown but for a workload that
-    ``reads_once``, on a mount that caches, from Linux 6.5 on.
+    ``work``: GiB that it moved, or thousands of operations if ``per_operation``. ``cached_bytes``:
+    bytes that its last reader brought into the page cache; ``unused_bytes``: those of them that it
+    did not read, brought by useless readahead. Only known for workloads that ``reads_once``, on
+    mounts with page cache, since Linux 6.5.
     """
 
     per_operation: bool
@@ -185,7 +185,7 @@ class Usage:
     unused_bytes: int | None = None
 
     def __add__(self, other: Usage) -> Usage:
-        """Return both together: sums, and the larger memory peak; of bytes what is known."""
+        """Return both combined: sums, the larger memory peak, and the known bytes."""
         known = [one for one in (self.memory_bytes, other.memory_bytes) if one is not None]
         return replace(
             self,
@@ -203,7 +203,7 @@ class Usage:
         return self.per_work(self.client.seconds + self.server.seconds) if self.server else None
 
     def per_work(self, seconds: float) -> float | None:
-        """Return ``seconds`` for each GiB or 1,000 operations, None where nothing was done."""
+        """Return ``seconds`` for each GiB or 1,000 operations, None if nothing was done."""
         return seconds / self.work if self.work else None
 
 
@@ -218,10 +218,10 @@ def usage_of(
     server: ServerUsage | None,
     cached_bytes: Callable[[], int | None],
 ) -> Usage:
-    """Return what ``workload`` took by fio's ``jobs``. FusetuneError where fio gives no number.
+    """Return the usage of ``workload`` from fio's ``jobs``. FusetuneError if a number is missing.
 
     The client's time is that of fio's jobs alone, without fio's own start. ``cached_bytes``:
-    returns how much of the file that was read is in the page cache.
+    returns how many bytes of the file are in the page cache.
     """
     ways = ("read", "write")
     key, unit = ("total_ios", 1000) if workload.per_operation else ("io_bytes", 1 << 30)
@@ -235,7 +235,7 @@ def usage_of(
         client,
         server.cpu if server else None,
         server.memory_bytes if server else None,
-        # With less in the cache than was read, the mount does not keep what is read.
+        # If the cache has less than was read, the mount does not cache reads.
         *((cached, unused) if unused is not None and unused >= 0 else ()),
     )
 
@@ -248,16 +248,16 @@ def _client(job: Job) -> Cpu:
 
 @dataclass
 class Usages:
-    """What each workload took by setting, gathered over a run."""
+    """Resources that each workload used by setting, collected over a run."""
 
     _found: dict[frozenset[tuple[str, int]], dict[str, Usage]] = field(default_factory=dict)
 
     def add(self, setting: Mapping[str, int], usage: Mapping[str, Usage]) -> None:
-        """Take in one evaluation."""
+        """Add an evaluation."""
         gathered = self._found.setdefault(frozenset(setting.items()), {})
         for name, one in usage.items():
             gathered[name] = gathered[name] + one if name in gathered else one
 
     def of(self, setting: Mapping[str, int]) -> dict[str, Usage]:
-        """Return what each workload took with ``setting``, by name; empty if unmeasured."""
+        """Return the usage of each workload with ``setting``, by name; empty if unmeasured."""
         return dict(self._found.get(frozenset(setting.items()), {}))

@@ -23,23 +23,23 @@ _LONGEST_RESPONSE = 1 << 16
 
 
 class Unanswered(FusetuneError):
-    """The server did not answer in time."""
+    """The server did not reply in time."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"the server did not answer within {seconds:.0f} s; see whether it is stopped or hung"
+            f"the server did not reply within {seconds:.0f} s; check whether it is stopped or hung"
         )
 
 
 class Interrupted(FusetuneError):
-    """SIGINT, SIGTERM or SIGHUP came."""
+    """SIGINT, SIGTERM or SIGHUP was received."""
 
 
 @dataclass
 class Interruption:
     """While entered, SIGINT, SIGTERM and SIGHUP set ``requested`` and end the running command.
 
-    Nothing is raised from the handler, so what puts things back is never cut short.
+    The handler raises nothing, so cleanup is never cut short.
     """
 
     requested: bool = False
@@ -63,12 +63,12 @@ class Interruption:
     def check(self) -> None:
         """Raise `Interrupted` if a signal has come."""
         if self.requested:
-            raise Interrupted("interrupted: everything was put back as it was")
+            raise Interrupted("interrupted: everything was restored")
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The mount's owner, who does the work, so that a hostile server gains nothing from it.
+    """The mount's owner, as whom the work is done, so that a hostile server gains nothing.
 
     Root may have no access to a user's mount. Where root has access, a server could redirect root's
     writes by symbolic links.
@@ -79,7 +79,7 @@ class Owner:
 
     @classmethod
     def of(cls, mount: Mount) -> Self:
-        """Return the owner of ``mount``. Raises FusetuneError where it is unknown."""
+        """Return the owner of ``mount``. Raises FusetuneError if unknown."""
         if not mount.owner_known:
             raise FusetuneError(mount.owner_unknown)
         return cls(mount.owner_uid, mount.owner_gid)
@@ -87,10 +87,10 @@ class Owner:
     def check(self) -> None:
         """Raise FusetuneError unless this process may act as the owner."""
         if os.geteuid() not in (0, self.uid):
-            raise FusetuneError(f"the mount belongs to uid {self.uid}; run it as root")
+            raise FusetuneError(f"the mount belongs to uid {self.uid}; run fusetune as root")
 
     def become(self) -> None:
-        """Take on the owner's uid and gid for good, without supplementary groups."""
+        """Permanently switch to the owner's uid and gid, without supplementary groups."""
         if os.geteuid() != self.uid:
             os.setgroups([])
             os.setresgid(self.gid, self.gid, self.gid)
@@ -98,14 +98,14 @@ class Owner:
 
 
 class Companion:
-    """A forked process that makes calls which may block, and sends their results by a socket."""
+    """A forked process that makes calls which may block, and sends results through a socket."""
 
     def __init__(
         self, serve: Callable[[socket.socket], None], inherited: Collection[int] = ()
     ) -> None:
         """Fork a process that runs ``serve`` with its end of the socket, and then ends.
 
-        It inherits no file descriptor but ``inherited``, neither the locks nor the caller's pipes.
+        It inherits only the file descriptors ``inherited``, not the caller's locks or pipes.
         """
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = os.fork()
@@ -116,7 +116,7 @@ class Companion:
         self._owed = 0  # responses that came too late for `hear`
 
     def ask(self, seconds: float, request: str, *arguments: Any) -> Any:
-        """Return the response to a request with arguments of JSON types; errors as `hear`."""
+        """Return the response to a request with arguments of JSON types; errors as in `hear`."""
         with suppress(BrokenPipeError):  # it has ended, which `hear` reports
             self._line.send(json.dumps([request, *arguments]).encode())
         return self.hear(seconds)
@@ -137,7 +137,7 @@ class Companion:
         raise Unanswered(seconds)
 
     def close(self, seconds: float = 1.0) -> None:
-        """Close the socket, upon which it ends by itself; wait at most ``seconds`` for that."""
+        """Close the socket, so that the process ends; wait at most ``seconds`` for that."""
         self._line.close()
         # If it waits for a server, it ends later and is reaped when this process ends.
         if select.select([self._pidfd], [], [], seconds)[0]:
@@ -173,7 +173,7 @@ def hear(line: socket.socket) -> Any:
 def call(work: Callable[[], Any], owner: Owner, seconds: float) -> Any:
     """Run ``work`` in a forked child as ``owner``; return its result (JSON types).
 
-    Raises OSError and FusetuneError as ``work`` does, `Unanswered` after ``seconds``. The child
+    Raises OSError and FusetuneError like ``work``, `Unanswered` after ``seconds``. The child
     then ends by itself when the server replies or is gone.
     """
 
@@ -264,7 +264,7 @@ def _wait(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill ``process`` and close its pipes: stuck in the kernel, it would hold its ends open."""
+    """Kill ``process`` and close its pipes: if stuck in the kernel, it keeps its ends open."""
     process.kill()
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream:

@@ -19,7 +19,7 @@ from fusetune.text import printable
 
 @dataclass(frozen=True)
 class Change:
-    """A knob's value now and after; ``file`` is its full path."""
+    """A knob's old and new value; ``file`` is its full path."""
 
     knob: Knob
     mount: Mount | None
@@ -29,7 +29,7 @@ class Change:
 
 
 def plan(host: Host, mount: Mount | None, values: Mapping[Knob, int]) -> list[Change]:
-    """Return what setting ``values`` would change: no entry for knobs that have the value.
+    """Return what setting ``values`` would change: no entry for knobs that already have the value.
 
     Raises FusetuneError if one is absent or unreadable.
     """
@@ -48,7 +48,7 @@ def plan(host: Host, mount: Mount | None, values: Mapping[Knob, int]) -> list[Ch
 def make(host: Host, journal: Journal, changes: Sequence[Change], why: str) -> None:
     """Make all ``changes`` or none: journal them, write each and read it back.
 
-    Raises FusetuneError after putting back what was written before the failure.
+    On a failure, restores what was written before it and raises FusetuneError.
     """
     if not changes:
         return
@@ -66,14 +66,14 @@ def make(host: Host, journal: Journal, changes: Sequence[Change], why: str) -> N
         drop_if_undone(host, journal, changes[0].mount)
         if isinstance(error, Absent):
             target = printable(changes[0].mount.path) if changes[0].mount else "this host"
-            raise FusetuneError(f"{target} went away meanwhile: {error}") from error
+            raise FusetuneError(f"{target} disappeared meanwhile: {error}") from error
         raise
 
 
 def enforce(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[Change]:
     """Write ``values`` (by knob name) that differ now, without journalling; return the changes.
 
-    For values that the journal holds already, and for mounts of our own. Absent knobs are skipped.
+    For values that are already in the journal, and for our own mounts. Absent knobs are skipped.
     Tries every knob before it raises FusetuneError for the first that failed.
     """
 
@@ -89,7 +89,7 @@ def enforce(host: Host, mount: Mount | None, values: Mapping[str, int]) -> list[
 
 
 def to_undo(host: Host, journal: Journal, mount: Mount | None) -> dict[Knob, int]:
-    """Return the knobs to put back, and their values before the first change.
+    """Return the knobs to restore, and their values before the first change.
 
     Absent knobs have nothing to undo. Raises FusetuneError if a value cannot be read.
     """
@@ -119,10 +119,10 @@ def set_knobs(
     *,
     dry_run: bool = False,
 ) -> list[Change]:
-    """Set ``values`` as the administrator asks, all or none; return the changes.
+    """Set ``values`` for the administrator, all or none; return the changes.
 
-    ``room``: what the mount may keep dirty, in percent of the host's limit; None: any. Raises
-    FusetuneError where policy, kernel or permission forbids one.
+    ``room``: how much the mount may keep dirty, in percent of the host's limit; None: any. Raises
+    FusetuneError if policy, kernel or permission forbids one.
     """
     for knob, value in values.items():
         if mount and (why := refusal(mount, knob, value, allowed_owners, room)):
@@ -138,7 +138,7 @@ def set_knobs(
         make(host, journal, changes, "set")
         drop_if_undone(host, journal, mount)
         if mount and kept and not journal.records:
-            # All is as it was found: the journal is gone, and with it the record of this request.
+            # All values are the original ones, so the journal with this request is gone.
             asked = {change.knob.name: change.new for change in changes}
             note_overrides(host, mount, overrides(host, mount) | asked)
     return changes

@@ -33,7 +33,7 @@ def journal_path(host: Host, mount: Mount | None) -> Path:
     return host.state_dir / "undo" / f"{key_of(mount)}.journal"
 
 
-#: `Record.why` of values that configuration or a saved result asks for.
+#: `Record.why` of values from configuration or a saved result.
 KEEPING = "apply"
 #: `Record.why` of limits of the host that a mount needs.
 NEEDED = "mount"
@@ -58,9 +58,9 @@ class Journal:
     """The undo journal of one mount, or of the host's own knobs.
 
     A line is a checksum, a length and a JSON object. The first names the super block and the boot,
-    each other is a `Record`. A line is synced to disk before its value is written to the kernel, so
-    a torn last line is about a write that never happened; it is ignored. So is a journal about a
-    mount or a boot that is gone.
+    other line is a `Record`. A line is synced to disk before its value is written to the kernel, so
+    a torn last line belongs to a write that never happened and is ignored. A journal about a mount
+    or a boot that is gone is ignored, too.
     """
 
     def __init__(self, host: Host, mount: Mount | None) -> None:
@@ -83,8 +83,8 @@ class Journal:
     def to_change(cls, host: Host, mount: Mount | None) -> Self:
         """Read the journal under the mount's lock; a damaged one is renamed and raises `Damaged`.
 
-        Raises FusetuneError if the mount is gone: its device number, and so the journal's name, may
-        be another mount's by now.
+        Raises FusetuneError if the mount is gone: its device number, and with it the journal's
+        name, may belong to another mount by now.
         """
         if mount and not still_mounted(host, mount):
             raise FusetuneError(f"{printable(mount.path)} is no longer mounted")
@@ -95,8 +95,8 @@ class Journal:
             kept = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
             os.rename(path, kept)
             raise Damaged(
-                f"the undo journal of {name_of(mount)} was damaged and is kept as {kept}; the "
-                "values before are lost: see 'fusetune show' and set them by hand"
+                f"the undo journal of {name_of(mount)} was damaged and was moved to {kept}; the "
+                "original values are lost: check them with 'fusetune show' and set them by hand"
             ) from error
 
     def _load(self) -> None:
@@ -112,12 +112,12 @@ class Journal:
         try:
             _check_torn(text[len(whole) :])
             about, *rest = [unpack(line) for line in whole.splitlines()] or [{}]
-            if "schema" in about:  # this version writes none
+            if "schema" in about:  # this version does not write one
                 raise ValueError("another version of fusetune wrote it")
             records = [Record(**fields) for fields in rest]
         except (ValueError, TypeError) as error:
             raise Damaged(
-                f"the undo journal of {self._target} is damaged: {self.path}; the values before "
+                f"the undo journal of {self._target} is damaged: {self.path}; the original values "
                 "are lost, and 'fusetune reset' renames the file"
             ) from error
         if about == self._about:
@@ -136,9 +136,9 @@ class Journal:
         return value in self._written(knob) and value != self.originals[knob]
 
     def to_undo(self, knob: str, value: int) -> bool:
-        """Whether to put ``knob``, which has ``value`` now, back to its original.
+        """Whether to restore ``knob``, which has ``value`` now, to its original value.
 
-        Not if fusetune put it back already and somebody else changed it since. The last recorded
+        Not if fusetune has restored it already and others changed it since. The last recorded
         write may never have happened, so an earlier value of ours counts too.
         """
         written = self._written(knob)
@@ -211,7 +211,7 @@ def unpack(line: bytes) -> dict[str, Any]:
     """Parse a journal line. Raises ValueError if it is damaged."""
     checksum, length, text = line.split(b" ", 2)
     if int(checksum, 16) != zlib.crc32(text) or int(length) != len(text):
-        raise ValueError("not what was written")
+        raise ValueError("checksum or length mismatch")
     fields: dict[str, Any] = json.loads(text)
     return fields
 
@@ -220,4 +220,4 @@ def _check_torn(tail: bytes) -> None:
     """Raise ValueError if ``tail``, the rest after the last whole line, is not a torn line."""
     _, length, text = (*tail.split(b" ", 2), b"", b"")[:3]
     if length.isdigit() and len(text) > int(length):
-        raise ValueError("the last line lacks its end")
+        raise ValueError("the last line is incomplete")

@@ -18,20 +18,20 @@ class Busy(FusetuneError):
 
 
 def clear_after_crash(host: Host, mount: Mount) -> None:
-    """Remove the lock file of a killed process: the mount has its values by now."""
+    """Remove the lock file of a killed process: the mount has its values again."""
     path = host.run_dir / f"{key_of(mount)}.lock"
     if path.exists():
         clear_lock(host, path)
 
 
 def _holder(text: bytes) -> tuple[str, str]:
-    """Return the process id and the instance of the mount in a lock file; "" where it has none."""
+    """Return the process id and the instance of the mount in a lock file; "" if there is none."""
     owner, _, instance = text.decode("ascii", "replace").partition(" ")
     return owner, instance
 
 
 def instance_in(path: Path) -> str:
-    """Return `Mount.instance` as a lock file has it, "" where it has none.
+    """Return `Mount.instance` from a lock file, "" if there is none.
 
     Raises FileNotFoundError if the lock was released meanwhile.
     """
@@ -64,7 +64,7 @@ class Lock:
                 self._fd = os.open(self._path, flags, 0o600)
             except OSError as error:
                 raise FusetuneError(
-                    f"cannot lock {name}: {self._path}: {reason(error)}; run it as root"
+                    f"cannot lock {name}: {self._path}: {reason(error)}; run fusetune as root"
                 ) from error
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,7 +73,7 @@ class Lock:
                 os.close(self._fd)
                 raise Busy(
                     f"another fusetune (pid {owner or 'unknown'}) is working on {name}; "
-                    "wait until it ends"
+                    "wait until it has finished"
                 ) from error
             if self._current():
                 break

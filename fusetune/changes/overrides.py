@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Values that the administrator set after fusetune did; noted as long as the mount lives."""
+"""Values that the administrator set after fusetune; noted for the lifetime of the mount."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def read_overrides(path: Path) -> dict[str, Any]:
             "instance": -1,
             "values": {},
             "times": {},
-        }  # torn by a crash: the message is repeated once, no more
+        }  # torn by a crash: at worst, a message is repeated
 
 
 def overrides(host: Host, mount: Mount) -> dict[str, int]:
@@ -34,12 +34,12 @@ def overrides(host: Host, mount: Mount) -> dict[str, int]:
 
 
 def set_again(host: Host, mount: Mount) -> dict[str, int]:
-    """Return how often each knob was found changed where `apply` was to set it, by knob."""
+    """Return, by knob, how often `apply` found it changed by others."""
     return _noted(host, mount, "times")
 
 
 def _noted(host: Host, mount: Mount, what: str) -> dict[str, int]:
-    """Return a part of the note by knob, empty if the note is about another mount of this bdi."""
+    """Return a part of the note by knob, empty if the note is of another mount with this bdi."""
     about = read_overrides(overrides_path(host, mount))
     found: dict[str, int] = about[what] if about["instance"] == mount.instance else {}
     return found
@@ -53,7 +53,7 @@ def note_overrides(
 ) -> None:
     """Note ``values``, by knob, as the administrator's; without any the note is removed.
 
-    ``times``: as `set_again` has it, None for no change of that.
+    ``times``: see `set_again`, None for no change.
     """
     path = overrides_path(host, mount)
     times = set_again(host, mount) if times is None else times

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What may be changed on which mount, and why not."""
+"""What may be changed on which mount, and why other changes are refused."""
 
 import fnmatch
 import pwd
@@ -10,7 +10,7 @@ from fusetune.errors import UsageError
 from fusetune.knobs import Knob
 from fusetune.mounts.mount import Mount
 
-# Mounts that hold no files of their own, or belong to a desktop session.
+# Mounts without files of their own, or of a desktop session.
 _LEFT_ALONE = {
     "fuse.lxcfs": "lxcfs shows container limits, not files",
     "fuse.portal": "a desktop portal's documents",
@@ -22,7 +22,7 @@ _LEFT_ALONE = {
 
 
 def excluded_reason(mount: Mount, exclude: Collection[str] = ()) -> str | None:
-    """Return why fusetune leaves ``mount`` alone unless told otherwise; None if it does not.
+    """Return why fusetune leaves ``mount`` alone by default; None if it does not.
 
     ``exclude``: patterns of further file system types to leave alone. ``set`` still works on them.
     """
@@ -68,17 +68,16 @@ def refusal(
         return None
     if room is not None and (share := dirty_share({knob.name: value})) > room:
         return (
-            f"{knob.name}={value} would let tuned mounts together keep more dirty memory than "
-            f"max_dirty_percent in [policy] of fusetune.toml allows: {share} % of the host's "
-            f"limit, {max(0, room)} % remain; raise max_dirty_percent, or use "
-            "'fusetune set --force'"
+            f"{knob.name}={value} would let tuned mounts together exceed max_dirty_percent in "
+            f"[policy] of fusetune.toml: it needs {share} % of the host's limit, {max(0, room)} % "
+            "remain; raise max_dirty_percent, or use 'fusetune set --force'"
         )
     if not mount.owner_known:
-        return f"{knob.name}={value} would give more dirty memory, and {mount.owner_unknown}"
+        return f"{knob.name}={value} would allow more dirty memory, but {mount.owner_unknown}"
     if mount.owner_uid and mount.owner_uid not in allowed_owners:
         return (
-            f"{knob.name}={value} would give an unprivileged user's mount (uid {mount.owner_uid}) "
-            f"more dirty memory; allow it by allow_users in [policy] of fusetune.toml, "
+            f"{knob.name}={value} would allow an unprivileged user's mount (uid {mount.owner_uid}) "
+            f"more dirty memory; permit it with allow_users in [policy] of fusetune.toml, "
             f"or with --allow-owner {mount.owner_uid}"
         )
     return None

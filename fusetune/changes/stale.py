@@ -16,12 +16,12 @@ from fusetune.host import Host
 def remove_stale(host: Host, key: str = "*") -> None:
     """Remove journals, notes and locks of mounts that are gone: nothing remains to undo.
 
-    ``key``: of one mount (`key_of`). Those of mounts in other mount namespaces stay, since their
-    bdi exists.
+    ``key``: of one mount (`key_of`). Those of mounts in other mount namespaces are kept, because
+    their bdi exists.
     """
     for path in (host.state_dir / "undo").glob(f"{key}.journal"):
         with suppress(ValueError, KeyError, FileNotFoundError):
-            # ValueError: damaged, which the next change of its mount reports.
+            # ValueError: damaged; the next change of its mount reports that.
             _remove_unless_alive(host, path, unpack(path.read_bytes().partition(b"\n")[0]))
     for path in host.run_dir.glob(f"{key}.left"):
         _remove_unless_alive(host, path, read_overrides(path))

@@ -14,10 +14,10 @@ from fusetune.mounts.mount import Mount
 
 @dataclass(frozen=True)
 class KnobState:
-    """One knob now: ``value`` in its unit, or None and in ``absent`` why there is none.
+    """The state of a knob: ``value`` in its unit, or None with the reason in ``absent``.
 
-    ``set_by``: "stock" where it has the kernel's default, "fusetune" where it has what fusetune
-    wrote last, "other" for anything else; None without a value or if unknown.
+    ``set_by``: "stock" if it has the kernel's default, "fusetune" if it has the last value that
+    fusetune wrote, "other" for anything else; None without a value or if unknown.
     """
 
     knob: Knob
@@ -36,7 +36,7 @@ def values_now(host: Host, mount: Mount | None) -> dict[str, int]:
 
 
 class ValuesWhenAsked(Mapping[str, int]):
-    """What `values_now` returns for a mount, each value read when it is first asked for."""
+    """Like `values_now` for a mount, but each value is read on first use."""
 
     def __init__(self, host: Host, mount: Mount) -> None:
         self._host, self._mount = host, mount

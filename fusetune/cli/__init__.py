@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command line: one module a command, loaded only when it is the one asked for."""
+"""The command line: one module for each command, loaded only when needed."""
 
 import importlib
 import io
@@ -18,9 +18,9 @@ from fusetune.errors import ExitCode, FusetuneError, reason
 from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
 
 _DIRECTORY = Path(__file__).parent
-#: What click's functions for shells set.
+#: The environment variable that click's shell functions set.
 _COMPLETING = "_FUSETUNE_COMPLETE"
-# The order of --help. A command that is not among these comes after them.
+# The order of --help. Other commands come after these.
 _ORDER = (
     *("list", "show", "set", "reset", "auto", "apply", "verify", "save", "forget", "report"),
     *("history", "explain", "export", "import"),
@@ -42,10 +42,10 @@ _ORDER = (
 
 
 def commands() -> dict[str, str]:
-    """Return the first line of each command's help by its name, without loading the commands.
+    """Return the first help line of each command by name, without loading the commands.
 
-    A command is a module here, called as the command with an underscore added. Its docstring is
-    the command's help, and its EXAMPLES, if it has any, stand at the end of that.
+    A command NAME is the module NAME_ in this package. The module's docstring is the command's
+    help. Its EXAMPLES, if any, are shown at the end of the help.
     """
     found = {}
     for file in sorted(_DIRECTORY.glob("[a-z]*_.py")):
@@ -60,7 +60,7 @@ def _is_command(word: str) -> bool:
 
 
 def examples(name: str) -> Sequence[tuple[str, str]]:
-    """Return the examples of a command: each in words, and as what follows ``fusetune``."""
+    """Return the examples of a command: for each, what it is for and the arguments."""
     found: Sequence[tuple[str, str]] = getattr(_module(name), "EXAMPLES", ())
     return found
 
@@ -70,9 +70,9 @@ def _module(name: str) -> ModuleType:
 
 
 def _epilog(name: str) -> str | None:
-    """Return the end of a command's help: what each example is for, and its line."""
+    """Return the end of a command's help: the description and command line of each example."""
     lines = [f"  {what}\n      fusetune {words}" for what, words in examples(name)]
-    return "\n".join(["\b", "Examples:", *lines]) if lines else None  # \b: lines stay as they are
+    return "\n".join(["\b", "Examples:", *lines]) if lines else None  # \b: click must not rewrap
 
 
 class _Commands(click.Group):
@@ -89,7 +89,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # click takes an unknown word that begins with a slash for an option, and prints help.
+        # click treats an unknown word that begins with a slash as an option and prints help.
         if not _is_command(args[0]):
             ctx.fail(f"No such command {args[0]!r}.")
         return super().resolve_command(ctx, args)
@@ -117,13 +117,13 @@ def _directory(name: str, default: Path, text: str) -> Callable[[Callable[..., N
     epilog=f"Exit status: {'; '.join(f'{code:d} {code.meaning}' for code in ExitCode)}.",
 )
 @click.version_option(__version__, prog_name="fusetune", message="%(prog)s %(version)s")
-@_directory("state", STATE_DIR, "Where the undo journal and saved results are kept.")
-@_directory("run", RUN_DIR, "Where locks are kept.")
-@_directory("config", ADMIN_DIR, "The administrator's configuration.")
+@_directory("state", STATE_DIR, "Directory of the undo journal and the saved results.")
+@_directory("run", RUN_DIR, "Directory of the locks.")
+@_directory("config", ADMIN_DIR, "Directory of the administrator's configuration.")
 @click.option(
     "--no-pager",
     is_flag=True,
-    help="Print also what is longer than the terminal, instead of showing it in $PAGER.",
+    help="Do not start $PAGER for output that is longer than the terminal.",
 )
 @click.pass_context
 def cli(
@@ -131,8 +131,8 @@ def cli(
 ) -> None:
     """Measure, choose, apply and undo the tuning of FUSE mounts.
 
-    A mount M is named by its mount point or its bdi (0:43). Without a command, fusetune says how
-    the mounts stand.
+    A mount M is named by its mount point or by its bdi (0:43). Without a command, fusetune
+    summarizes the state of all mounts.
     """
     context.obj = Host(state_dir=state_dir, run_dir=run_dir, admin_dir=config_dir)
     if context.invoked_subcommand is None:
@@ -150,9 +150,9 @@ def _say_how_mounts_stand(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line and exit; a failure is one line on standard error."""
+    """Run the command line and exit. A failure prints one line on standard error."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a path may hold what the terminal cannot show
+        if isinstance(stream, io.TextIOWrapper):  # paths may be unprintable
             stream.reconfigure(errors="backslashreplace")
     if _COMPLETING in os.environ:
         from fusetune.cli.shells import register
@@ -174,10 +174,10 @@ def _run() -> int:
     except (KeyboardInterrupt, click.Abort):
         return _tell("fusetune: interrupted", ExitCode.FAILED)
     except OSError as error:
-        # Keep Python from flushing what is left into a closed pipe or a full disk at exit.
+        # Keep Python from flushing buffered output into a closed pipe or a full disk at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            return ExitCode.FAILED  # the reader has what it wanted
+            return ExitCode.FAILED  # the reader closed the pipe
         where = f"{error.filename}: " if error.filename else ""
         return _tell(f"fusetune: {where}{reason(error)}", ExitCode.FAILED)
     return code or ExitCode.DONE

@@ -23,26 +23,26 @@ from fusetune.report.documents.advice import Advised
 
 EXAMPLES = (
     ("What would make small writes faster?", "advise -w small-write /mnt/x"),
-    ("Which mount of a stack is the slow one?", "advise --measure-layers /mnt/x"),
+    ("Which mount of a stack is the slowest?", "advise --measure-layers /mnt/x"),
 )
 
 
 @click.command("advise", help=__doc__)
 @mount_argument("M")
-@workload_option("What the mount is used for", "all of them")
+@workload_option("What the mount is used for", "all workloads")
 @click.option(
     "--format",
     "form",
     type=click.Choice(list(FORMATS)),
     default="text",
     show_default=True,
-    help="text for people, json for programs, diff for patch -p1 -d /.",
+    help="Output format: text for people, json for programs, diff as input of patch -p1 -d /.",
 )
 @click.option(
     "--measure-layers",
     is_flag=True,
-    help="Measure M and the FUSE mounts that it lies on, in turn, and name the one that limits. "
-    "Without --workload: mixed.",
+    help="Measure M and each FUSE mount that it lies on, and name the one that limits the speed. "
+    "The default workload is then mixed.",
 )
 @budget_options
 @json_option

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Set the values kept for a mount, or for every mount."""
+"""Set the values that are kept for a mount, or for every mount."""
 
 import click
 
@@ -23,7 +23,7 @@ from fusetune.report.documents.changes import applied_changes
 from fusetune.text import printable, shell_word
 
 EXAMPLES = (
-    ("Set what is kept for a mount", "apply /mnt/x"),
+    ("Set the values kept for a mount", "apply /mnt/x"),
     ("See what would be set on all mounts", "apply --all --dry-run"),
 )
 
@@ -39,9 +39,9 @@ def command(
     host: Host, name: str | None, everything: bool, bdi: str | None, dry_run: bool, as_json: bool
 ) -> None:
     if [bool(name), everything, bool(bdi)].count(True) != 1:
-        raise UsageError("give one of a mount, --all and --bdi: fusetune apply M")
+        raise UsageError("give exactly one of a mount, --all or --bdi: fusetune apply M")
     if bdi and not BDI_NAME.fullmatch(bdi):
-        raise UsageError(f"--bdi {bdi!r} is not the name of a bdi such as 0:43")
+        raise UsageError(f"--bdi {bdi!r} is not a bdi name; give one such as 0:43")
     refuse_host(name or "")
     resolver = Resolver(host, load(host))
     mounts = discover(host) if everything else [find(host, name or bdi or "")]
@@ -54,9 +54,9 @@ def command(
             warn(f"{printable(mount.path)}: {why}")
         for knob, value in kept.fought.items():
             warn(
-                f"{printable(mount.path)}: {knob}={value} is left: another program set it each of "
-                f"{LEFT_AFTER} times after fusetune did; find that program, or 'fusetune apply "
-                f"{shell_word(mount.path)}' sets it all the same"
+                f"{printable(mount.path)}: {knob}={value} is not set again: another program "
+                f"changed it {LEFT_AFTER} times after fusetune set it; find that program, or force "
+                f"the value with 'fusetune apply {shell_word(mount.path)}'"
             )
 
     insist = not everything

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Measure a mount, choose values, set and keep them."""
+"""Measure a mount, choose the best values, set and save them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -57,25 +57,27 @@ from fusetune.tuner.live import WAITS
 from fusetune.tuner.options import OptionsOutcome, prove_options
 
 EXAMPLES = (
-    ("Tune a mount by a mix of reads and writes, in a minute", "auto /mnt/x"),
-    ("Tune it for films and music, in at most five minutes", "auto /mnt/x -w media --budget 5m"),
-    ("Tune it by the traffic that it has, for an hour", "auto /mnt/x --live --for 1h"),
+    ("Tune a mount for a mix of reads and writes, within a minute", "auto /mnt/x"),
+    ("Tune it for films and music, within five minutes", "auto /mnt/x -w media --budget 5m"),
+    ("Tune it for its own traffic, observed for an hour", "auto /mnt/x --live --for 1h"),
     (
-        "Prove what options of its server gain, and change nothing",
+        "Measure which options of its server help, and change nothing",
         "auto /mnt/x -w small-write --try-options",
     ),
 )
 
-#: The parameters that do not go with --live, and why.
+#: The parameters that cannot be combined with --live, and why.
 _NOT_LIVE = {
-    **dict.fromkeys(("names", "target", "unguarded"), "makes no load of its own"),
+    **dict.fromkeys(("names", "target", "unguarded"), "generates no load"),
     **dict.fromkeys(("size", "budget_bytes"), "writes no files"),
     **dict.fromkeys(("files", "budget_read", "budget_requests"), "reads no files"),
-    **dict.fromkeys(("try_options", "unsafe"), "uses the live mount, no shadow mounts"),
-    **dict.fromkeys(("max_cpu_ratio", "max_memory"), "measures no server's CPU time or memory"),
-    "budget": "has --for instead",
-    "plot": "has no curves",
-    "cold": "always begins anew",
+    **dict.fromkeys(("try_options", "unsafe"), "uses the live mount and no shadow mounts"),
+    **dict.fromkeys(
+        ("max_cpu_ratio", "max_memory"), "measures neither CPU time nor memory of the server"
+    ),
+    "budget": "is limited by --for instead",
+    "plot": "measures no curves",
+    "cold": "always starts from the present values",
 }
 
 
@@ -87,7 +89,7 @@ _NOT_LIVE = {
 @click.option(
     "--try-options",
     is_flag=True,
-    help="Measure options of the server on shadow mounts, and advise; change nothing.",
+    help="Measure the server's options on shadow mounts and print advice. Changes nothing.",
 )
 @click.option(
     "--try-unsafe",
@@ -108,32 +110,31 @@ _NOT_LIVE = {
     type=click.Choice(list(Target)),
     default=Target.THROUGHPUT,
     show_default=True,
-    help="What to make better: the figure of each workload, or how long 99 in 100 of its "
-    "operations take.",
+    help="What to improve: throughput, or the time within which 99 % of a workload's operations "
+    "complete.",
 )
 @click.option(
     "--max-cpu-ratio",
     type=click.FloatRange(min=0, min_open=True),
     metavar="RATIO",
-    help="Choose nothing that takes more CPU time of server and client for the same work than "
-    "this many times that at the start.",
+    help="Reject settings that need more than this many times the initial CPU time of server and "
+    "client for the same work.",
 )
 @click.option(
     "--max-memory",
     type=Size(),
-    help="Choose nothing with which the server's memory peak is above this.",
+    help="Reject settings with which the server's peak memory exceeds this.",
 )
 @click.option(
     "--cold",
     is_flag=True,
-    help="Do not begin at what an earlier run chose for this source, server and kernel.",
+    help="Ignore what earlier runs chose for this source, server and kernel.",
 )
 @click.option(
     "--live",
     "on_traffic",
     is_flag=True,
-    help="Try values in short blocks on the mount as it is used, with no load and no files of its "
-    "own.",
+    help="Try values in short blocks on the mount's own traffic, without generating load or files.",
 )
 @click.option(
     "--for",
@@ -141,10 +142,10 @@ _NOT_LIVE = {
     type=Duration(),
     default=1800.0,
     show_default="30m",
-    help="With --live, the time that the whole run may take.",
+    help="With --live, the time limit of the whole run.",
 )
-@click.option("--seed", type=int, default=0, help="Seed of the random order of measurements.")
-@plot_option("Also draw the curve of each knob that was measured, as SVG.")
+@click.option("--seed", type=int, default=0, help="Seed for the random order of measurements.")
+@plot_option("Also draw the curve of each measured knob, as an SVG file.")
 @dry_run_option
 @json_option
 @pass_host_of_mounts
@@ -209,15 +210,17 @@ def _refuse_contradictions(
 ) -> None:
     for parameter, why in _NOT_LIVE.items() if on_traffic else ():
         if given(parameter):
-            raise UsageError(f"{spelt(parameter)} does not go with --live, which {why}")
+            raise UsageError(f"{spelt(parameter)} cannot be combined with --live, which {why}")
     if given("seconds") and not on_traffic:
-        raise UsageError("--for needs --live; without it --budget is the time")
+        raise UsageError("--for needs --live; without --live, give --budget")
     if unsafe and not try_options:
         raise UsageError("--try-unsafe needs --try-options")
     if try_options and given("cold"):
-        raise UsageError("--cold does not go with --try-options, which always begins anew")
+        raise UsageError(
+            "--cold has no effect with --try-options, which always starts from the present values"
+        )
     if given("plot") and (try_options or dry_run):
-        raise UsageError("--plot goes neither with --try-options nor with --dry-run")
+        raise UsageError("--plot cannot be combined with --try-options or --dry-run")
     if try_options and dry_run:
         raise UsageError(f"'fusetune advise {shell_word(name)}' shows what --try-options would try")
 

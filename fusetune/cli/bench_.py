@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Measure a mount as it is, or what FUSE can do on this host."""
+"""Measure a mount, or the best that FUSE can do on this host."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,24 +45,25 @@ EXAMPLES = (
 @click.option(
     "--calibrate",
     is_flag=True,
-    help="Measure what FUSE can do on this host at best: mirrorfs over tmpfs, stock, tuned and "
-    "passed through, and tmpfs itself; with M, how far M is from it.",
+    help="Measure the best that FUSE can do on this host: mirrorfs over tmpfs with the stock "
+    "module, with the tuned module and in passthrough mode, and tmpfs itself; with M, "
+    "compare M with these.",
 )
 @click.option(
     "--suite",
     type=click.Choice(["published"]),
-    help="Measure what published papers measured, on mirrorfs over tmpfs or, where it fits, "
-    "on M; --budget is for each paper.",
+    help="Repeat the measurements of published papers on mirrorfs over tmpfs or, where possible, "
+    "on M. --budget applies to each paper.",
 )
 @click.option(
     "--only",
     multiple=True,
     metavar="PAPER",
-    help=f"One paper of the suite: {', '.join(PAPERS)}; may be repeated.",
+    help=f"Measure only this paper of the suite: {', '.join(PAPERS)}; may be repeated.",
 )
 @measuring_options
 @files_options
-@plot_option("Also draw the figures as bars, as SVG.")
+@plot_option("Also draw the figures as bars, as an SVG file.")
 @json_option
 @pass_host_of_mounts
 def command(
@@ -126,13 +127,15 @@ def _refuse_contradictions(
     files: tuple[str, ...],
 ) -> None:
     if files and (calibrate or suite or not name):
-        raise UsageError("--files goes with a mount, and neither with --calibrate nor --suite")
+        raise UsageError(
+            "--files needs a mount, and cannot be combined with --calibrate or --suite"
+        )
     if suite and (calibrate or names):
-        raise UsageError("--suite goes neither with --calibrate nor with --workload")
+        raise UsageError("--suite cannot be combined with --calibrate or --workload")
     if suite and given("plot"):
-        raise UsageError("--plot does not go with --suite, whose tables are of different kinds")
+        raise UsageError("--plot cannot draw the tables of --suite; leave it out")
     if only and not suite:
-        raise UsageError("--only goes with --suite published")
+        raise UsageError("--only needs --suite published")
     if not (name or calibrate or suite):
         raise UsageError("give a mount, or --calibrate: fusetune bench M")
 

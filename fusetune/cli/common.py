@@ -31,14 +31,14 @@ HOST_TARGET = "host"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Print what would be written, and write nothing."
+    "--dry-run", is_flag=True, help="Print what would be written, but write nothing."
 )
 allow_owner_option = click.option(
     "--allow-owner",
     "owners",
     multiple=True,
     metavar="USER",
-    help="Allow more dirty memory to this user's mounts; may be repeated.",
+    help="Allow this user's mounts more dirty memory; may be repeated.",
 )
 admin_option = click.option(
     "--admin", is_flag=True, help="Change the administrator's files in /etc/fusetune/mounts.d."
@@ -59,7 +59,7 @@ def pass_host_of_mounts(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Size(click.ParamType):
-    """A number of bytes with an optional K, M or G (powers of 1024)."""
+    """A number of bytes with an optional suffix K, M or G (powers of 1024)."""
 
     name = "SIZE"
 
@@ -76,7 +76,7 @@ class Size(click.ParamType):
 
 
 class Duration(click.ParamType):
-    """A time in seconds, with an optional s, m or h."""
+    """A time with an optional suffix s, m or h; in seconds without one."""
 
     name = "TIME"
 
@@ -95,9 +95,9 @@ class Duration(click.ParamType):
 def workload_option(
     what: str, default: str, more: str = ""
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option --workload; ``what`` it means, ``default``: the workloads without it.
+    """Return the option --workload.
 
-    ``more``: what else it takes.
+    ``what``: what it means; ``default``: the workloads without it; ``more``: what else it accepts.
     """
     from fusetune.bench.workloads import SETS, WORKLOADS
 
@@ -119,18 +119,18 @@ def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that measure."""
     from fusetune.bench.workloads import DEFAULT
 
-    more = "; or profile: what 'fusetune profile' saw of the mount"
+    more = "; or profile: the traffic that 'fusetune profile' recorded"
     return workload_option("What to measure", DEFAULT, more)(budget_options(function))
 
 
 def plot_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option --plot, a file. Its directory is checked before anything is measured."""
+    """Return the option --plot. The file's directory is checked before anything is measured."""
     return click.option(
         "--plot",
         type=click.Path(path_type=Path, dir_okay=False, writable=True),
         callback=_with_directory,
         metavar="FILE.svg",
-        help=f"{what} The file is replaced whole or not at all.",
+        help=f"{what} The file is replaced atomically.",
     )
 
 
@@ -157,15 +157,15 @@ def draw(document: "AutoResult | BenchResult", plot: Path | None) -> None:
 
 
 def tell_profile(sets: "Mapping[str, WorkloadSet]") -> None:
-    """Say on standard error which workloads stand for the profile, if it is among the sets."""
+    """Print on standard error which workloads represent the profile, if it is among the sets."""
     from fusetune.desired.profiles import PROFILE
 
     if profile := sets.get(PROFILE):
-        click.echo(f"fusetune: measuring by the mount's profile, {profile.text}", err=True)
+        click.echo(f"fusetune: measuring the mount's profile: {profile.text}", err=True)
 
 
 def files_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say which files are read where none are written, and how much."""
+    """Add the options for read-only measurements: which files to read, and how much of them."""
     return _with_options(
         function,
         click.option(
@@ -173,15 +173,15 @@ def files_options(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="PATH",
             help="Read this file, or large files of this directory, in the mount, and write "
-            "nothing; may be repeated.  [default: where nothing can be written, large files, "
-            "the newest first]",
+            "nothing; may be repeated.  [default: scratch files; if none can be written, large "
+            "files of the mount, newest first]",
         ),
         click.option(
             "--budget-read",
             type=Size(),
             default=4 << 30,
             show_default="4G",
-            help="Bytes the whole run may read of such files.",
+            help="Limit of bytes that the whole run reads from such files.",
         ),
         click.option(
             "--budget-requests",
@@ -189,13 +189,13 @@ def files_options(function: Callable[..., Any]) -> Callable[..., Any]:
             default=1_000_000,
             show_default="1000000",
             metavar="NUMBER",
-            help="Calls of read(2) the whole run may make for them.",
+            help="Limit of read(2) calls on such files in the whole run.",
         ),
     )
 
 
 def budget_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how much a command may measure."""
+    """Add the options that limit how much a command measures."""
     from fusetune.bench.spending import MOST_WRITTEN
 
     return _with_options(
@@ -205,32 +205,32 @@ def budget_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=Duration(),
             default=60.0,
             show_default="60s",
-            help="Time the whole run may take.",
+            help="Time limit of the whole run.",
         ),
         click.option(
             "--budget-bytes",
             type=Size(),
             default=MOST_WRITTEN,
             show_default="8G",
-            help="Bytes the whole run may write.",
+            help="Limit of bytes that the whole run writes.",
         ),
         click.option(
             "--size",
             type=Size(),
-            help="Size of a scratch file.  [default: as budget and space fit]",
+            help="Size of a scratch file.  [default: as large as budget and free space allow]",
         ),
     )
 
 
 def _with_options(function: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:
     """Add options to a command; --help shows them in this order."""
-    for option in reversed(options):  # click shows the one added last first
+    for option in reversed(options):  # click shows the last added first
         function = option(function)
     return function
 
 
 def budget_of(limits: Mapping[str, Any]) -> "Budget":
-    """Return what the options of `budget_options` and `files_options` allow."""
+    """Return the budget that `budget_options` and `files_options` give."""
     from fusetune.bench.spending import Budget
 
     return Budget(
@@ -247,12 +247,12 @@ def target(host: Host, name: str) -> Mount | None:
 
 
 def present(document: Document, as_json: bool) -> None:
-    """Print what a command has done: as JSON, or as text."""
+    """Print what a command has done, as JSON or as text."""
     click.echo(_shown(document, as_json), nl=False)
 
 
 def browse(document: Document, as_json: bool, *, long: bool = False) -> None:
-    """Print what a command has read, through a pager if it is long; ``long``: with explanations."""
+    """Print a document, through a pager if it does not fit; ``long``: with explanations."""
     page(_shown(document, as_json, long=long))
 
 
@@ -267,19 +267,19 @@ def warn(text: str) -> None:
 
 
 def given(parameter: str) -> bool:
-    """Whether the user gave a parameter of the present command."""
+    """Whether the user gave a parameter of the current command."""
     source = click.get_current_context().get_parameter_source(parameter)
     return source not in (None, click.core.ParameterSource.DEFAULT)
 
 
 def spelt(parameter: str) -> str:
-    """Return the option that a parameter of the present command is given by, such as --size."""
+    """Return the option of a parameter of the current command, such as --size."""
     found = (one for one in click.get_current_context().command.params if one.name == parameter)
     return max((word for one in found for word in one.opts), key=len)
 
 
 class ProgressLine:
-    """Progress on standard error: on a terminal a bar with the time left, else a line at times."""
+    """Progress on standard error: a bar with the time left on a terminal, otherwise a few lines."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -290,9 +290,9 @@ class ProgressLine:
             from rich.progress import BarColumn, Progress, TextColumn
             from rich.table import Column
 
-            # Drawn by hand: a thread that refreshes it would be lost in fork().
+            # Refreshed explicitly: a refreshing thread would not survive fork().
             self._bar = Progress(
-                # What a long path has no room for is left out, not the time.
+                # A long path is truncated; the time is always shown.
                 TextColumn("{task.fields[left]:>4} s left", table_column=Column(no_wrap=True)),
                 BarColumn(table_column=Column(no_wrap=True)),
                 TextColumn("{task.description}", table_column=Column(overflow="ellipsis")),
@@ -312,7 +312,7 @@ class ProgressLine:
             self._bar.stop()
 
     def tell(self, words: str) -> None:
-        """Print a line that stays, before progress goes on."""
+        """Print a line above the progress bar."""
         with suppress(BrokenPipeError):
             if self._bar:
                 self._bar.console.print(f"fusetune {words}", highlight=False, markup=False)
@@ -332,6 +332,6 @@ class ProgressLine:
 
 
 def refuse_host(name: str) -> None:
-    """Raise UsageError where the host itself is named but a mount is needed."""
+    """Raise UsageError if the host is named but a mount is needed."""
     if name == HOST_TARGET:
-        raise UsageError("this needs a mount, not the host; 'fusetune list' shows the mounts")
+        raise UsageError("give a mount instead of the host; 'fusetune list' shows the mounts")

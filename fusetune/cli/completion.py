@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a shell completes: mount points, knobs, services and options. No completer changes anything.
+"""Shell completion of mount points, knobs, services and options. No completer changes anything.
 
-click asks a completer for words, and its shell functions insert them as they are. So a word that a
-shell would not take literally is never offered: a mount point such as ``/home/x/;reboot`` is in
-another user's power.
+click's shell functions insert completed words verbatim. So a word that a shell would not take
+literally is never offered: another user controls mount points such as ``/home/x/;reboot``.
 """
 
 import shlex
@@ -21,10 +20,10 @@ from fusetune.host import Host
 
 
 def mount_argument(metavar: str, *, required: bool = True, count: int = 1) -> Callable[..., Any]:
-    """Return the argument ``name`` that means a mount, completed.
+    """Return the argument ``name`` for a mount, with completion.
 
-    ``metavar``: as --help has it; with "host" in it, the host is completed as well. ``count``: -1
-    for any number of mounts.
+    ``metavar``: as shown in --help; if it contains "host", the host is completed as well.
+    ``count``: -1 for any number of mounts.
     """
     return click.argument(
         "name", metavar=metavar, required=required, nargs=count, shell_complete=_mounts
@@ -32,7 +31,7 @@ def mount_argument(metavar: str, *, required: bool = True, count: int = 1) -> Ca
 
 
 def _mounts(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Complete mount points; where a shell would not take one literally, the mount's bdi."""
+    """Complete mount points, or a mount's bdi if its path needs quoting."""
     from fusetune.mounts.discover import discover
 
     words = [HOST_TARGET] if HOST_TARGET in str(parameter.metavar) else []
@@ -48,14 +47,14 @@ def _mounts(context: click.Context, parameter: click.Parameter, begun: str) -> l
 
 
 def _is_literal(word: str) -> bool:
-    """Whether shells take the word as it is."""
+    """Whether a shell takes the word literally."""
     return shlex.quote(word) == word
 
 
 def _matching(
     words: Iterable[str] | Mapping[str, str], begun: str, before: str = ""
 ) -> list[CompletionItem]:
-    """Return the words that begin so, each behind ``before``; a mapping says what they mean."""
+    """Return the words that start with ``begun``, behind ``before``; a mapping has their help."""
     about = words if isinstance(words, Mapping) else {}
     return [
         CompletionItem(f"{before}{word}", help=about.get(word))
@@ -76,9 +75,9 @@ def knob_names(
 def assignments(
     context: click.Context, parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
-    """Complete KNOB=VALUE with the present values of the mount, or of the host, named before.
+    """Complete KNOB=VALUE with the current values of the mount or host that was named.
 
-    Where there is no such mount, every knob of mounts is completed without a value.
+    If there is no such mount, the knobs of mounts are completed without values.
     """
     from fusetune.knobs import LIVE, Absent, knobs_of
     from fusetune.mounts.discover import find
@@ -99,7 +98,7 @@ def assignments(
 def services(
     context: click.Context, parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
-    """Complete services that systemd finds a file of."""
+    """Complete services that have a unit file."""
     from fusetune.recipes.units import unit_directories
 
     names = {
@@ -111,7 +110,7 @@ def services(
 def mount_options(
     context: click.Context, parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
-    """Complete the last of a list of options, of the module or of the tuned libfuse3."""
+    """Complete the last option of a comma-separated list, for the module or the tuned libfuse3."""
     from fusetune.intercept.options import MODULE_OPTIONS, REQUIRED, TUNED
     from fusetune.libfuse.options import OPTIONS
 

@@ -9,7 +9,9 @@ from fusetune.cli.lib_ import change_file
 from fusetune.host import Host
 from fusetune.intercept.service import disable
 
-EXAMPLES = (("From its next start on, it does not", "disable mergerfs.service"),)
+EXAMPLES = (
+    ("Let a service mount without the module from its next start", "disable mergerfs.service"),
+)
 
 
 @click.command("disable", help=__doc__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Show what limits FUSE on this host, with remedies."""
+"""Show what limits FUSE on this host, and how to remedy it."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ EXAMPLES = (("What limits FUSE on this host?", "doctor"),)
 
 
 @click.command("doctor", help=__doc__)
-@click.option("--strict", is_flag=True, help="Exit with 3 if anything was found.")
+@click.option("--strict", is_flag=True, help="Exit with status 3 if anything was found.")
 @click.option(
     "--backing",
     type=click.Path(path_type=Path),
     metavar="DIRECTORY",
-    help="Also look at how files lie in this directory, where a server keeps them, by FIEMAP.",
+    help="Also check for fragmented files in this backing directory of a server (FIEMAP).",
 )
 @json_option
 @pass_host_of_mounts

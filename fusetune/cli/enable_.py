@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Give a service the tuned libfuse3 or the module fusetuned."""
+"""Make a service use the tuned libfuse3 or the module fusetuned."""
 
 import click
 
@@ -11,7 +11,7 @@ from fusetune.intercept.service import enable
 
 EXAMPLES = (
     (
-        "From its next start on, a service mounts with the module",
+        "Let a service mount with the module from its next start",
         "enable mergerfs.service -o tuned",
     ),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Say why each knob of a mount, or of the host, has its value."""
+"""Explain why each knob of a mount, or of the host, has its value."""
 
 import click
 
@@ -12,7 +12,7 @@ from fusetune.host import Host
 from fusetune.report.documents.explain import explanation
 from fusetune.report.explain import explain
 
-EXAMPLES = (("Why does this mount read so far ahead?", "explain /mnt/x read_ahead_kb"),)
+EXAMPLES = (("Why is the readahead of this mount so large?", "explain /mnt/x read_ahead_kb"),)
 
 
 @click.command("explain", help=__doc__)
@@ -25,7 +25,7 @@ def command(host: Host, name: str, knobs: tuple[str, ...], as_json: bool) -> Non
     found, history = inspect_one(host, mount), history_of(host, mount)
     known = [state.knob.name for state in found.states]
     if wrong := [knob for knob in knobs if knob not in known]:
-        raise UsageError(f"{wrong[0]}: no such knob here; there are {', '.join(known)}")
+        raise UsageError(f"{wrong[0]}: no such knob here; give one of {', '.join(known)}")
     for problem in (*found.problems, *history.problems):
         warn(problem)
     explained = explain(mount, found, history)

@@ -15,8 +15,8 @@ from fusetune.files import write_whole
 from fusetune.host import Host
 
 EXAMPLES = (
-    ("What is saved for a mount, for other hosts", "export /mnt/x -o x.toml"),
-    ("All that is saved, signed", "export -o all.toml --key ~/.ssh/id_ed25519"),
+    ("Export what is saved for a mount", "export /mnt/x -o x.toml"),
+    ("Export everything that is saved, and sign it", "export -o all.toml --key ~/.ssh/id_ed25519"),
 )
 
 
@@ -27,7 +27,7 @@ EXAMPLES = (
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write to this file instead of standard output. The file is replaced whole.",
+    help="Write to this file instead of standard output. The file is replaced atomically.",
 )
 @click.option(
     "--key",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Remove what is kept for a mount."""
+"""Remove the values that are kept for a mount."""
 
 import click
 
@@ -16,7 +16,7 @@ from fusetune.desired.persist import forget_kept
 from fusetune.host import Host
 from fusetune.report.documents.kept import forgotten_files
 
-EXAMPLES = (("Keep nothing for later mounts of this file system", "forget /mnt/x"),)
+EXAMPLES = (("Keep no values for later mounts of this file system", "forget /mnt/x"),)
 
 
 @click.command("forget", help=__doc__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Show what fusetune did to a mount, when, for whom and why."""
+"""Show what fusetune did to a mount, when, why and who ran it."""
 
 import click
 
@@ -9,7 +9,7 @@ from fusetune.desired.history import history_named, history_of
 from fusetune.host import Host
 from fusetune.report.documents.history import history_document
 
-EXAMPLES = (("What was done to a mount, the latest last", "history /mnt/x"),)
+EXAMPLES = (("What was done to a mount, latest last", "history /mnt/x"),)
 
 
 @click.command("history", help=__doc__)
@@ -20,7 +20,7 @@ EXAMPLES = (("What was done to a mount, the latest last", "history /mnt/x"),)
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Show at most this many entries, the latest ones.",
+    help="Show at most this many of the latest entries.",
 )
 @json_option
 @pass_host_of_mounts

@@ -14,8 +14,8 @@ from fusetune.host import Host
 from fusetune.report.documents.transfer import imported_file
 
 EXAMPLES = (
-    ("What would a file of another host bring?", "import x.toml --dry-run"),
-    ("Take its results; later mounts get them", "import x.toml"),
+    ("What would a file of another host change?", "import x.toml --dry-run"),
+    ("Import its results; later mounts get the values", "import x.toml"),
 )
 
 
@@ -30,7 +30,7 @@ EXAMPLES = (
     "--signers",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="SIGNERS",
-    help="Accept signatures of these people only (ssh-keygen(1), ALLOWED SIGNERS).  [default: "
+    help="Accept only signatures by these signers (ssh-keygen(1), ALLOWED SIGNERS).  [default: "
     "/etc/fusetune/allowed_signers; if that file does not exist, no signature is required]",
 )
 @dry_run_option

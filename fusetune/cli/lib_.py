@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Show who uses the tuned libfuse3; give it to the host."""
+"""Show who uses the tuned libfuse3; enable it for the whole host."""
 
 import click
 
@@ -16,14 +16,14 @@ from fusetune.report.documents.lib import lib_change, lib_status
 EXAMPLES = (("Which libfuse does each server use?", "lib status"),)
 
 _unit = click.argument("unit", required=False, shell_complete=services)
-_system = click.option("--system", is_flag=True, help="Change this for every program of the host.")
+_system = click.option("--system", is_flag=True, help="Apply to every program of the host.")
 options_option = click.option(
     "-o",
     "options",
     default="",
     metavar="OPTIONS",
     shell_complete=mount_options,
-    help="Options of the tuned libfuse; with tuned or tuned_required also of the module.",
+    help="Options of the tuned libfuse; with tuned or tuned_required, also of the module.",
 )
 
 
@@ -34,14 +34,14 @@ def command() -> None:
 
 def _old_name(unit: str | None, system: bool, name: str) -> str | None:
     if system == bool(unit):
-        raise UsageError("this needs a service's name, or --system for the whole host")
+        raise UsageError("give the name of a service, or --system for the whole host")
     if unit:
-        warn(f"'fusetune {name} {unit}' is the name of this now")
+        warn(f"'fusetune {name} {unit}' replaces this command")
     return unit
 
 
 def change_file(host: Host, change: FileChange, dry_run: bool, as_json: bool) -> None:
-    """Carry a change out, or not if ``dry_run``, and print it."""
+    """Carry out a change unless ``dry_run``, and print it."""
     if not dry_run:
         carry_out(host, change)
     present(lib_change(change, dry_run), as_json)
@@ -65,10 +65,10 @@ def status(host: Host, as_json: bool) -> None:
 def enable_(
     host: Host, unit: str | None, system: bool, options: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Give the whole host the tuned libfuse; of a UNIT, an old name of 'enable'.
+    """Make the whole host use the tuned libfuse3; with UNIT, an old name of 'enable'.
 
-    With --system every program that uses libfuse3 gets it in place of the distribution's when it
-    starts next. The distribution's stays installed, and 'lib disable --system' returns to it.
+    With --system, every program that uses libfuse3 loads the tuned one from its next start on. The
+    distribution's stays installed, and 'lib disable --system' returns to it.
     """
     named = _old_name(unit, system, "enable")
     change = service.enable(host, named, options) if named else enable(host, None, options)

@@ -12,7 +12,7 @@ from fusetune.report.documents.listing import listing
 
 EXAMPLES = (
     ("Every mount with the mounts that it lies on", "list --tree"),
-    ("For a script", "list --json"),
+    ("The same for a script", "list --json"),
 )
 
 

@@ -22,7 +22,7 @@ _ACTIONS = ("status", "build", "load", "unload")
 
 
 def run_told(words: Words) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; say so before dkms, which compiles and prints nothing meanwhile."""
+    """Run a program to its end; announce dkms, which is silent while it compiles."""
     if words[0] == "dkms":
         click.echo(f"fusetune: running {shlex.join(words)}", err=True)
     return run_program(words)
@@ -41,7 +41,9 @@ def command(
     host: Host, action: str, name: str | None, kernel: str | None, dry_run: bool, as_json: bool
 ) -> None:
     if kernel and action != "build":
-        raise UsageError("--kernel is for build; load and unload are about the running kernel")
+        raise UsageError(
+            "--kernel applies to build only; load and unload act on the running kernel"
+        )
     chosen = named(name) if name or action == "status" else KINDS[:1]
     match action:
         case "build":

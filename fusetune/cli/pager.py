@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is longer than the terminal, through the user's pager."""
+"""Shows output that is longer than the terminal in the user's pager."""
 
 import os
 import shutil
@@ -9,15 +9,15 @@ import sys
 
 import click
 
-#: Of sh, where it cannot run a command.
+#: Exit statuses of sh when it cannot run a command.
 _NOT_RUN = (126, 127)
 
 
 def page(text: str) -> None:
-    """Print a text; where it is longer than the terminal, in ``$PAGER`` or else in less.
+    """Print a text; if it is longer than the terminal, with ``$PAGER`` or else with less.
 
-    Under sudo it is less alone, and that in its secure mode: whoever may run fusetune as root may
-    not therefore run what a pager could start (sudo(8), "Preventing shell escapes"; less(1),
+    Under sudo, the pager is always less in its secure mode: a user who may run fusetune as root
+    must not thereby run arbitrary commands as root (sudo(8), "Preventing shell escapes"; less(1),
     "SECURITY").
     """
     if not _is_longer(text) or not _paged(text):
@@ -34,7 +34,7 @@ def _is_longer(text: str) -> bool:
 
 
 def _paged(text: str) -> bool:
-    """Show a text in the pager; return whether there is one."""
+    """Show a text in the pager; return False if there is none."""
     pager, environment = os.environ.get("PAGER") or "less", {"LESS": "FRX", **os.environ}
     if "SUDO_UID" in environment:
         pager, environment["LESSSECURE"] = "less", "1"
@@ -46,7 +46,7 @@ def _paged(text: str) -> bool:
         encoding=sys.stdout.encoding,
         errors="backslashreplace",
     ) as process:
-        # An interrupt is the pager's affair.
+        # The pager handles interrupts.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             process.communicate(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Watch what a mount is really used for, and say what limits it."""
+"""Observe a mount's real traffic, and show what limits it."""
 
 import click
 
@@ -21,8 +21,8 @@ from fusetune.profile.shares import shares_of
 from fusetune.report.documents.profile import profiled
 
 EXAMPLES = (
-    ("Watch a mount for five minutes", "profile --for 5m /mnt/x"),
-    ("Then tune it for what was seen", "auto -w profile /mnt/x"),
+    ("Observe a mount for five minutes", "profile --for 5m /mnt/x"),
+    ("Then tune it for that traffic", "auto -w profile /mnt/x"),
 )
 
 
@@ -34,7 +34,7 @@ EXAMPLES = (
     type=Duration(),
     default=60.0,
     show_default="60s",
-    help="How long to watch; Ctrl-C ends it early and shows what was seen.",
+    help="How long to observe; Ctrl-C ends it early and prints the results so far.",
 )
 @json_option
 @pass_host_of_mounts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Write the options that advise shows into a mount's files."""
+"""Write the options that 'advise' proposes into a mount's files."""
 
 import click
 
@@ -18,21 +18,21 @@ from fusetune.mounts.discover import find
 from fusetune.report.documents.remount import remounted
 
 EXAMPLES = (
-    ("See what would be written into fstab or a drop-in", "remount --dry-run /mnt/x"),
-    ("Write it, and mount anew", "remount --now /mnt/x"),
+    ("Show what would be written into fstab or a drop-in", "remount --dry-run /mnt/x"),
+    ("Write it, and remount", "remount --now /mnt/x"),
 )
 
 
 @click.command("remount", help=__doc__)
 @mount_argument("M")
-@workload_option("What the mount is used for", "all of them")
+@workload_option("What the mount is used for", "all workloads")
 @click.option(
     "--accept",
     multiple=True,
     metavar="NAME",
-    help="Apply this conditional option, whose condition holds; may be repeated.",
+    help="Apply this conditional option; its condition must hold; may be repeated.",
 )
-@click.option("--now", is_flag=True, help="Mount anew, if nothing uses the mount.")
+@click.option("--now", is_flag=True, help="Remount now, unless the mount is in use.")
 @dry_run_option
 @json_option
 @pass_host_of_mounts

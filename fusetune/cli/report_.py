@@ -15,8 +15,8 @@ from fusetune.report.formats import FORMATS, written
 from fusetune.report.inventory import take_inventory
 
 EXAMPLES = (
-    ("All mounts on one page, for a browser", "report --format html --output fuse.html"),
-    ("One mount, for a ticket", "report --format markdown /mnt/x"),
+    ("All mounts on one page for a browser", "report --format html --output fuse.html"),
+    ("One mount for a ticket", "report --format markdown /mnt/x"),
 )
 
 
@@ -35,7 +35,7 @@ EXAMPLES = (
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Replace this file, whole or not at all, instead of printing.",
+    help="Replace this file atomically instead of printing.",
 )
 @json_option
 @pass_host_of_mounts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Put back the values found before the first change."""
+"""Restore the values from before the first change."""
 
 import click
 
@@ -18,8 +18,8 @@ from fusetune.host import Host
 from fusetune.report.documents.changes import reset_changes
 
 EXAMPLES = (
-    ("Put back what a mount had before fusetune", "reset /mnt/x"),
-    ("Put back everything on this host", "reset --all"),
+    ("Restore the values that a mount had before fusetune", "reset /mnt/x"),
+    ("Restore everything on this host", "reset --all"),
 )
 
 
@@ -31,7 +31,7 @@ EXAMPLES = (
 @pass_host_of_mounts
 def command(host: Host, name: str | None, everything: bool, dry_run: bool, as_json: bool) -> None:
     if everything == bool(name):
-        raise UsageError("give either a mount (or 'host') or --all: fusetune reset M")
+        raise UsageError("give either a mount, 'host' or --all: fusetune reset M")
     if everything:
         found = reset_everything(host, dry_run=dry_run)
     elif name == HOST_TARGET:

@@ -16,14 +16,14 @@ from fusetune.libfuse.options import OPTIONS_VARIABLE
 
 EXAMPLES = (
     (
-        "Mount with a writeback cache that the server does not have",
+        "Mount with a writeback cache, although the server does not offer one",
         "run -o tuned,writeback_cache -- rclone mount remote: /mnt",
     ),
-    ("Larger requests, by the tuned libfuse3", "run -o max_pages=256 -- sshfs host: /mnt"),
+    ("Use larger requests with the tuned libfuse3", "run -o max_pages=256 -- sshfs host: /mnt"),
 )
 
 
-# Options after the program's name are the program's.
+# Options after the program's name belong to the program.
 @click.command("run", help=__doc__, context_settings={"allow_interspersed_args": False})
 @click.option(
     "-o",
@@ -31,7 +31,7 @@ EXAMPLES = (
     default="",
     metavar="OPTIONS",
     shell_complete=mount_options,
-    help="Options of the tuned libfuse; with tuned or tuned_required also of the module.",
+    help="Options of the tuned libfuse; with tuned or tuned_required, also of the module.",
 )
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, required=True)
 @pass_host
@@ -39,7 +39,7 @@ def command(host: Host, options: str, words: tuple[str, ...]) -> None:
     intercepted = wants_module(options) and not way.by_library(host, words[0], options)
     if REQUIRED in options.split(","):
         way.check_module(host)
-    # Both fail before a limit is raised.
+    # Both must fail before a limit is raised.
     if intercepted:
         way.prefix(host, options)
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Keep the values that a mount has now for its later mounts."""
+"""Save the values that a mount has now for later mounts."""
 
 import click
 
@@ -20,7 +20,7 @@ from fusetune.host import Host
 from fusetune.mounts.discover import find
 from fusetune.report.documents.kept import saved_files
 
-EXAMPLES = (("Keep the values of now for later mounts of this file system", "save /mnt/x"),)
+EXAMPLES = (("Keep the current values for later mounts of this file system", "save /mnt/x"),)
 
 
 @click.command("save", help=__doc__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Set values of a mount, or of the host: all of them or none."""
+"""Set values of a mount or of the host, all or none of them."""
 
 import click
 
@@ -24,7 +24,7 @@ from fusetune.report.documents.changes import set_changes
 EXAMPLES = (
     ("More readahead, and more dirty memory", "set /mnt/x read_ahead_kb=4M max_ratio=20"),
     (
-        "Let servers negotiate requests of 4 MiB, also after a reboot",
+        "Allow requests of 4 MiB, also after a reboot",
         "set host --persist fs.fuse.max_pages_limit=1024",
     ),
 )
@@ -37,18 +37,21 @@ EXAMPLES = (
 @click.option(
     "--force",
     is_flag=True,
-    help="Let tuned mounts together keep more dirty memory than max_dirty_percent.",
+    help="Allow tuned mounts together to exceed max_dirty_percent of dirty memory.",
 )
-@click.option("--persist", is_flag=True, help="Keep the host's values for later boots, too.")
+@click.option("--persist", is_flag=True, help="Also keep the host's values for later boots.")
 @click.option(
     "--for",
     "options",
     metavar="OPTIONS",
     shell_complete=mount_options,
-    help="Raise the host's limits to what a mount with these options needs.",
+    help="Raise the host's limits as far as a mount with these options needs.",
 )
 @click.option(
-    "--for-unit", "unit", metavar="UNIT", help="As --for, for the mount that a service makes."
+    "--for-unit",
+    "unit",
+    metavar="UNIT",
+    help="Like --for, for the options of this service's mount.",
 )
 @dry_run_option
 @json_option
@@ -68,11 +71,13 @@ def command(
     mount = target(host, name)
     raising = options is not None or unit is not None
     if raising == bool(words):
-        raise UsageError("give KNOB=VALUE, or for the host --for OPTIONS or --for-unit UNIT")
+        raise UsageError("give KNOB=VALUE or, for the host, --for OPTIONS or --for-unit UNIT")
     if raising and persist:
-        raise UsageError("--persist needs the values: fusetune set host --persist KNOB=VALUE")
+        raise UsageError("--persist needs values: fusetune set host --persist KNOB=VALUE")
     if mount and (raising or persist):
-        raise UsageError("--for, --for-unit and --persist are for the host: fusetune set host")
+        raise UsageError(
+            "--for, --for-unit and --persist apply to the host only: fusetune set host"
+        )
     if raising:
         raised = raise_for(host, options or "", unit, dry_run=dry_run)
         for text in raised.left:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""click's functions for shells, with what versions up to 8.1.8 get wrong mended."""
+"""click's shell functions, with fixes for versions up to 8.1.8."""
 
 from click.shell_completion import FishComplete, ZshComplete, add_completion_class
 
@@ -7,13 +7,13 @@ _FUNCTION, _END, _ = ZshComplete.source_template.rpartition("\n}\n")
 
 
 class _Fish(FishComplete):
-    """Also completes words with a comma, as those of -o."""
+    """Also completes words with a comma, such as the arguments of -o."""
 
     source_template = FishComplete.source_template.replace('split ","', 'split --max 1 ","')
 
 
 class _Zsh(ZshComplete):
-    """Also completes where zsh loads the file at the first tab, and runs all of it at each."""
+    """Also works if zsh autoloads the file at the first tab and runs all of it at each one."""
 
     source_template = (
         f"{_FUNCTION}{_END}\n"
@@ -26,6 +26,6 @@ class _Zsh(ZshComplete):
 
 
 def register() -> None:
-    """Let click use these."""
+    """Register these with click."""
     for shell in (_Fish, _Zsh):
         add_completion_class(shell)

@@ -12,13 +12,15 @@ from fusetune.report.documents.show import shown
 
 EXAMPLES = (
     ("What can be tuned on a mount, and what each knob does", "show --long /mnt/x"),
-    ("The same of the host", "show host"),
+    ("The same for the host", "show host"),
 )
 
 
 @click.command("show", help=__doc__)
 @mount_argument("M|host")
-@click.option("--long", "-l", is_flag=True, help="Add what each knob does, its risk and source.")
+@click.option(
+    "--long", "-l", is_flag=True, help="Also show what each knob does, its risk and source."
+)
 @json_option
 @pass_host_of_mounts
 def command(host: Host, name: str, long: bool, as_json: bool) -> None:

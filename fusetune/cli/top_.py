@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Show live what each mount does and what limits it."""
+"""Show live what each mount does, and what limits it."""
 
 import click
 
@@ -12,8 +12,8 @@ from fusetune.text import printable
 from fusetune.top.loop import LEAST_INTERVAL, run
 
 EXAMPLES = (
-    ("All mounts, a line each, until q", "top"),
-    ("One mount by its requests, ten times", "top -i 1 -n 10 /mnt/x"),
+    ("Watch all mounts, one line each, until q is pressed", "top"),
+    ("Watch the requests of one mount, ten times", "top -i 1 -n 10 /mnt/x"),
 )
 
 
@@ -25,29 +25,31 @@ EXAMPLES = (
     type=Duration(),
     default=2.0,
     show_default="2s",
-    help="Time from one frame to the next.",
+    help="Time between frames.",
 )
 @click.option(
     "--count",
     "-n",
     type=click.IntRange(min=1),
     metavar="COUNT",
-    help="End after so many frames.  [default: at q, Ctrl-C or SIGTERM]",
+    help="Exit after this many frames.  [default: at q, Ctrl-C or SIGTERM]",
 )
 @click.option(
     "--trace",
     is_flag=True,
-    help="Have bpftrace count the requests of all mounts of the kernel's FUSE, up to 8, and not "
-    "only of M.",
+    help="Let bpftrace count the requests of all mounts of the kernel's FUSE, up to 8, instead of "
+    "only those of M.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line and frame.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line for each frame."
+)
 @pass_host_of_mounts
 def command(
     host: Host, name: str | None, interval: float, count: int | None, trace: bool, as_json: bool
 ) -> None:
     refuse_host(name or "")
     if interval < LEAST_INTERVAL:
-        raise UsageError(f"an interval is at least {LEAST_INTERVAL:g} s")
+        raise UsageError(f"the interval must be at least {LEAST_INTERVAL:g} s")
     mount = find(host, name) if name else None
     if run(host, mount, interval, count, trace=trace, as_json=as_json) and mount:
         warn(f"{printable(mount.path)} was unmounted")

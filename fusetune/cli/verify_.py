@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Compare the values of mounts with what is kept for them."""
+"""Compare the values of mounts with those kept for them."""
 
 import click
 
@@ -14,7 +14,7 @@ from fusetune.mounts.discover import discover, find
 from fusetune.report.doctor import ages
 from fusetune.report.documents.verify import verification
 
-EXAMPLES = (("Has every mount the values that are kept for it?", "verify"),)
+EXAMPLES = (("Does every mount have the values that are kept for it?", "verify"),)
 
 
 @click.command("verify", help=__doc__)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What each mount should have, from configuration and saved results."""
+"""The desired values of each mount, from configuration and saved results."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The administrator's configuration: /etc/fusetune above /usr/lib/fusetune.
+"""The administrator's configuration: /etc/fusetune takes precedence over /usr/lib/fusetune.
 
 The files are ``fusetune.toml`` and ``mounts.d/*.toml``; a file in /etc replaces the one of the same
 name in /usr/lib.
@@ -26,14 +26,14 @@ from fusetune.toml.file import Origin, TomlFile
 from fusetune.toml.lines import Where
 
 MAIN_FILE = "fusetune.toml"
-#: Sizes in bytes that a server asks for itself: the host's limits are raised to allow them.
+#: Sizes in bytes that a server requests itself: the host's limits are raised for them.
 NEEDS = ("max_write", "pipe_max_size")
 _OTHER_KEYS = ("leave_alone", "options", "accept", "volume_class")
 _LEAST_PIPE, _MOST_PIPE, _MOST_PAGES = 1 << 20, 1 << 31, 65535
 
 
 def _files(host: Host) -> Iterator[tuple[Layer, Path]]:
-    """Yield the files that count, the main one first."""
+    """Yield the effective files, the main one first."""
     found: dict[str, tuple[Layer, Path]] = {}
     for layer, directory in ((Layer.VENDOR, host.vendor_dir), (Layer.ADMIN, host.admin_dir)):
         for path in (directory / MAIN_FILE, *sorted((directory / "mounts.d").glob("*.toml"))):
@@ -69,7 +69,7 @@ def load(host: Host) -> Config:
 
 
 def sections_in(text: str, path: Path) -> Sequence[Section]:
-    """Return the administrator's sections in a text, which is that of ``path`` or is to be.
+    """Return the administrator's sections in a text, the present or future content of ``path``.
 
     Raises `ConfigError` that names file, line and key.
     """
@@ -87,12 +87,12 @@ class _Reader(TomlFile):
         )
 
     def check_known(self, where: Where, name: str, known: Collection[str]) -> None:
-        """Raise `ConfigError` unless ``name`` is known; of a mount's property, say who takes it."""
+        """Raise `ConfigError` unless ``name`` is known; for mount properties, say how to set it."""
         if name not in known and name in (knob.name for knob in REMOUNT):
             raise self.wrong(
                 where,
-                f"{name} is fixed when the mount is made: pass it to the server, or to the "
-                "tuned libfuse by 'options'",
+                f"{name} is fixed when the mount is made: pass it to the server, or with 'options' "
+                "to the tuned libfuse",
             )
         super().check_known(where, name, known)
 
@@ -121,14 +121,16 @@ class _Reader(TomlFile):
     def _items(self, where: Where, content: object) -> list[tuple[str, object]]:
         if not isinstance(content, dict):
             heading = "[[mount]]" if where[0] == "mount" else f"[{where[0]}]"
-            raise self.wrong(where, f"{where[0]} is a table: write {heading} and keys below it")
+            raise self.wrong(
+                where, f"{where[0]} must be a table: write {heading} and its keys below"
+            )
         return list(content.items())
 
     def sections(self) -> list[Section]:
         """Return the ``[[mount]]`` sections."""
         content = self.content.get("mount", [])
         if not isinstance(content, list):
-            raise self.wrong(("mount",), "mount is a list of tables: write [[mount]]")
+            raise self.wrong(("mount",), "mount must be a list of tables: write [[mount]]")
         return [self._section(number, one) for number, one in enumerate(content)]
 
     def _section(self, number: int, content: object) -> Section:
@@ -171,8 +173,8 @@ class _Reader(TomlFile):
         if others := matches.keys() - set(LIBRARY_MATCHES):
             raise self.wrong(
                 ("mount", number, "options"),
-                f"the tuned libfuse knows {', '.join(LIBRARY_MATCHES)}, and not "
-                f"{min(others)}: name these mounts by the former",
+                f"the tuned libfuse only knows {', '.join(LIBRARY_MATCHES)}, but not "
+                f"{min(others)}: match these mounts by one of the former",
             )
 
     def _string(self, where: Where, value: object) -> str:
@@ -182,7 +184,11 @@ class _Reader(TomlFile):
 
     def _accept(self, where: Where, value: object) -> tuple[str, ...]:
         if self._layer != Layer.ADMIN:
-            raise self.wrong(where, "only the administrator knows: accept belongs in /etc/fusetune")
+            raise self.wrong(
+                where,
+                "accept is only allowed in /etc/fusetune, because it is the administrator's "
+                "decision",
+            )
         try:
             return _strings(value)
         except UsageError as error:
@@ -190,7 +196,7 @@ class _Reader(TomlFile):
 
     def _options(self, where: Where, value: object) -> str:
         if not self._may_have_options:
-            raise self.wrong(where, "options belong in /etc/fusetune/mounts.d")
+            raise self.wrong(where, "options are only allowed in /etc/fusetune/mounts.d")
         if not isinstance(value, str):
             raise self.wrong(where, "options must be a string")
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the values of a knob bring, as a run of ``auto`` found it."""
+"""The effect of the values of a knob, as measured by a run of ``auto``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fusetune.knobs import LIVE_BY_NAME
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A value of a knob, its speed over that of the value at the start, and how often it was set.
+    """A value of a knob, its speed relative to the initial value, and how often it was set.
 
-    The interval of the start itself is 1 (1 to 1).
+    The interval of the initial value itself is 1 [1, 1].
     """
 
     value: int
@@ -26,9 +26,9 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """What the values of a knob bring while the other knobs are as chosen; smallest value first.
+    """The effect of a knob's values with the other knobs as chosen; smallest value first.
 
-    ``ordered``: whether neighbouring values perform alike, so that a line may join them.
+    ``ordered``: whether neighbouring values perform similarly, so that a line may connect them.
     """
 
     knob: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether mounts have what they should have, and if not, who changed it."""
+"""Whether mounts have their desired values, and if not, who changed them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Verified:
 
 
 def verify(host: Host, resolver: Resolver, mounts: Sequence[Mount]) -> list[Verified]:
-    """Compare what each mount has with what it should have; changes nothing."""
+    """Compare each mount's values with the desired ones; changes nothing."""
     return [_verify(host, resolver, mount) for mount in mounts]
 
 

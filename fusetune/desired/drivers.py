@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""CSI drivers of Kubernetes that set values of their mounts themselves, and set them again.
+"""CSI drivers of Kubernetes that set values of their mounts themselves, repeatedly.
 
-A driver that is known to do so is one more entry in `SELF_TUNING`.
+To add such a driver, add an entry to `SELF_TUNING`.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ SELF_TUNING: Mapping[str, tuple[str, ...]] = {
 
 
 def left_to_driver(host: Host, mount: Mount) -> dict[str, str]:
-    """Return, by knob, why ``mount`` leaves it to its driver; empty for most mounts."""
+    """Return, by knob, why it is left to the driver of ``mount``; empty for most mounts."""
     volume = kubelet_volume(host, mount)
     if volume is None:
         return {}

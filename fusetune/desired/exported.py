@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Exported files: saved results and sections of the configuration, as TOML, to another host."""
+"""Exported files: saved results and configuration sections as TOML, for other hosts."""
 
 import glob
 import os
@@ -28,14 +28,14 @@ _SCHEMA = "fusetune.export/1"
 _LARGEST = 16 << 20  # bytes
 _MOST = 10_000  # results in one file
 _HEADING = (
-    "Exported by 'fusetune export'; 'fusetune import' reads it. A changed file has no valid "
-    "signature any more."
+    "Exported by 'fusetune export' for 'fusetune import'. Changing the file invalidates its "
+    "signature."
 )
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an exported file has. ``kernel``: the series of the host that it is of."""
+    """The content of an exported file. ``kernel``: the kernel series of the exporting host."""
 
     kernel: str
     results: Sequence[Saved]
@@ -43,9 +43,9 @@ class Exported:
 
 
 def chosen(host: Host, config: Config, names: Sequence[str]) -> Exported:
-    """Return what is saved for mounts of these names, and the administrator's sections about them.
+    """Return what is saved for the named mounts, and the administrator's sections on them.
 
-    All, where no name is given. Raises FusetuneError for a name of which nothing is known.
+    Return everything if no name is given. Raises FusetuneError for an unknown name.
     """
     saved = [one for _, one in all_saved(host)]
     sections = [one for one in config.sections if one.layer == Layer.ADMIN]
@@ -68,8 +68,8 @@ def _path_of(host: Host, name: str, known: Collection[str]) -> str:
             raise
     if glob.escape(path) not in known:
         raise FusetuneError(
-            f"nothing is saved for {printable(name)}, and no section is about it alone; "
-            "'fusetune auto' or 'save' saves values"
+            f"nothing is saved for {printable(name)}, and no section is for it alone; "
+            "save values with 'fusetune auto' or 'fusetune save'"
         )
     return path
 
@@ -105,7 +105,7 @@ def text_of(exported: Exported) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise FusetuneError(
-            "a path or source that is not UTF-8 cannot be exported; name the mounts to export"
+            "a path or source is not UTF-8 and cannot be exported; name the mounts to export"
         ) from error
     return text
 
@@ -147,7 +147,7 @@ def _inline(value: Any) -> Any:
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file that may be anybody's, as far as exports are long.
+    """Return the content of an untrusted file, up to the maximum size of exports.
 
     Raises FusetuneError.
     """
@@ -158,14 +158,14 @@ def read(path: Path) -> bytes:
     except OSError as error:
         raise FusetuneError(f"cannot read {path}: {reason(error)}") from error
     if len(content or b"") > _LARGEST:
-        raise FusetuneError(f"{path}: longer than {_LARGEST >> 20} MiB, so it is no export")
+        raise FusetuneError(f"{path}: larger than {_LARGEST >> 20} MiB, so it is not an export")
     return content or b""
 
 
 def parsed(content: bytes, name: str) -> Exported:
-    """Return what the content of the file ``name`` says. Raises FusetuneError if it is no export.
+    """Parse the content of the file ``name``. Raises FusetuneError if it is not an export.
 
-    Values are in range then, and sections right.
+    Values are checked to be in range, and sections to be valid.
     """
     try:
         text = content.decode()
@@ -176,7 +176,7 @@ def parsed(content: bytes, name: str) -> Exported:
     if document.get("schema") != _SCHEMA:
         raise FusetuneError(
             f"{name}: not an export of this version: its schema is not {_SCHEMA}; "
-            "make it by 'fusetune export'"
+            "create it with 'fusetune export'"
         )
     results = document.get("result", [])
     sections = document.get("mount", [])
@@ -194,7 +194,7 @@ def _result(fields: Any, where: str) -> Saved:
     try:
         found = dict(fields)
         if found.pop("schema", None) != RESULT_SCHEMA:
-            raise FusetuneError(f"{where}: of another version of fusetune; export it anew")
+            raise FusetuneError(f"{where}: written by another version of fusetune; export it again")
         saved = Saved.parse(found)
         if saved.by not in ("auto", "save") or not all(
             isinstance(word, str) for word in (saved.path, saved.fstype, saved.source)

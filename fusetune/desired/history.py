@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What fusetune did to each mount, and to the host: every run and every change, the latest kept.
+"""What fusetune did to each mount, and to the host: every run and change; only the latest are kept.
 
 ``history/NAME.jsonl`` in the state directory has a line for each entry, below one that names the
 mount. Nothing depends on it: the undo journal has what `reset` needs.
@@ -29,7 +29,8 @@ from fusetune.mounts.mount import Mount
 from fusetune.toml.file import ConfigError
 
 _SCHEMA = 1
-#: Mounts whose history is kept. Where each mount has a new path, as in containers, old ones end.
+#: Mounts whose history is kept. If each mount has a new path, as in containers, old histories are
+#: removed.
 _MOST_FILES = 1000
 _NO_LOGIN = 2**32 - 1  # audit's loginuid of what no login session started
 
@@ -38,10 +39,10 @@ _NO_LOGIN = 2**32 - 1  # audit's loginuid of what no login session started
 class Entry:
     """What one command did.
 
-    ``time``: seconds since the epoch; ``user``: who had logged in, None for what no login session
-    started, as the service; ``changes``: value before and after by knob; ``gain``: speed after
-    divided by speed before, with its 95 % interval ``ci95``; ``workloads``: what was measured;
-    ``reasons``: sentences; ``run``: all that a run of ``auto`` measured.
+    ``time``: seconds since the epoch; ``user``: the login name, None outside login sessions, as
+    for the service; ``changes``: value before and after by knob; ``gain``: speed after divided by
+    speed before, with its 95 % interval ``ci95``; ``workloads``: what was measured; ``reasons``:
+    sentences; ``run``: all measurements of a run of ``auto``.
     """
 
     time: float
@@ -91,8 +92,8 @@ def record(
 ) -> None:
     """Add what ``command`` did to the history of a mount, or of the host for None.
 
-    ``keep``: how many entries stay, None for what the configuration says; ``facts``: other fields
-    of `Entry`. What was done counts, noted or not: a full disk makes no command fail for this.
+    ``keep``: number of entries to keep, None for the configured one; ``facts``: other fields of
+    `Entry`. Failures are ignored: a full disk must not make the command fail.
     """
     keep = _configured(host) if keep is None else keep
     entry = Entry(time.time(), command, _user(host), changes or {}, **facts)
@@ -119,8 +120,8 @@ def history_of(host: Host, mount: Mount | None) -> History:
 def history_named(host: Host, name: str) -> tuple[str, History]:
     """Return the mount point that ``name`` means, and its history.
 
-    Where nothing is mounted, that of all that was mounted there. Raises FusetuneError if nothing
-    is known of ``name``.
+    If nothing is mounted there, all mounts that were mounted there are included. Raises
+    FusetuneError if nothing is known about ``name``.
     """
     try:
         mount = find(host, name)
@@ -136,7 +137,7 @@ def history_named(host: Host, name: str) -> tuple[str, History]:
 def _configured(host: Host) -> int:
     try:
         return load(host).settings.keep
-    except ConfigError:  # which whoever needs the configuration reports
+    except ConfigError:  # reported by those who need the configuration
         return Settings.keep
 
 
@@ -160,7 +161,7 @@ def _path(host: Host, mount: Mount | None) -> Path:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Let nobody else change the histories; only root can open the file, and hold the lock."""
+    """Lock the histories; only root can open the file and hold the lock."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(directory / ".lock", flags, 0o600)
     try:
@@ -171,7 +172,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _add(path: Path, mount: Mount | None, line: str, keep: int) -> None:
-    """Append a line; where ``keep`` entries are there, the oldest goes."""
+    """Append a line; if there are ``keep`` entries, remove the oldest."""
     about = {"path": mount.path, "fstype": mount.fstype, "source": mount.source} if mount else {}
     head = json.dumps({"schema": _SCHEMA, **about}) + "\n"
     try:
@@ -193,7 +194,7 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def _make_room(directory: Path) -> None:
-    """Remove the histories that were not added to for longest if there are too many."""
+    """Remove the least recently changed histories if there are too many."""
     files = sorted(directory.glob("*.jsonl"), key=lambda file: file.stat().st_mtime)
     for file in files[: max(0, len(files) + 1 - _MOST_FILES)]:
         file.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a mount needs of the host's limits, and raising these before it is mounted.
+"""The host's limits that a mount needs, and raising them before it is mounted.
 
-A server that asks for more than 256 pages a request gets at most fs.fuse.max_pages_limit
-(fs/fuse/inode.c, process_init_reply()), from the module fusetuned at most max_pages_per_req. It
-splices only what fits a pipe, which is at most fs.pipe-max-size (fs/pipe.c, pipe_set_size()).
+A server that asks for more than 256 pages per request gets at most fs.fuse.max_pages_limit
+(fs/fuse/inode.c, process_init_reply()), or max_pages_per_req from the module fusetuned. It only
+splices what fits into a pipe, which is at most fs.pipe-max-size (fs/pipe.c, pipe_set_size()).
 """
 
 import os
@@ -42,7 +42,7 @@ _SYSTEMCTL_SECONDS = 10
 
 @dataclass(frozen=True)
 class Needs:
-    """What a mount needs: ``pages`` a request, ``pipe`` in bytes; 0: no more than the defaults.
+    """What a mount needs: ``pages`` per request, ``pipe`` in bytes; 0: the defaults suffice.
 
     ``tuned``: whether the module fusetuned may serve it.
     """
@@ -67,7 +67,7 @@ class Needs:
             found[_PIPE] = min(1 << (wanted - 1).bit_length(), most)
         if pages:
             found[_PAGES] = pages
-        if pages and self.tuned:  # the module takes no more than a pipe holds
+        if pages and self.tuned:  # the module accepts no more than a pipe holds
             found[_TUNED_PAGES] = min(pages, found[_PIPE] // _PAGE)
         return found
 
@@ -81,7 +81,7 @@ class Raised:
 
 
 def of_options(text: str) -> Needs:
-    """Return what options of the tuned libfuse or of a server need; ``text`` as for -o."""
+    """Return what options of the tuned libfuse or of a server need; ``text``: the value of -o."""
     found = Needs()
     for word in text.split(","):
         name, _, value = word.partition("=")
@@ -95,20 +95,20 @@ def of_options(text: str) -> Needs:
 
 
 def of_mount(host: Host, config: Config, mount: Mount, servers: Daemons) -> Needs:
-    """Return what ``mount`` needs by configuration and saved results, when it is mounted again."""
+    """Return what ``mount`` needs at its next mount, from configuration and saved results."""
     if excluded_reason(mount, config.settings.exclude):
         return Needs()
     saved = None
-    with suppress(Unusable):  # reported by what sets its values
+    with suppress(Unusable):  # reported when its values are set
         saved = saved_for(host, mount)
     found = _of_sections(config.matching(host, mount, servers), [saved] if saved else [])
     return Needs(tuned=mount.is_tuned_type) | found
 
 
 def of_command(host: Host, config: Config, words: Sequence[str]) -> Needs:
-    """Return what the mount made by the command ``words`` needs, its own options included.
+    """Return what the mount made by the command ``words`` needs, including its own options.
 
-    Only the server knows which word is the mount point or the source, so any word may be.
+    Only the server knows which word is the mount point or source, so every word is tried.
     """
     program, *rest = words
     name = os.path.basename(program)
@@ -187,7 +187,10 @@ def _to_raise(host: Host, journal: Journal, wanted: Mapping[Knob, int]) -> Raise
     for knob, now in _missing(host, wanted).items():
         last = journal.last(knob.name)
         if last and (last.why != NEEDED or last.new != now):
-            left.append(f"{knob.name}={now} was set by hand and stays; {wanted[knob]} is needed")
+            left.append(
+                f"{knob.name}={now} was set by the administrator and is kept, but {wanted[knob]} "
+                "is needed"
+            )
         else:
             changes.append(Change(knob, None, host.path(knob.file), now, wanted[knob]))
     return Raised(changes, left)
@@ -195,7 +198,7 @@ def _to_raise(host: Host, journal: Journal, wanted: Mapping[Knob, int]) -> Raise
 
 @contextmanager
 def _patient_lock(host: Host, patience: float) -> Iterator[None]:
-    """Take the host's lock, waiting for it: at boot many mounts want it at once."""
+    """Take the host's lock, waiting for it: at boot, many mounts need it at the same time."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -223,12 +226,12 @@ def prepare(host: Host, words: Sequence[str], options: str) -> str | None:
         needs = of_options(options) | of_command(host, config, words)
         left = raise_limits(host, needs, config.settings).left
     except FusetuneError as error:
-        return f"the host's limits are as they were: {error}"
+        return f"the host's limits were not changed: {error}"
     return "; ".join(left) or None
 
 
 def unit_command(unit: str) -> list[str]:
-    """Return the words of a service's server, as systemd has them. Raises FusetuneError."""
+    """Return the command of a service as systemd has it. Raises FusetuneError."""
     ask = ["systemctl", "show", "--property=ExecStart", "--value", "--", unit]
     try:
         said = subprocess.run(
@@ -245,7 +248,7 @@ def unit_command(unit: str) -> list[str]:
 
 
 def release(host: Host, besides: Mount, *, dry_run: bool = False) -> list[Change]:
-    """Lower limits that were raised for mounts and that no mount but ``besides`` needs.
+    """Lower limits that were raised for mounts and are no longer needed by any except ``besides``.
 
     Raises FusetuneError if journal or kernel prevents it.
     """

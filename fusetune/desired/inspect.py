@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A mount's values beside what they should be."""
+"""A mount's values compared with the desired ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,9 +24,9 @@ class Check:
 
     @property
     def differs(self) -> bool:
-        """Whether it has another value than it should.
+        """Whether its value differs from the desired one.
 
-        A value that policy forbids, or a knob that this kernel or mount lacks, does not differ.
+        Values that policy forbids, and knobs that this kernel or mount lacks, do not count.
         """
         return (
             self.expected.refused is None
@@ -39,9 +39,9 @@ class Check:
 class Inspected:
     """The knobs of a mount, or of the host, and what they should be.
 
-    ``left_alone``: why nothing is set on it. Where something cannot be read, its text is among
-    the problems: ``journal_problem`` of the undo journal, ``saved_problem`` of the saved result,
-    ``problem`` of what the mount should have.
+    ``left_alone``: why nothing is set on it. If something cannot be read, the error is among the
+    problems: ``journal_problem`` for the undo journal, ``saved_problem`` for the saved result,
+    ``problem`` for the desired values.
     """
 
     states: Sequence[KnobState] = ()
@@ -55,13 +55,13 @@ class Inspected:
 
     @property
     def problems(self) -> list[str]:
-        """Everything that cannot be read, each said once."""
+        """The errors of everything that cannot be read, without repetitions."""
         found = (self.journal_problem, self.saved_problem, self.problem)
         return list(dict.fromkeys(filter(None, found)))
 
     @property
     def checks(self) -> list[Check]:
-        """The knobs that are to be kept, in the order of their table."""
+        """The kept knobs, in the order of their table."""
         return [
             Check(
                 state,
@@ -76,7 +76,7 @@ class Inspected:
 def inspect(host: Host, mount: Mount | None, resolver: Resolver | None) -> Inspected:
     """Inspect a mount, or the host for None; changes nothing, and touches no path in the mount.
 
-    ``resolver`` is None where the configuration cannot be read.
+    ``resolver`` is None if the configuration cannot be read.
     """
     found = Inspected()
     try:
@@ -99,7 +99,7 @@ def inspect(host: Host, mount: Mount | None, resolver: Resolver | None) -> Inspe
 
 
 def inspect_one(host: Host, mount: Mount | None) -> Inspected:
-    """Inspect one mount, or the host for None; a wrong configuration is among the problems."""
+    """Inspect one mount, or the host for None; an invalid configuration is among the problems."""
     if mount is None:
         return inspect(host, None, None)
     try:

@@ -38,7 +38,7 @@ class Remembered:
 
 @dataclass(frozen=True)
 class _Edit:
-    """A configuration file's new text, and the values in it before."""
+    """A configuration file's new text, and its previous values."""
 
     file: Path
     text: str
@@ -49,21 +49,22 @@ class _Edit:
             self.file.unlink()
             return
         host.make_dir(self.file.parent)
-        write_whole(self.file.resolve(), self.text)  # change the target of a link, not the link
+        write_whole(self.file.resolve(), self.text)  # of a link, change the target
 
 
 def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembered:
     """Save the values that ``mount`` has now, for its later mounts.
 
-    ``admin``: to the administrator's configuration. Raises FusetuneError if all are the kernel's
-    defaults or the file cannot be written, `ConfigError` if the configuration is wrong already.
+    ``admin``: in the administrator's configuration. Raises FusetuneError if all values are the
+    kernel's defaults or the file cannot be written, `ConfigError` if the configuration is invalid.
     """
     load(host)
     values = not_stock(knobs_of(host, mount), values_now(host, mount))
     if not values:
         raise FusetuneError(
-            f"{printable(mount.path)} has the kernel's default values: there is nothing to save; "
-            "'fusetune set' or 'auto' changes them, 'fusetune forget' removes saved ones"
+            f"{printable(mount.path)} has the kernel's default values, so there is nothing to "
+            "save; change them with 'fusetune set' or 'fusetune auto', or remove saved ones with "
+            "'fusetune forget'"
         )
     if admin:
         edit = _section_edit(host, mount, values)
@@ -94,8 +95,8 @@ def _saved_values(host: Host, mount: Mount) -> dict[str, int] | None:
 def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Remembered]:
     """Remove what is saved for the mount ``name``, or for the path if nothing is mounted there.
 
-    ``admin``: also the administrator's sections about this path alone. Raises FusetuneError if
-    nothing is known of ``name``.
+    ``admin``: also the administrator's sections for this path alone. Raises FusetuneError if
+    nothing is known about ``name``.
     """
     mount = None
     try:
@@ -113,16 +114,16 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
         for one in forgotten:
             one.file.unlink(missing_ok=True)
         if mount and (forgotten or edits):
-            record(host, mount, "forget", reasons=["what was kept for later mounts is removed"])
+            record(host, mount, "forget", reasons=["the values kept for later mounts were removed"])
         for edit in edits:
             edit.make(host)
     return forgotten + [Remembered(edit.file, edit.before, None) for edit in edits]
 
 
 def _section_edit(host: Host, mount: Mount, values: Mapping[str, int]) -> _Edit:
-    """Return the edit that puts ``values`` into the section of ``mount``.
+    """Return the edit that writes ``values`` into the section of ``mount``.
 
-    That is the section about this path alone if there is one, otherwise a new one, in a file of
+    That is the section for this path alone if there is one, otherwise a new one in a file of
     mounts.d named after the path.
     """
     for file, document in _documents(host):
@@ -170,7 +171,7 @@ def _new_section(mount: Mount, values: Mapping[str, int]) -> str:
 
 
 def _removal_edits(host: Host, path: str) -> list[_Edit]:
-    load(host)  # report a wrong file instead of editing it
+    load(host)  # report an invalid file instead of editing it
     edits = []
     for file, document in _documents(host):
         before: dict[str, int] = {}
@@ -185,7 +186,7 @@ def _removal_edits(host: Host, path: str) -> list[_Edit]:
 def _without(text: str, numbers: Collection[int]) -> str:
     """Return ``text`` without the ``[[mount]]`` sections of these numbers.
 
-    Comments around them stay; tomlkit would drop or move them.
+    Comments around them are kept; tomlkit would drop or move them.
     """
     gone: set[int] = set()
     begin, count = 0, -1
@@ -208,7 +209,7 @@ def _documents(host: Host) -> Iterator[tuple[Path, tomlkit.TOMLDocument]]:
 
 
 def _about(document: tomlkit.TOMLDocument, path: str) -> dict[int, Table]:
-    """Return the sections that are about ``path`` and no other, by number."""
+    """Return the sections for ``path`` alone, by number."""
     sections = document.get("mount", [])
     return {
         number: section

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Saved profiles: the workloads that a mount's real traffic is like."""
+"""Saved profiles: the workloads that resemble a mount's real traffic."""
 
 import json
 import time
@@ -14,7 +14,7 @@ from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 from fusetune.text import shell_word
 
-#: The name that stands for a mount's profile where workloads are named.
+#: The name of a mount's profile among workloads.
 PROFILE = "profile"
 _SCHEMA = 1
 
@@ -25,9 +25,9 @@ def profile_path(host: Host, mount: Mount) -> Path:
 
 
 def save_profile(host: Host, mount: Mount, shares: Mapping[str, float], seconds: float) -> None:
-    """Save the workloads' shares for this path, type and source, in place of those before.
+    """Save the workloads' shares for this path, type and source, replacing earlier ones.
 
-    ``seconds``: how long the mount was watched. Raises FusetuneError.
+    ``seconds``: how long the mount was observed. Raises FusetuneError.
     """
     path = profile_path(host, mount)
     host.make_dir(path.parent)
@@ -50,19 +50,21 @@ def profile_of(host: Host, mount: Mount) -> WorkloadSet:
         content = json.loads(path.read_text(encoding="utf-8"))
         shares = {name: float(share) for name, share in content["shares"].items()}
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(content["time"]))
-        about = f"what was seen of it in {content['seconds']:.0f} s until {when}"
+        about = f"its traffic during {content['seconds']:.0f} s until {when}"
         usable = content["schema"] == _SCHEMA and _are_shares(shares)
     except FileNotFoundError:
         raise FusetuneError(
-            f"no profile of this mount is saved; make one: fusetune profile {target}"
+            f"no profile of this mount is saved; create one with 'fusetune profile {target}'"
         ) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise FusetuneError(
-            f"the profile {path} is damaged: {error!r}; make it anew: fusetune profile {target}"
+            f"the profile {path} is damaged: {error!r}; create it again with 'fusetune profile "
+            f"{target}'"
         ) from error
     if not usable:
         raise FusetuneError(
-            f"the profile {path} is of another version; make it anew: fusetune profile {target}"
+            f"the profile {path} was written by another version; create it again with 'fusetune "
+            f"profile {target}'"
         )
     return WorkloadSet(PROFILE, about, shares)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Sets what each mount should have, and leaves what the administrator changed."""
+"""Sets the desired values of each mount, except those that the administrator changed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,17 +16,17 @@ from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME
 from fusetune.mounts.mount import Mount
 
-#: So often `apply --all` sets a value again that another program sets after it.
+#: How often `apply --all` sets a value again that another program keeps changing.
 LEFT_AFTER = 3
 
 
 @dataclass(frozen=True)
 class Reconciled:
-    """What setting the expected values came to.
+    """The result of setting the expected values.
 
-    ``changes`` as made; ``overridden``: values now that somebody else set, by knob, where that was
-    not known before; ``refused``: why policy forbids some; ``expected``: what they should be, by
-    knob; ``fought``: those of values that somebody else set whenever they were set here.
+    ``changes``: as made; ``overridden``: newly found values set by others, by knob; ``refused``:
+    why policy forbids some; ``expected``: the desired values, by knob; ``fought``: those that
+    others changed every time they were set here.
     """
 
     changes: list[Change] = field(default_factory=list)
@@ -46,14 +46,13 @@ def reconcile(
     dry_run: bool = False,
     insist: bool = False,
 ) -> Reconciled:
-    """Set the knobs of ``mount`` that differ from what they should be.
+    """Set the knobs of ``mount`` that differ from their desired values.
 
-    ``respect``: leave values that somebody else set since they were ours. Without it they are left
-    once that has happened `LEFT_AFTER` times, unless ``insist``. ``since_init``: it was
-    set before its server replied to INIT, so what differs now was overwritten by the reply, except
-    values known to be somebody else's. ``by``: the command that the history names. Raises `Busy`
-    while another fusetune works on it, FusetuneError if journal or kernel prevents it; nothing is
-    half-changed then.
+    ``respect``: keep values that others changed after us. Without it, they are kept once that has
+    happened `LEFT_AFTER` times, unless ``insist``. ``since_init``: the values were set before the
+    server replied to INIT, so differences come from the reply, except values known to be set by
+    others. ``by``: the command for the history. Raises `Busy` while another fusetune works on the
+    mount, FusetuneError if journal or kernel prevents it; nothing is half-changed then.
     """
     host, expected = resolver.host, resolver.expected(mount)
     refused = [one.refused for one in expected.values() if one.refused]
@@ -107,10 +106,10 @@ def reconcile_all(
     insist: bool,
     tell: Callable[[Mount, Reconciled], None],
 ) -> list[Change]:
-    """Set what each mount should have; raise FusetuneError for the first failure, after all.
+    """Set the desired values of all mounts, then raise FusetuneError for the first failure.
 
-    Values that somebody else set are not left, as `reconcile` says. ``tell``: called for each mount
-    that did not fail.
+    Values set by others are not respected, see `reconcile`. ``tell``: called for each mount that
+    did not fail.
     """
 
     def one(mount: Mount) -> list[Change]:
@@ -122,7 +121,7 @@ def reconcile_all(
 
 
 def _plan(host: Host, mount: Mount, values: Mapping[str, int]) -> list[Change]:
-    """Return what differs, without knobs that this kernel or mount lacks."""
+    """Return the differences, without knobs that this kernel or mount lacks."""
     changes = []
     for name, value in values.items():
         with suppress(FusetuneError):
@@ -137,9 +136,9 @@ def _overridden(
     wanted: Mapping[str, int],
     known: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the values that somebody set after us, by hand or with `set`.
+    """Return the values that were changed after us, by hand or with `set`.
 
-    ``known``: those that were noted as such before.
+    ``known``: those noted before.
     """
     theirs = {}
     for change in _plan(host, mount, wanted):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Gives a mount's files the options that its recipe proposes and the administrator accepts."""
+"""Writes options that the recipe proposes and the administrator accepts into a mount's files."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ _SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Request:
-    """What the administrator asks for. ``accept``: conditional options whose condition holds."""
+    """The administrator's request. ``accept``: conditional options whose condition holds."""
 
     workloads: Collection[str] = ()
     accept: Collection[str] = ()
@@ -51,13 +51,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Remount:
-    """What is written for the next mount; no text holds a secret but those of ``edits``.
+    """What is written for the next mount; only texts of ``edits`` may contain secrets.
 
-    ``withheld``: changes of the advice that are not made, since they, or options that they need,
-    were not accepted or have no place in the files. ``pending``: whether the mount was made before
-    its files were changed. ``commands``: what brings the new options into force. ``in_use``: who
-    keeps the mount in use, as far as that was asked. ``way``: without values if no file says how
-    the mount is made, and only the server's configuration file is edited.
+    ``withheld``: proposed changes that are not made, because they or options that they need were
+    not accepted or have no place in the files. ``pending``: whether the mount was made before its
+    files were changed. ``commands``: what makes the new options take effect. ``in_use``: who uses
+    the mount, as far as that was checked. ``way``: empty if no file defines the mount, and only the
+    server's configuration file is edited.
     """
 
     mount: Mount
@@ -78,12 +78,12 @@ class Remount:
 def remount(
     host: Host, mount: Mount, request: Request, *, dry_run: bool, tell: Callable[[str], None]
 ) -> Remount:
-    """Write what the recipe of ``mount`` proposes into its files; with ``now`` mount it anew.
+    """Write what the recipe of ``mount`` proposes into its files; with ``now``, remount it.
 
-    ``tell``: as of `Switch`.
+    ``tell``: as for `Switch`.
 
-    Raises FusetuneError where nothing can be written, where the mount is in use, and where the new
-    mount does not come up; then the files and the mount are as before.
+    Raises FusetuneError if nothing can be written, the mount is in use, or the new mount fails;
+    then the files and the mount are as before.
     """
     resolver = Resolver(host, load(host))
     resolver.check_not_left_alone(mount)
@@ -100,19 +100,19 @@ def remount(
         if request.now and found.in_use:
             raise FusetuneError(
                 f"{printable(mount.path)} is in use by {', '.join(found.in_use)}; nothing was "
-                "written: end that, or leave out --now"
+                "written: end that use, or leave out --now"
             )
         if needs_reload(host, found.edits) and not replies(mount.path, _SECONDS):
             raise FusetuneError(
                 f"{printable(mount.path)} does not reply, and systemd would wait for it when it "
-                "reads the new file; unmount it first"
+                "reloads its files; unmount it first"
             )
         before = _write(host, found)
         if found.edits:
             history.record(host, mount, "remount", reasons=_done(found))
         if not request.now or not wanted:
             return found
-        with Interruption():  # nothing is left half-way
+        with Interruption():  # complete all steps
             _switch(host, found, before, tell)
     return replace(found, pending=False, remounted=True)
 
@@ -127,21 +127,21 @@ def _done(found: Remount) -> list[str]:
 
 
 def _planned(host: Host, mount: Mount, request: Request, accept: Collection[str]) -> Remount:
-    """Return what would be written. Raises FusetuneError where no file can say it."""
+    """Return what would be written. Raises FusetuneError if no file can be edited for it."""
     seen = examine(host, mount, load_recipes(host), request.workloads)
     if isinstance(seen, Advice):
         raise FusetuneError(
-            f"no recipe is about the server of {printable(mount.path)}; docs/recipes.md says how "
-            "to write one"
+            f"no recipe describes the server of {printable(mount.path)}; docs/recipes.md explains "
+            "how to write one"
         )
     _check_names(seen, request.accept)
-    # What the files say counts for the next mount, whatever the present one was made with.
+    # The next mount depends on the files, not on the options of the current mount.
     settings = {**seen.settings, **seen.written}
     full = plan(seen.recipe, settings, seen.here)
     without = _conditional(seen) - set(accept)
     chosen = plan(seen.recipe, settings, seen.here, without)
     making = seen.making(chosen)
-    # What has no place in the files takes along what needs it, and may make way for another.
+    # Options without a place in the files are dropped with those that need them.
     while unsaid := _unsaid(seen, chosen, making):
         without |= unsaid
         chosen = plan(seen.recipe, settings, seen.here, without)
@@ -168,24 +168,24 @@ def _planned(host: Host, mount: Mount, request: Request, accept: Collection[str]
 
 
 def _lost(seen: Examined, applied: Collection[str]) -> list[str]:
-    """Return a sentence for each option that the mount has and its files would not give it."""
+    """Return a sentence for each option of the mount that its files do not set."""
     return [
-        f"the mount has {name}={mask_text(value, seen.secrets)}, and its files do not set {name}: "
-        "the next mount will not have it"
+        f"the mount has {name}={mask_text(value, seen.secrets)}, but its files do not set "
+        f"{name}: the next mount will not have it"
         for name, value in seen.line.settings().items()
         if name not in seen.written and name not in applied
     ]
 
 
 def _check_names(seen: Examined, names: Collection[str]) -> None:
-    """Raise UsageError for an option that the recipe has not, or that is never applied."""
+    """Raise UsageError for an option that the recipe lacks, or that is never applied."""
     kinds = {one.option: one.class_ for one in seen.recipe.bad}
     kinds |= {one.name: one.class_ for one in seen.recipe.option}
     for name in names:
         if name not in kinds:
             raise UsageError(f"--accept {name}: the recipe {seen.recipe.name} has no such option")
         if kinds[name] == "unsafe":
-            raise UsageError(f"--accept {name}: it is unsafe, and never applied")
+            raise UsageError(f"--accept {name}: the option is unsafe and never applied")
 
 
 def _conditional(seen: Examined) -> set[str]:
@@ -194,7 +194,7 @@ def _conditional(seen: Examined) -> set[str]:
 
 
 def _unsaid(seen: Examined, chosen: Plan, making: Making) -> set[str]:
-    """Return the options that would have to be set in a file that is not edited."""
+    """Return the options that only a file could set that is not edited."""
     by_hand = seen.only_in_file() if seen.own.why_not is not None else set()
     return {*seen.unsaid(making), *by_hand & values_of(chosen).keys()}
 
@@ -202,19 +202,19 @@ def _unsaid(seen: Examined, chosen: Plan, making: Making) -> set[str]:
 def _way(host: Host, seen: Examined, making: Making, request: Request) -> Way:
     """Return how the mount is made; `Way()` if only the server's configuration file can change.
 
-    Raises FusetuneError where no file can be, and with --now where no file describes the mount.
+    Raises FusetuneError if no file can change, or with --now if no file defines the mount.
     """
     path = printable(seen.mount.path)
     if making.way is None:
         if making.edits and not request.now:
             return Way()
-        why = "; ".join(making.notes) or "no file of this host says how it is mounted"
+        why = "; ".join(making.notes) or "no file on this host defines the mount"
         raise FusetuneError(
             f"{path}: nothing can be written: {why}; 'fusetune advise' shows the new command line"
         )
     if making.way.point not in ("", seen.mount.path):
         point = printable(making.way.point)
-        raise FusetuneError(f"{path} is also mounted at {point}: name it so, as fstab does")
+        raise FusetuneError(f"{path} is also mounted at {point}: use that name, like fstab")
     way = making.way
     if "x-systemd.automount" in way.options.split(",") and runs_systemd(host):
         # mount(8) would walk the path, and so have systemd mount it first.
@@ -223,13 +223,13 @@ def _way(host: Host, seen: Examined, making: Making, request: Request) -> Way:
 
 
 def _in_use(host: Host, found: Remount) -> list[str]:
-    """Return who uses the mount. Raises FusetuneError where root cannot make the same mount."""
+    """Return who uses the mount. Raises FusetuneError if root cannot make the same mount."""
     mount, way = found.mount, found.way
     by_user = {"user", "users", "owner", "group"} & set(way.options.split(","))
     if by_user and mount.owner_uid:
         raise FusetuneError(
-            f"uid {mount.owner_uid} mounted {printable(mount.path)}, and would not own a mount of "
-            "root's: write the files without --now, and let that user mount it again"
+            f"uid {mount.owner_uid} mounted {printable(mount.path)}, and would not own a mount "
+            "made by root: write the files without --now, and let that user remount it"
         )
     if way.unit and not runs_systemd(host):
         raise FusetuneError(f"{way.unit} makes the mount, but systemd does not run here")
@@ -276,17 +276,17 @@ def _write(host: Host, found: Remount) -> Record | None:
 
 
 def _check_ours(before: Record | None, edit: Edit) -> None:
-    """Raise FusetuneError for a drop-in of ours that somebody changed: `reset` must know it."""
+    """Raise FusetuneError if our drop-in was changed by others: `reset` must recognize it."""
     written = before.of(edit.file) if before else None
     if written and written.digest and digest(edit.before) not in (written.digest, digest(None)):
         raise FusetuneError(
-            f"{edit.file} was changed since fusetune wrote it; put those lines into another "
-            "drop-in and remove it"
+            f"{edit.file} was changed since fusetune wrote it; move those lines into another "
+            "drop-in and remove the file"
         )
 
 
 def _switch(host: Host, found: Remount, before: Record | None, tell: Callable[[str], None]) -> None:
-    """Mount anew; if that fails, put back files and mount, and raise FusetuneError."""
+    """Remount; if that fails, restore files and mount, and raise FusetuneError."""
     switch = Switch(host, found.mount, found.way, found.secrets, tell)
     path = printable(found.mount.path)
     try:
@@ -298,16 +298,16 @@ def _switch(host: Host, found: Remount, before: Record | None, tell: Callable[[s
             switch.back()
         except FusetuneError as second:
             raise FusetuneError(
-                f"the new mount of {path} failed: {error}; and so does the old one: {second}; "
-                f"mount it by hand, 'fusetune reset {path}' puts its files back"
+                f"the new mount of {path} failed: {error}; restoring the old one failed as well: "
+                f"{second}; mount it by hand; 'fusetune reset {path}' restores its files"
             ) from second
         raise FusetuneError(
-            f"the new mount of {path} failed: {error}; the old mount and its files are back"
+            f"the new mount of {path} failed: {error}; the old mount and its files were restored"
         ) from error
 
 
 def _put_back(host: Host, found: Remount, before: Record | None) -> None:
-    """Have the files as they were when the present mount was made. Raises FusetuneError."""
+    """Restore the files from which the current mount was made. Raises FusetuneError."""
     record = read_record(host, found.mount.path)
     if record and (before is None or found.pending):
         undo(host, record)

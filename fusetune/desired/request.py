@@ -30,7 +30,7 @@ def set_values(
 ) -> list[Change]:
     """Set all values on a mount, or on the host for None, or none; return the changes.
 
-    ``force``: whatever tuned mounts together may then keep dirty. Raises FusetuneError where
+    ``force``: ignore max_dirty_percent. Raises FusetuneError if
     policy, kernel or permission forbids one.
     """
     allowed, room = frozenset(allowed_owners), None
@@ -44,7 +44,7 @@ def set_values(
 
 
 def raise_for(host: Host, options: str, unit: str | None, *, dry_run: bool) -> Raised:
-    """Raise the host's limits to what a mount with these options needs, or that of a service.
+    """Raise the host's limits to what a mount with these options, or that of a service, needs.
 
     ``unit``: the name of a service that mounts, None for none.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Puts back what was found, and forgets what was saved."""
+"""Restores the original values, and forgets saved ones."""
 
 from fusetune.changes.apply import Change, enforce, plan, to_undo, was_kept
 from fusetune.changes.journal import Journal, journal_path
@@ -15,9 +15,9 @@ from fusetune.mounts.mount import Mount
 
 
 def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Change]:
-    """Put back what was found before the first change and forget what is saved for the mount.
+    """Restore the values from before the first change and forget what is saved for the mount.
 
-    Until the next mount, the service leaves these values alone, whatever the configuration says.
+    Until the next mount, the service leaves these values alone, regardless of the configuration.
     """
     if dry_run:
         return plan(host, mount, to_undo(host, Journal(host, mount), mount))
@@ -38,7 +38,7 @@ def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Cha
 
 
 def reset_all(host: Host, *, dry_run: bool = False) -> list[Change]:
-    """Reset the host and every mount; raise FusetuneError for the first failure, after all."""
+    """Reset the host and every mount, then raise FusetuneError for the first failure."""
 
     def one(mount: Mount | None) -> list[Change]:
         changed = journal_path(host, mount).exists()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What each mount should have: configuration and saved results, by rank and policy."""
+"""The desired values of each mount: configuration and saved results, by precedence and policy."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ from fusetune.toml.file import Origin
 
 @dataclass(frozen=True)
 class Expected:
-    """What a knob should be: ``value`` in its unit, and ``origin``, the file that says so.
+    """A desired value: ``value`` in the knob's unit, and ``origin``, the file that has it.
 
-    ``refused``: why policy forbids it, None if it does not. ``shared``: the result for a like
-    volume that it is from, None if it is about this mount.
+    ``refused``: why policy forbids it, None if it does not. ``shared``: the result of a similar
+    volume that it comes from, None if it is this mount's own.
     """
 
     value: int
@@ -46,14 +46,14 @@ class Expected:
 
     @property
     def said_by(self) -> str:
-        """What says so, as text: a line of a file, or a result that another mount shares."""
+        """The origin as text: a line of a file, or a result that another mount shares."""
         if self.shared is None:
             return str(self.origin)
         return f"shared by {printable(self.shared.saved.path)}: {self.origin}"
 
 
 class Resolver:
-    """Resolves what every mount should have under one configuration; writes nothing."""
+    """Resolves the desired values of mounts under one configuration; writes nothing."""
 
     def __init__(self, host: Host, config: Config) -> None:
         self.host, self.config = host, config
@@ -80,18 +80,18 @@ class Resolver:
         for section in ranked(sections):
             if section.leave_alone is not None:
                 origin = section.origins["leave_alone"]
-                return f"{origin} says leave_alone" if section.leave_alone else None
+                return f"{origin} sets leave_alone" if section.leave_alone else None
         return None
 
     def accepted(self, mount: Mount) -> tuple[str, ...]:
-        """Return the options of the server whose condition holds, as the configuration says."""
+        """Return the server's options whose condition holds according to the configuration."""
         sections = ranked(list(self.config.matching(self.host, mount, self._daemons)))
         return next((one.accept for one in sections if one.accept is not None), ())
 
     def resolve(self, mount: Mount) -> tuple[str | None, dict[str, Expected]]:
-        """Return why ``mount`` is left alone (None if it is not), and what it should have, by knob.
+        """Return why ``mount`` is left alone (None if it is not), and its desired values, by knob.
 
-        Raises FusetuneError where the saved result cannot be used.
+        Raises FusetuneError if the saved result cannot be used.
         """
         sections = list(self.config.matching(self.host, mount, self._daemons))
         if why := self._left_alone_reason(mount, sections):
@@ -111,9 +111,9 @@ class Resolver:
         return None, {knob.name: found[knob.name] for knob in LIVE if knob.name in found}
 
     def _shared(self, mount: Mount, sections: list[Section]) -> Shared | None:
-        """Return the result of a like volume, if such may be used for ``mount``.
+        """Return the result of a similar volume, if ``mount`` may use one.
 
-        Values that an administrator chose for a mount are not mixed with those of another one.
+        Values that an administrator chose for a mount are not mixed with those of another mount.
         """
         patterns = self.config.settings.share_results
         if not any(path_matches(pattern, mount.path) for pattern in patterns):
@@ -126,7 +126,7 @@ class Resolver:
         return self._results.best(volume, partial(server_version, self.host, mount, self._daemons))
 
     def expected(self, mount: Mount) -> dict[str, Expected]:
-        """Return what ``mount`` should have, by knob: empty if it is left alone. As `resolve`."""
+        """Return the desired values of ``mount``, by knob; empty if left alone. See `resolve`."""
         return self.resolve(mount)[1]
 
     def refusal(
@@ -134,7 +134,7 @@ class Resolver:
     ) -> str | None:
         """Return why ``mount`` must not get ``value`` under this configuration, None if it may.
 
-        ``allowed_owners``: uids whose mounts may get more dirty memory, besides the configured.
+        ``allowed_owners``: further uids whose mounts may get more dirty memory.
         """
         knob = LIVE_BY_NAME[name]
         if why := left_to_driver(self.host, mount).get(name):
@@ -149,11 +149,11 @@ class Resolver:
         why, expected = self.resolve(mount)
         if expected:
             return None
-        why = why or "'fusetune auto' or 'save' keeps values"
+        why = why or "keep values with 'fusetune auto' or 'fusetune save'"
         return f"nothing is kept for {printable(mount.path)}: {why}"
 
     def caveats(self, mount: Mount, values: Mapping[str, int]) -> Iterator[str]:
-        """Yield why later mounts would not get some of ``values`` although they are saved."""
+        """Yield why later mounts would not get some of ``values`` even though they are saved."""
         why, wanted = self.resolve(mount)
         if why:
             yield f"{printable(mount.path)} is left alone: {why}"
@@ -164,13 +164,13 @@ class Resolver:
                 yield expected.refused
 
     def needs(self, mount: Mount) -> Needs:
-        """Return what ``mount`` needs of the host's limits when it is mounted again."""
+        """Return the host's limits that ``mount`` needs at its next mount."""
         return of_mount(self.host, self.config, mount, self._daemons)
 
     def room(self, mount: Mount) -> int:
-        """Return how many percent of the host's dirty limit other mounts leave to ``mount``.
+        """Return the percentage of the host's dirty limit that other mounts leave to ``mount``.
 
-        Every mount is read once; later changes are counted by `recount`, or after `forget_sum`.
+        Every mount is read once; later changes need `recount` or `forget_sum`.
         """
         if not self._summed:
             self._summed = True
@@ -180,7 +180,7 @@ class Resolver:
         return self.config.settings.max_dirty_percent - others
 
     def recount(self, mount: Mount) -> None:
-        """Read again what ``mount`` may keep dirty, for it was changed."""
+        """Read again what ``mount`` may keep dirty after a change."""
         self._shares[_identity(mount)] = dirty_share(values_now(self.host, mount))
 
     def gone(self, mount: Mount) -> None:
@@ -188,12 +188,12 @@ class Resolver:
         self._shares.pop(_identity(mount), None)
 
     def forget_sum(self) -> None:
-        """Read all mounts again for the next `room`: others may have set values."""
+        """Read all mounts again at the next `room`: others may have set values."""
         self._shares.clear()
         self._summed = False
 
     def forget_daemons(self) -> None:
-        """Find out again which programs serve which mounts: there are new ones."""
+        """Search again which programs serve which mounts: there are new ones."""
         self._daemons.forget()
 
 
@@ -202,9 +202,9 @@ def bounds_of_set(
 ) -> tuple[frozenset[int], int | None]:
     """Return the uids whose mounts may get ``values`` by `set`, and the room for this mount.
 
-    The room is how much it may keep dirty, in percent of the host's limit: at least what it may
-    now. None: any amount, by ``force`` or because ``values`` raise nothing. Raises `ConfigError`
-    where the configuration matters and is wrong.
+    The room is how much it may keep dirty, in percent of the host's limit: at least the present
+    amount. None: any amount, because of ``force`` or because ``values`` raise nothing. Raises
+    `ConfigError` if the configuration matters and is invalid.
     """
     more = any(more_dirty_memory(knob, value) for knob, value in values.items())
     if not more or (force and not mount.owner_uid):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Saved results under /var/lib: what to set when the mount appears again."""
+"""Saved results under /var/lib: the values to set when the mount appears again."""
 
 import hashlib
 import json
@@ -34,9 +34,9 @@ class Unusable(FusetuneError):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a run of ``auto`` measured, beside type and source of the mount.
+    """The conditions of a run of ``auto``, in addition to the mount's type and source.
 
-    ``server``: the program that serves it, ``version``: that of its package, None if not known;
+    ``server``: the program that serves it, ``version``: that of its package, None if unknown;
     ``kernel``: its series, such as 6.12; ``owner_uid``: the mount's owner; ``units``: of each
     workload's figure, by the workload's name.
     """
@@ -50,7 +50,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of ``auto`` measured; more is better.
+    """The measurements of a run of ``auto``; higher is better.
 
     ``blocks``: settings that were measured together, as values by knob name in the knob's unit,
     each with the figure of each workload by its name. ``start`` and ``chosen``: the setting at the
@@ -95,7 +95,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Saved:
-    """Values by knob name, in the knob's unit, for the mount of this path, type and source.
+    """Values by knob name, in the knob's unit, for the mount with this path, type and source.
 
     ``by``: the command that saved them, "auto" or "save". ``gain``: what ``auto`` measured, speed
     after / before, with its 95 % interval ``ci95`` (None if not recorded). ``time``:
@@ -181,7 +181,7 @@ def set_aside(path: Path) -> Path:
 
 
 def saved_for(host: Host, mount: Mount) -> Saved | None:
-    """Return what is saved for ``mount``, None if nothing. Raises `Unusable`."""
+    """Return the saved result for ``mount``, None if there is none. Raises `Unusable`."""
     return _read(saved_path(host, mount))
 
 
@@ -199,14 +199,14 @@ def _read(path: Path) -> Saved | None:
             fields["by"] = "auto"
         elif version not in (2, 3, SCHEMA):
             raise Unusable(
-                f"the saved result {path} is of schema {version}, which another version of "
-                "fusetune wrote; 'fusetune auto' or 'save' sets it aside and writes its own"
+                f"the saved result {path} has schema {version} of another version of fusetune; "
+                "'fusetune auto' or 'fusetune save' renames it and writes a new one"
             )
         return Saved.parse(fields)
     except (UsageError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise Unusable(
-            f"the saved result {path} is damaged: {error!r}; 'fusetune auto' or 'save' sets it "
-            "aside and writes its own, 'fusetune forget' removes it"
+            f"the saved result {path} is damaged: {error!r}; 'fusetune auto' or 'fusetune save' "
+            "renames it and writes a new one, 'fusetune forget' removes it"
         ) from error
 
 
@@ -216,15 +216,15 @@ def _check_values(values: Mapping[str, int]) -> None:
 
 
 def all_saved(host: Host) -> list[tuple[Path, Saved]]:
-    """Return all that is saved and can be used, by file."""
+    """Return all usable saved results, by file."""
     found = ((file, _usable(file)) for file in sorted(_files(host)))
     return [(file, saved) for file, saved in found if saved]
 
 
 def saved_under(host: Host, mount: Mount, conditions: Conditions) -> Saved | None:
-    """Return what a run under the same conditions saved for the type and source of ``mount``.
+    """Return the result of a run under the same conditions for the type and source of ``mount``.
 
-    That for the mount itself, or else the latest for another path.
+    Prefer the result of the mount itself, otherwise the latest of another path.
     """
     fitting = [
         saved
@@ -243,7 +243,7 @@ def _usable(file: Path) -> Saved | None:
 
 
 def saved_at(host: Host, path: str) -> list[tuple[Path, Saved]]:
-    """Return what is saved for any file system at ``path``, mounted now or not, by file."""
+    """Return what is saved for any file system at ``path``, mounted or not, by file."""
     return [(file, saved) for file, saved in all_saved(host) if saved.path == path]
 
 
@@ -253,7 +253,7 @@ def forget(host: Host, mount: Mount) -> None:
 
 
 def forget_all(host: Host) -> None:
-    """Remove all saved results, of mounts that are mounted now or not."""
+    """Remove all saved results, whether their mounts are mounted or not."""
     for path in _files(host):
         path.unlink(missing_ok=True)
 
@@ -266,7 +266,7 @@ def unusable(host: Host) -> Iterator[str]:
         except Unusable as error:
             yield str(error)
     for path in sorted((host.state_dir / "saved").glob("*.set-aside-*")):
-        yield f"a saved result that could not be used was set aside as {path}"
+        yield f"an unusable saved result was renamed to {path}"
 
 
 def _files(host: Host) -> list[Path]:

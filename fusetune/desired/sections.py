@@ -16,14 +16,14 @@ from fusetune.mounts.kubelet import ROOTS, kubelet_volume
 from fusetune.mounts.mount import Mount
 from fusetune.toml.file import Origin
 
-#: Keys that the tuned libfuse3 knows as well.
+#: Keys that the tuned libfuse3 also knows.
 LIBRARY_MATCHES = ("path", "source", "server", "fstype")
 #: Keys by which a section matches mounts, the most specific first.
 MATCHES = (
     *("path", "volume_handle", "volume", "label", "source", "server", "namespace", "csi_driver"),
     *("fstype", "mount_option"),
 )
-#: Where each mount has a new path, and root alone mounts: the kubelet's directories.
+#: Directories of the kubelet, where each mount has a new path and only root mounts.
 SHARED_BY_DEFAULT = tuple(f"{root}/**" for root in ROOTS)
 
 
@@ -40,11 +40,10 @@ class Layer(IntEnum):
 class Section:
     """One ``[[mount]]``: ``matches`` by key of `MATCHES`, ``values`` by knob name.
 
-    ``leave_alone``: whether such mounts are left alone, None if the section does not say.
-    ``options``: of the tuned libfuse3, which reads them from the file itself. ``needs``: sizes of
-    `NEEDS` that the server asks for, in bytes. ``accept``: options of the server whose condition
-    holds, None if the section does not say. ``volume_class``: mounts of one class share results,
-    though their sources differ.
+    ``leave_alone``: whether such mounts are left alone, None if not set. ``options``: of the tuned
+    libfuse3, which reads them from the file itself. ``needs``: sizes of `NEEDS` that the server
+    requests, in bytes. ``accept``: options of the server whose condition holds, None if not set.
+    ``volume_class``: mounts of one class share results although their sources differ.
     """
 
     layer: Layer
@@ -73,11 +72,11 @@ class Settings:
     """Settings of the whole host.
 
     ``allow_users``: names or uids whose mounts may get more dirty memory. ``max_dirty_percent``:
-    what all tuned mounts together may keep dirty, in percent of the host's limit. ``exclude``:
-    patterns of file system types to leave alone. ``max_pipe_size`` (bytes), ``max_pages``: how far
-    the host's limits may be raised for mounts that need it. ``idle_seconds``: after which `watch`
-    ends; 0: never. ``keep``: entries of a mount's history; 0: it has none. ``share_results``:
-    patterns of mount points that get what was saved for a like volume elsewhere.
+    the dirty memory allowed to all tuned mounts together, in percent of the host's limit.
+    ``exclude``: patterns of file system types to leave alone. ``max_pipe_size`` (bytes),
+    ``max_pages``: how far the host's limits may be raised for mounts that need it.
+    ``idle_seconds``: after which `watch` ends; 0: never. ``keep``: entries of a mount's history; 0:
+    none. ``share_results``: patterns of mount points that get saved results of similar volumes.
     """
 
     allow_users: tuple[str, ...] = ()
@@ -92,9 +91,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Described:
-    """What is known about a mount, possibly a future one: all that each property may be.
+    """What is known about a mount, possibly a future one: the possible values of each property.
 
-    ``more``: what takes time to find, by the other keys of `MATCHES`.
+    ``more``: properties that take time to find, by the other keys of `MATCHES`.
     """
 
     paths: Collection[str]
@@ -171,14 +170,14 @@ def _about(matches: Mapping[str, str], described: Described) -> bool:
 
 
 def _more(host: Host, mount: Mount) -> dict[str, Collection[str]]:
-    """Return what a mount is beside path, source, server and type, by the keys of `MATCHES`."""
+    """Return further properties of a mount, by the keys of `MATCHES`."""
     label, volume = disk_names(host, mount.source).label, kubelet_volume(host, mount)
     found: dict[str, str | None] = {"label": label, **(asdict(volume) if volume else {})}
     return {"mount_option": mount.options} | {key: [word] for key, word in found.items() if word}
 
 
 def _is_program(pattern: str, executable: str) -> bool:
-    """A pattern without a slash means the program's name alone."""
+    """A pattern without a slash is compared with the program's name only."""
     if "/" not in pattern:
         return fnmatch.fnmatchcase(os.path.basename(executable), pattern)
     return path_matches(pattern, executable)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Results saved for a like volume elsewhere, for mounts that have none of their own."""
+"""Results saved for similar volumes elsewhere, for mounts without a result of their own."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _ByVersion = dict[str | None, "Shared"]
 
 @dataclass(frozen=True)
 class Shared:
-    """A result for a like volume, its file, and how many others are as like and not as new."""
+    """The result of a similar volume, its file, and how many older ones are equally similar."""
 
     file: Path
     saved: Saved
@@ -24,7 +24,7 @@ class Shared:
 
 
 class SharedResults:
-    """All saved results by what must be alike; read again once one is added or removed."""
+    """All saved results by what must match; read again when one is added or removed."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -32,10 +32,10 @@ class SharedResults:
         self._newest: dict[tuple[object, ...], _ByVersion] = {}
 
     def best(self, volume: Volume, version: Callable[[], str | None]) -> Shared | None:
-        """Return the result that is most like ``volume``, of equals the newest; None if none is.
+        """Return the newest result of the volumes most similar to ``volume``; None without one.
 
-        ``version``: finds the version of the volume's server, and is called only where results of
-        several versions are as like.
+        ``version``: finds the version of the volume's server; only called if results of several
+        versions are equally similar.
         """
         self._refresh()
         for likeness in volume.likenesses():

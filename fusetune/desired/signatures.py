@@ -11,13 +11,13 @@ from fusetune.errors import FusetuneError
 from fusetune.text import printable
 
 _PROGRAM = "ssh-keygen"
-#: What the signature is for, so that one of a letter is none of an export.
+#: Namespace of the signature, so that signatures for other purposes are not accepted.
 _NAMESPACE = "fusetune"
-_SECONDS = 60.0  # a key may be on a token that wants to be touched
+_SECONDS = 60.0  # the key may be on a token that must be touched
 
 
 def sign(content: bytes, key: Path) -> str:
-    """Return the signature of ``content`` by the SSH key in a file, or that ssh-agent has for it.
+    """Return the signature of ``content`` by the SSH key in a file or in ssh-agent.
 
     Raises FusetuneError.
     """
@@ -25,7 +25,7 @@ def sign(content: bytes, key: Path) -> str:
 
 
 def signer_of(content: bytes, signature: str, signers: Path) -> str:
-    """Return who signed ``content``, one of the file ``signers`` (ssh-keygen(1), ALLOWED SIGNERS).
+    """Return the signer of ``content`` from the file ``signers`` (ssh-keygen(1), ALLOWED SIGNERS).
 
     Raises FusetuneError if none of them did.
     """
@@ -36,9 +36,11 @@ def signer_of(content: bytes, signature: str, signers: Path) -> str:
         try:
             found = _ask(["find-principals", *known], b"").splitlines()
         except FusetuneError as error:
-            raise FusetuneError(f"the signature is of none in {signers}: {error}") from error
+            raise FusetuneError(
+                f"the signature is by none of the signers in {signers}: {error}"
+            ) from error
         if not found:
-            raise FusetuneError(f"the signature is of none in {signers}")
+            raise FusetuneError(f"the signature is by none of the signers in {signers}")
         _ask(["verify", "-I", found[0], "-n", _NAMESPACE, *known], content)
         return printable(found[0])
 

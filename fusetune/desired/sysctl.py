@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Values of the host's knobs for later boots: in sysctl.d, and in modprobe.d for our module."""
+"""Values of the host's knobs for later boots, in sysctl.d and, for our module, in modprobe.d."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,8 @@ class _Kind:
 
 def _kind(knob: Knob) -> _Kind | None:
     if knob.file.startswith(_SYSCTL):
-        # sysctl.d(5): separated by dots or slashes, a dash before it: ignored where it is absent.
+        # sysctl.d(5): separated by dots or slashes; a leading dash ignores errors if it does not
+        # exist.
         parts = knob.file.removeprefix(_SYSCTL).split("/")
         name = "[./]".join(map(re.escape, parts))
         pattern = rf"^[ \t]*-?[ \t]*{name}[ \t]*=[ \t]*(\d+)[ \t]*$"
@@ -51,7 +52,7 @@ def _kind(knob: Knob) -> _Kind | None:
 
 
 def persist(host: Host, values: Mapping[Knob, int], *, dry_run: bool) -> list[Line]:
-    """Write ``values`` for later boots; return what changed. Other lines of the files stay.
+    """Write ``values`` for later boots; return what changed. Other lines of the files are kept.
 
     Raises UsageError for a knob that no such file can set, FusetuneError if it cannot be written.
     """

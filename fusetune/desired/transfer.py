@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ``import`` does with an exported file: which results are right for this host, and why not.
+"""``import``: which results of an exported file are valid on this host, and why others are not.
 
-A file of another host is not believed more than a user: each value is checked as `set` checks it.
+A file of another host is trusted no more than a user: values are checked as by `set`.
 """
 
 import time
@@ -27,11 +27,11 @@ from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
 
-#: Who may sign what is imported. Where this file is, nothing else is imported.
+#: The accepted signers of imports. If this file exists, other imports are refused.
 SIGNERS = "allowed_signers"
 _SECTIONS = "imported.toml"
 _HEADING = (
-    "# Brought by 'fusetune import --admin'. A later import replaces the sections that select the\n"
+    "# Written by 'fusetune import --admin'. A later import replaces the sections that select the\n"
     "# same mounts.\n"
 )
 
@@ -47,10 +47,10 @@ class Read:
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a result, or with a dry run would.
+    """What was done with a result, or would be without a dry run.
 
     ``action``: "imported", "unchanged", "kept" (this host's own is newer) or "refused"; ``why``:
-    the reason of the last two; ``differs``: what is other on this host, a sentence each.
+    the reason for the last two; ``differs``: the differences on this host, one sentence each.
     """
 
     saved: Saved
@@ -63,8 +63,8 @@ class Imported:
 def read(host: Host, path: Path, signers: Path | None) -> Read:
     """Return what is in an exported file, whose signature is in ``path``.sig.
 
-    ``signers``: the file of those who may sign, None for that in /etc/fusetune, if there is one.
-    Raises FusetuneError if the signature is missing there or wrong, or the file is no export.
+    ``signers``: the file of accepted signers, None for the one in /etc/fusetune, if it exists.
+    Raises FusetuneError if a required signature is missing or invalid, or the file is no export.
     """
     content = exported.read(path)
     known = signers or host.admin_dir / SIGNERS
@@ -73,7 +73,9 @@ def read(host: Host, path: Path, signers: Path | None) -> Read:
     signer = None
     if signers or known.exists():
         if not signed:
-            raise FusetuneError(f"{path}: not signed: {file} is missing, and {known} asks for it")
+            raise FusetuneError(
+                f"{path}: not signed: {known} requires a signature, but {file} is missing"
+            )
         signature = exported.read(file).decode(errors="replace")
         try:
             signer = signatures.signer_of(content, signature, known)
@@ -93,7 +95,7 @@ class Importer:
         self._daemons = Daemons(host)
 
     def results(self, found: Exported) -> Iterator[Imported]:
-        """Yield what becomes of each result."""
+        """Import each result and yield what was done with it."""
         for saved in found.results:
             done = self._one(saved, found.kernel)
             if done.action == "imported" and not self._dry_run:
@@ -117,20 +119,20 @@ class Importer:
 
     def _refusal(self, saved: Saved, kernel: str) -> str | None:
         if kernel != self._kernel:
-            return f"it was found on Linux {kernel}, and this host has {self._kernel}"
+            return f"it was measured on Linux {kernel}, but this host has {self._kernel}"
         mount = self._mounts.get(saved_path(self._host, saved)) or _mount_of(saved)
         reasons = (self._resolver.refusal(mount, name, v) for name, v in saved.values.items())
         return next(filter(None, reasons), None)
 
     def _differences(self, saved: Saved, file: Path) -> Iterator[str]:
-        """Say what is other about the mount that it is about, if that is mounted here."""
+        """Yield the differences of its mount on this host, if it is mounted."""
         mount = self._mounts.get(file)
         there = saved.volume
         if not mount or not there:
             return
         here = versioned_volume(self._host, mount, self._resolver.config, self._daemons)
         if not here:
-            yield "the program that serves it here is not known"
+            yield "the program that serves it here is unknown"
             return
         for name, words in _COMPARED.items():
             ours, theirs = getattr(here, name), getattr(there, name)
@@ -149,11 +151,11 @@ _COMPARED = {
 def _word(value: object) -> str:
     if isinstance(value, tuple):
         return printable(",".join(value)) or "none"
-    return "not known" if value is None else printable(str(value))
+    return "unknown" if value is None else printable(str(value))
 
 
 def _mount_of(saved: Saved) -> Mount:
-    """Return a mount as the result is about, for what policy says of it."""
+    """Return a mount as described by the result, to check policy."""
     owner = saved.volume.owner_uid if saved.volume else 0
     return Mount(saved.path, saved.fstype, saved.source, device="0:0", owner_uid=owner)
 
@@ -161,8 +163,8 @@ def _mount_of(saved: Saved) -> Mount:
 def import_sections(host: Host, sections: Sequence[Mapping[str, Any]], *, dry_run: bool) -> Path:
     """Write the sections of an export to /etc/fusetune/mounts.d/imported.toml; return that file.
 
-    One that selects the same mounts as an imported one before replaces it. Raises `ConfigError` if
-    the file there is wrong.
+    It replaces earlier imported sections that select the same mounts. Raises `ConfigError` if
+    that file is invalid.
     """
     file = host.admin_dir / "mounts.d" / _SECTIONS
     text = file.read_text(encoding="utf-8") if file.exists() else ""

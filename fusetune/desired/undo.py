@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""All that ``reset`` puts back and removes."""
+"""Everything that ``reset`` restores and removes."""
 
 import os
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ from fusetune.mounts.mount import Mount
 from fusetune.remount.record import read_file, read_record, record_files
 from fusetune.remount.undo import Undone, undo
 
-# A hung server must not keep `reset` from putting values back.
+# A hung server must not keep `reset` from restoring values.
 _REMOVING_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Reset:
-    """Values that were put back, and edits of files that were taken back."""
+    """Restored values, and reverted edits of files."""
 
     changes: Sequence[Change | Line] = ()
     undone: Sequence[Undone] = ()
 
 
 def reset_named(host: Host, name: str, *, dry_run: bool) -> Reset:
-    """Put back values and files of the mount ``name``; of one that is gone, the files.
+    """Restore values and files of the mount ``name``, or only the files if it is gone.
 
-    Raises FusetuneError if nothing is known of ``name``.
+    Raises FusetuneError if nothing is known about ``name``.
     """
     try:
         mount = find(host, name)
@@ -46,12 +46,12 @@ def reset_named(host: Host, name: str, *, dry_run: bool) -> Reset:
     records = [read_record(host, path) for path in (mount.path, *mount.also_at)]
     undone = [undo(host, record, dry_run=dry_run) for record in records if record]
     if files := [edit.file for one in undone for edit in one.edits if not dry_run]:
-        history.record(host, mount, "reset", reasons=[f"{file} is as before" for file in files])
+        history.record(host, mount, "reset", reasons=[f"{file} was restored" for file in files])
     return Reset(reset_mount(host, mount, dry_run=dry_run), undone)
 
 
 def reset_mount(host: Host, mount: Mount, *, dry_run: bool) -> list[Change]:
-    """Put back a mount's values, and the host's limits that were raised for it alone."""
+    """Restore a mount's values, and the host's limits that were raised for it alone."""
     changes = reset(host, mount, dry_run=dry_run)
     if not dry_run:
         remove_left_behind(host, mount, _REMOVING_SECONDS)
@@ -59,13 +59,13 @@ def reset_mount(host: Host, mount: Mount, *, dry_run: bool) -> list[Change]:
 
 
 def reset_host(host: Host, *, dry_run: bool) -> Reset:
-    """Put back the host's values, also those for later boots."""
+    """Restore the host's values, including those for later boots."""
     changes = reset(host, None, dry_run=dry_run)
     return Reset([*changes, *forget_persisted(host, dry_run=dry_run)])
 
 
 def reset_everything(host: Host, *, dry_run: bool) -> Reset:
-    """Put back the values and files of every mount, and the host's values of later boots, too."""
+    """Restore values and files of every mount, and the host's values, also for later boots."""
 
     def one(file: Path) -> list[Undone]:
         return [undo(host, read_file(file), dry_run=dry_run)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a mount is a mount of, wherever it is mounted, so that results follow the volume."""
+"""Identifies the volume of a mount independently of the mount point, so that results follow it."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from fusetune.mounts.kubelet import kubelet_volume
 from fusetune.mounts.mount import Mount
 from fusetune.recipes.served import version_of
 
-#: Mount options that change no speed; all others, such as ro or max_read, do or may.
+#: Mount options that do not affect speed; all others, such as ro or max_read, may.
 _NO_MATTER = {
     *("rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "nosymfollow", "sync", "dirsync"),
     *("relatime", "noatime", "nodiratime", "strictatime", "lazytime", "mand"),
@@ -26,7 +26,7 @@ _NO_MATTER_WITH_VALUE = {"user_id", "group_id", "fd", "rootmode", "subtype"}
 
 @dataclass(frozen=True)
 class Volume:
-    """What a result is about, besides the mount point.
+    """The volume of a result, independent of the mount point.
 
     ``server``: the name of the program that serves it, ``version``: that of its package, None if
     not known; ``kernel``: its series, such as 6.12; ``owner_uid``: the mount's owner; ``options``:
@@ -54,15 +54,15 @@ class Volume:
         texts = (volume.fstype, volume.server, volume.kernel, volume.source, *volume.options)
         optional = (volume.version, volume.csi_driver, volume.volume_handle, volume.volume_class)
         if not all(isinstance(one, str) for one in texts):
-            raise ValueError("what a result says of its volume must be text")
+            raise ValueError("a result's facts about its volume must be text")
         if not all(one is None or isinstance(one, str) for one in optional):
-            raise ValueError("what a result says of its volume must be text")
+            raise ValueError("a result's facts about its volume must be text")
         if type(volume.owner_uid) is not int:
             raise ValueError("the owner of a result's volume must be a number")
         return volume
 
     def likenesses(self) -> list[tuple[object, ...]]:
-        """Return what a like volume has one of as well, the one that says most first.
+        """Return keys of which a similar volume has at least one, the most specific first.
 
         Type, server, kernel series, owner and options must be the same, and the volume itself: by
         the driver's handle, or by source, or by the class that the administrator gave both.
@@ -79,9 +79,9 @@ class Volume:
 def volume_of(
     host: Host, mount: Mount, sections: Collection[Section], daemons: Daemons
 ) -> Volume | None:
-    """Return what ``mount`` is a mount of, without the version; None if its server is not known.
+    """Return the volume of ``mount``, without the version; None if its server is unknown.
 
-    ``sections``: those of the configuration that match it, in any order.
+    ``sections``: the matching ones of the configuration, in any order.
     """
     programs = {os.path.basename(program) for program in daemons.of(mount)}
     if not programs:
@@ -103,7 +103,7 @@ def volume_of(
 
 
 def versioned_volume(host: Host, mount: Mount, config: Config, daemons: Daemons) -> Volume | None:
-    """Return the same with the version of the server, as a result has it."""
+    """Return the same with the version of the server, as stored in results."""
     volume = volume_of(host, mount, [*config.matching(host, mount, daemons)], daemons)
     return volume and replace(volume, version=server_version(host, mount, daemons))
 
@@ -128,7 +128,7 @@ def _options(mount: Mount) -> tuple[str, ...]:
 
 
 def plain_source(host: Host, source: str, names: Collection[str]) -> str:
-    """Return a source without what changes from mount to mount, or is no part of the volume.
+    """Return a source without parts that change between mounts or do not belong to the volume.
 
     A disk is named by its UUID; a URL or HOST:PATH loses the user. Empty for what tells no volume
     from another: one of ``names``, of the server or the type, and words such as "none".
@@ -145,7 +145,7 @@ def plain_source(host: Host, source: str, names: Collection[str]) -> str:
 def server_version(host: Host, mount: Mount, daemons: Daemons) -> str | None:
     """Return the version of the Debian package of the server, if it has the program's name.
 
-    None if that is not known. It decides only between results that are as like in all else.
+    None if unknown. It only decides between results that are otherwise equally similar.
     """
     programs = sorted(daemons.of(mount))
     return version_of(host, programs[0], [os.path.basename(programs[0])]) if programs else None

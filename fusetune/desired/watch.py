@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The service that udev starts: sets the values of mounts as they appear, and ends when idle.
+"""The service started by udev: sets the values of mounts as they appear, and ends when idle.
 
 The bdi's event comes before the mount is visible, and the server's reply to INIT overwrites values
 set before it (fs/fuse/inode.c, process_init_reply()). So values are set once the mount is in
@@ -36,11 +36,11 @@ from systemd import daemon
 _TICK = 0.005
 #: Seconds to wait for the reply to INIT; then values are set, and once more after the reply.
 _PATIENCE = 0.5
-#: Seconds after which a server without a reply to INIT is given up.
+#: Seconds after which to give up on a server without a reply to INIT.
 _GIVE_UP = 30.0
 #: Seconds between checks of such a mount, and of one that another fusetune works on.
 _SLOW_TICK = 0.25
-#: Seconds between reads of mountinfo, so that a storm of mounts needs few of them.
+#: Seconds between reads of mountinfo, so that a burst of mounts needs only a few.
 _BREATH = 0.03
 #: Seconds until the sum of dirty limits is read again.
 _SUM_BELIEVED = 1.0
@@ -103,7 +103,7 @@ class Watch:
                 if signal.SIGHUP in got:
                     self._reload()
                 if self._is_idle():
-                    # From here on, a start requested by udev happens after this end.
+                    # From here on, udev's start request takes effect after this end.
                     daemon.notify("STOPPING=1")
                     if events.wait(0):
                         self._look()
@@ -119,7 +119,7 @@ class Watch:
 
     def _seconds_to_wait(self) -> float:
         now = time.monotonic()
-        # While a mount is due it is not idle, however long ago it last set something.
+        # While a mount is due, the service is not idle, regardless of its last change.
         ends = [due.at - now for due in self._due.values()]
         if not ends:
             ends.append(self._active + self._idle_seconds - now)
@@ -150,9 +150,9 @@ class Watch:
             due.mount = found[key]
 
     def _clear_away(self) -> None:
-        """Remove the records of mounts that left mountinfo.
+        """Remove the records of mounts that are no longer in mountinfo.
 
-        Their bdi disappears later, with an event of its own: much later if the mount was busy.
+        Their bdi disappears later, with a separate event: much later if the mount was busy.
         """
         leaving, self._leaving = self._leaving, []
         for mount in leaving:
@@ -167,7 +167,7 @@ class Watch:
         try:
             self._resolver = Resolver(self._host, load(self._host))
         except ConfigError as error:
-            self._say(f"{error}; the previous configuration stays in force")
+            self._say(f"{error}; the previous configuration remains in effect")
             return
         finally:
             daemon.notify("READY=1")
@@ -202,13 +202,13 @@ class Watch:
             return
         if not self._set(key, due):
             if waited < _GIVE_UP:
-                due.at = now + _SLOW_TICK  # another fusetune works on it
+                due.at = now + _SLOW_TICK  # another fusetune is working on it
                 return
             self._tell(
                 key,
                 due.mount,
-                "another fusetune has worked on it for 30 s, so its values are not set; "
-                f"'fusetune apply {shell_word(due.mount.path)}' sets them later",
+                "another fusetune has been working on it for 30 s, so its values were not set; "
+                f"set them later with 'fusetune apply {shell_word(due.mount.path)}'",
             )
         self._active = time.monotonic()
         if requests and waited < _GIVE_UP:
@@ -223,7 +223,7 @@ class Watch:
             )
 
     def _set(self, key: tuple[str, int], due: _Due) -> bool:
-        """Set what a mount should have; return False to try again later."""
+        """Set a mount's desired values; return False to try again later."""
         mount = due.mount
         try:
             done = reconcile(self._resolver, mount, since_init=due.early, by="watch")
@@ -239,7 +239,10 @@ class Watch:
         if done.changes:
             self._say(f"{_name(mount)}: {_words(done.changes, done.expected)}")
         for name, value in done.overridden.items():
-            self._say(f"{_name(mount)}: {name}={value} was set by somebody else and is left alone")
+            self._say(
+                f"{_name(mount)}: {name}={value} was set by another program or user and is left "
+                "alone"
+            )
         if done.refused and self._is_mounted(key):
             for why in done.refused:
                 self._tell(key, mount, why)
@@ -247,14 +250,14 @@ class Watch:
         return True
 
     def _is_mounted(self, key: tuple[str, int]) -> bool:
-        """Whether a mount is still there, so that what it lacks is worth a line.
+        """Whether a mount still exists, so that its problems are worth a message.
 
         An unmount removes it from mountinfo first, then the connection, the bdi last.
         """
         return any((m.device, m.instance) == key for m in discover(self._host))
 
     def _raise_limits(self, key: tuple[str, int], mount: Mount) -> None:
-        """Raise the host's limits to what the mount needs when it is mounted again."""
+        """Raise the host's limits to what the mount needs at its next mount."""
         try:
             needs = self._resolver.needs(mount)
             raised = raise_limits(self._host, needs, self._resolver.config.settings, patience=0)

@@ -11,7 +11,7 @@ from fusetune.recipes.by_module import Means
 
 
 def means_of(host: Host) -> Means | None:
-    """Return how servers get the module, None where the kernel has none or nothing gives it."""
+    """Return how servers get the module, None if there is no module or no way to it."""
     (kind,) = named("fusetuned")
     loaded = ours(host, kind) is not None
     if not loaded and not installed_file(host, kind, host.read("proc/sys/kernel/osrelease")):

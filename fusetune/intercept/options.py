@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ``-o tuned,...`` may ask for where mounts are intercepted."""
+"""The options of ``-o tuned,...`` for intercepted mounts."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from fusetune.libfuse.options import OPTIONS, Option
 
 TUNED, REQUIRED = "tuned", "tuned_required"
 
-#: The mount options of the module, as they are checked.
+#: Patterns of the module's mount options.
 MODULE_OPTIONS: Mapping[str, Option] = {
     name: Option(one.about, one.value, "[0-9]+" if one.range else None)
     for name, one in kmod.OPTIONS.items()
@@ -18,7 +18,7 @@ MODULE_OPTIONS: Mapping[str, Option] = {
 
 
 def is_ours(word: str) -> bool:
-    """Return whether ``word``, NAME or NAME=VALUE, is for the module or says to use it."""
+    """Return whether ``word``, NAME or NAME=VALUE, is for the module or requests it."""
     return word.partition("=")[0] in {TUNED, REQUIRED, *MODULE_OPTIONS}
 
 
@@ -35,7 +35,7 @@ def needs_module(options: str) -> bool:
 
 
 def library_options(options: str) -> str:
-    """Return a list of options as the tuned libfuse takes them, which does not know all of ours."""
+    """Return a list of options for the tuned libfuse, which does not accept all of ours."""
     return ",".join(TUNED if word == REQUIRED else word for word in options.split(",") if word)
 
 
@@ -49,8 +49,8 @@ def module_options(options: str) -> list[str]:
         if name not in MODULE_OPTIONS:
             known = ", ".join([TUNED, REQUIRED, *MODULE_OPTIONS])
             raise UsageError(
-                f"{name!r} is no option of the module fusetuned, and this server does not use the "
-                f"tuned libfuse; {known} are"
+                f"{name!r} is not an option of the module fusetuned, and this server does not use "
+                f"the tuned libfuse; give one of {known}"
             )
         wanted = MODULE_OPTIONS[name].takes
         if equal != "" if wanted is None else not re.fullmatch(wanted, value):

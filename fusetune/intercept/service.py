@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Giving a service of systemd the module, by a drop-in, and taking it back.
+"""Making a systemd service use the module through a drop-in, and reverting that.
 
-A drop-in cannot put words before a command, so it repeats ExecStart= as the unit's files have it,
-specifiers and variables included.
+A drop-in cannot prepend words to a command, so it repeats ExecStart= of the unit's files,
+including specifiers and variables.
 """
 
 import re
@@ -19,15 +19,15 @@ from fusetune.libfuse.switch import FileChange
 from fusetune.recipes.edit import text_of
 from fusetune.recipes.units import command_words, unit_files, value_of
 
-#: After those of `remount`, which may have an ExecStart= of their own.
+#: Sorted after those of `remount`, which may set ExecStart= as well.
 _DROP_IN = "70-fusetune-intercept.conf"
-#: The library goes on without the module; the service does not start.
+#: The library would continue without the module; the service does not start.
 _ASSERTION = "[Unit]\nAssertPathExists=/dev/fusetuned\n"
 _MARKS = re.compile(r"[@\-:+!|]*")
 
 
 def enable(host: Host, unit: str, options: str) -> FileChange:
-    """Return the change that gives a service the tuned libfuse or, intercepted, the module.
+    """Return the change that makes a service use the tuned libfuse or, intercepted, the module.
 
     Raises UsageError for a name that cannot be a service or wrong options, FusetuneError if the
     service, or what is installed, does not allow it.
@@ -48,7 +48,7 @@ def enable(host: Host, unit: str, options: str) -> FileChange:
         other = switch.disable(host, unit).before
     if other is not None:
         raise FusetuneError(
-            f"{name} has the module in another way already; run 'fusetune disable {unit}' first"
+            f"{name} already uses the module in another way; run 'fusetune disable {unit}' first"
         )
     return change
 
@@ -75,7 +75,9 @@ def _program(command: str) -> str:
 def _command(name: str, files: list[Path]) -> str:
     commands = value_of(files, "Service", "ExecStart")
     if len(commands) != 1 or not _program(commands[0]):
-        raise FusetuneError(f"{name} has not exactly one ExecStart=; see 'systemctl cat {name}'")
+        raise FusetuneError(
+            f"{name} does not have exactly one ExecStart=; see 'systemctl cat {name}'"
+        )
     return commands[0]
 
 
@@ -89,7 +91,8 @@ def _text(host: Host, name: str, files: list[Path], command: str, options: str) 
     *words, end = prefix(host, options)
     before = " ".join([*words, *(["--apart"] if apart else []), end])
     lines = [
-        f"# Written by 'fusetune enable'; 'fusetune disable {name}' undoes. If ExecStart= of the",
+        f"# Written by 'fusetune enable'; 'fusetune disable {name}' undoes it. If ExecStart= of "
+        "the",
         "# unit changes, run 'fusetune enable' again.",
         "[Service]",
         *_device(files),
@@ -103,26 +106,26 @@ def _text(host: Host, name: str, files: list[Path], command: str, options: str) 
 
 def _check_rights(name: str, files: list[Path], marks: str) -> None:
     if "@" in marks:
-        raise FusetuneError(f"ExecStart= of {name} begins with @, which only systemd can carry out")
+        raise FusetuneError(f"ExecStart= of {name} begins with @, which only systemd can execute")
     user = [one for key in ("User", "DynamicUser") for one in value_of(files, "Service", key)]
     if not set(user) <= {"root", "0", "no", "false", "off"} and not set(marks) & {"+", "!"}:
         raise FusetuneError(
-            f"{name} does not run as root, and only root may give a server the module; the type "
-            "fusetune.NAME in fstab can"
+            f"{name} does not run as root, but only root may make a server use the module; use the "
+            "type fusetune.NAME in fstab instead"
         )
 
 
 def _needs_main_process(files: Sequence[Path]) -> bool:
-    """Return whether systemd looks for the main process, and finds it if it is alone.
+    """Return whether systemd has to guess the main process.
 
-    Without PIDFile= it guesses which one a service of Type=forking leaves (systemd.service(5)).
+    It does so for Type=forking without PIDFile= (systemd.service(5)).
     """
     kinds = value_of(list(files), "Service", "Type")
     return kinds[-1:] == ["forking"] and not value_of(list(files), "Service", "PIDFile")
 
 
 def _device(files: Sequence[Path]) -> list[str]:
-    """Return what lets the service open the device, if it may open only some."""
+    """Return the line that allows the device, if the service restricts devices."""
     limits = [*value_of(list(files), "Service", "DeviceAllow")]
     limits += [one for one in value_of(list(files), "Service", "DevicePolicy") if one != "auto"]
     return ["DeviceAllow=/dev/fusetuned rw"] if limits else []

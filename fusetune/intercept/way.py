@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which way a server gets the module, and the command that intercepts its mounts.
+"""How a server gets the module, and the command that intercepts its mounts.
 
-A program that is linked with libfuse3 has the tuned library do it, where that is installed. All
-others are intercepted: Go and Rust, libfuse 2, copies of libfuse, and scripts, whose program is
-not known before they run.
+A program that is linked with libfuse3 gets it through the tuned library, if that is installed. All
+others are intercepted: Go and Rust, libfuse 2, bundled copies of libfuse, and scripts, whose
+program is not known before they run.
 """
 
 import os
@@ -19,7 +19,7 @@ _NAME = "fusetune-intercept"
 
 
 def by_library(host: Host, program: str, options: str = "") -> bool:
-    """Return whether ``program`` gets the module, with ``options``, by the tuned libfuse3."""
+    """Return whether ``program`` gets the module, with ``options``, through the tuned libfuse3."""
     if needs_module(options):
         return False
     return bool(directories(host)) and uses_libfuse3(program) is True
@@ -28,27 +28,27 @@ def by_library(host: Host, program: str, options: str = "") -> bool:
 def interceptor(host: Host) -> Path:
     """Return the program that intercepts: the installed one, or this checkout's.
 
-    Raises FusetuneError where there is none.
+    Raises FusetuneError if there is none.
     """
     built = Path(__file__).resolve().parents[2] / "build" / _NAME
     for path in (host.vendor_dir / _NAME, built):
         if os.access(path, os.X_OK):
             return path
     raise FusetuneError(
-        f"{host.vendor_dir / _NAME} is not there: install the package {_NAME}, or 'make' in a "
+        f"{host.vendor_dir / _NAME} is missing: install the package {_NAME}, or run 'make' in a "
         "checkout"
     )
 
 
 def prefix(host: Host, options: str) -> list[str]:
-    """Return the words that go before a server's command. Raises UsageError, FusetuneError."""
+    """Return the prefix of a server's command. Raises UsageError, FusetuneError."""
     chosen = module_options(options)
     words = [str(interceptor(host)), *(["--options", ",".join(chosen)] if chosen else [])]
     return [*words, *(["--required"] if REQUIRED in options.split(",") else []), "--"]
 
 
 def without_prefix(words: Sequence[str]) -> list[str]:
-    """Return the server's own command of one that may be intercepted."""
+    """Return a server's command without our prefix, if it has one."""
     if words and os.path.basename(words[0]) == _NAME and "--" in words:
         return list(words[words.index("--") + 1 :])
     return list(words)
@@ -58,7 +58,7 @@ def check_module(host: Host) -> None:
     """Raise FusetuneError unless the kernel has the module's file system."""
     if "fusetuned" not in host.read("proc/filesystems").split():
         raise FusetuneError(
-            "the module fusetuned is not loaded, and tuned_required was given; run "
+            "the module fusetuned is not loaded, but tuned_required was given; run "
             "'fusetune module load'"
         )
 

@@ -37,7 +37,7 @@ def build(
     dry_run: bool = False,
     run: Runner = run_program,
 ) -> Report:
-    """Build and install by DKMS, for the running kernel or for ``kernel``.
+    """Build and install with DKMS, for the running kernel or for ``kernel``.
 
     Raises FusetuneError if the source is missing, the kernel is skipped, or a build fails.
     """
@@ -47,17 +47,17 @@ def build(
         sources = sources_of(host, kind)
         if not sources:
             raise FusetuneError(
-                f"there is no source of {kind.name} in /usr/src: "
-                "'make install-dkms' in fusetune's source puts it there"
+                f"the source of {kind.name} is missing in /usr/src: install it with "
+                "'make install-dkms' in fusetune's source"
             )
         if kernel not in kernels(host):
-            raise FusetuneError(f"no kernel {kernel} in /lib/modules")
+            raise FusetuneError(f"kernel {kernel} is not in /lib/modules")
         if why := skipped(host, kind, sources[-1], kernel, run):
             raise FusetuneError(f"{kind.name} is not built for {kernel}: {why}")
         source = f"{kind.name}/{sources[-1]}"
         command = ("dkms", "install", source, "-k", kernel)
         if any(Path(host.path(DKMS), source, kernel).glob("*/module")):
-            # Made again: a newer linux-source may be there by now.
+            # Rebuilt, because a newer linux-source may be installed by now.
             commands.append(("dkms", "unbuild", source, "-k", kernel))
             if not dry_run:
                 run(commands[-1])
@@ -70,7 +70,7 @@ def build(
 def _dkms(
     host: Host, kind: Kind, kernel: str, done: subprocess.CompletedProcess[str], run: Runner
 ) -> None:
-    """Raise FusetuneError where dkms failed."""
+    """Raise FusetuneError if dkms failed."""
     if done.returncode == 0 and installed_file(host, kind, kernel):
         return
     state = built_for(host, kind, sources_of(host, kind), kernel, run)
@@ -81,13 +81,13 @@ def _dkms(
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return lines[-1] if lines else f"status {done.returncode}, without a word"
+    return lines[-1] if lines else f"status {done.returncode} without output"
 
 
 def load(
     host: Host, kinds: Sequence[Kind], *, dry_run: bool = False, run: Runner = run_program
 ) -> Report:
-    """Load modules and mount their control file systems, unless that is done already.
+    """Load modules and mount their control file systems, unless already done.
 
     Raises FusetuneError if one is not built for the running kernel, or the kernel refuses it.
     """
@@ -97,12 +97,14 @@ def load(
         if not ours(host, kind):
             if kind.replaces and loaded(host, kind.stock):
                 raise FusetuneError(
-                    f"the kernel's own {kind.stock} is loaded: unmount what it serves and "
-                    f"'rmmod {kind.stock}' first"
+                    f"the kernel's own {kind.stock} is loaded: unmount its file systems and "
+                    f"run 'rmmod {kind.stock}' first"
                 )
             if not installed_file(host, kind, kernel):
                 why = built_for(host, kind, sources_of(host, kind), kernel, run).reason
-                raise FusetuneError(f"{kind.name} is not there for this kernel, {kernel}: {why}")
+                raise FusetuneError(
+                    f"{kind.name} is not installed for this kernel, {kernel}: {why}"
+                )
             commands.append(("modprobe", kind.module))
         if kind.control and not control_mounted(host, kind.control):
             commands.append(_control_command(host, kind.control, mount=True))
@@ -118,10 +120,10 @@ def _refused(host: Host, said: str) -> str:
     if "Key was rejected" in said or "Required key" in said or "Operation not perm" in said:
         enrol = read_signing(host, all_loaded=False).enrol
         if enrol:
-            return f"{said}; as root: {', then '.join(enrol)}, then restart and confirm the key"
+            return f"{said}; as root: {', then '.join(enrol)}, then reboot and confirm the key"
     if "Exec format" in said or "Invalid module format" in said:
-        return f"{said}; it was built for another kernel: fusetune module build"
-    return said if os.geteuid() == 0 else f"{said}; run it as root"
+        return f"{said}; it was built for another kernel: run 'fusetune module build'"
+    return said if os.geteuid() == 0 else f"{said}; run fusetune as root"
 
 
 def _control_command(host: Host, control: str, *, mount: bool) -> Words:
@@ -160,7 +162,7 @@ def unload(
 
 
 def _users(host: Host, kind: Kind) -> str:
-    """Return the end of a sentence: which processes use a module that has no mount here."""
+    """Return a clause: which processes use a module without mounts here."""
     users = []
     for pid in process_ids(host):
         with suppress(OSError, FusetuneError):  # it ended, or belongs to another user
@@ -170,8 +172,8 @@ def _users(host: Host, kind: Kind) -> str:
         return ""
     more = f" and {len(users) - 3} more" if len(users) > 3 else ""
     return (
-        f"; kept by {', '.join(users[:3])}{more}, by an open device or in a mount namespace of "
-        "their own: end these first"
+        f"; held by {', '.join(users[:3])}{more}, through an open device or a mount namespace "
+        "of their own: end these first"
     )
 
 
@@ -183,14 +185,14 @@ def _uses(host: Host, kind: Kind, pid: str) -> bool:
 
 
 def _check_unused(host: Host, kind: Kind) -> None:
-    """Raise FusetuneError naming what is mounted by the module."""
+    """Raise FusetuneError that names the module's mounts."""
     if points := points_of(host, kind.types):
         names = ", ".join(printable(point) for point in points)
-        raise FusetuneError(f"{kind.name} serves {names}: unmount first")
+        raise FusetuneError(f"{kind.name} serves {names}: unmount these first")
     connections = list(_connections(host, kind))
     if connections:
         raise FusetuneError(
-            f"{kind.name} serves {counted(len(connections), 'mount')} of other mount namespaces "
+            f"{kind.name} serves {counted(len(connections), 'mount')} in other mount namespaces "
             "(containers), or of servers that still run: end these first"
         )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Our kernel modules, beside or in place of the kernel's own."""
+"""Our kernel modules, which run beside the kernel's own or replace them."""
 
 import re
 import subprocess
@@ -20,7 +20,8 @@ class Kind:
 
     ``name``: its name in DKMS; ``module``: in the kernel. ``stock``: the kernel's own module that
     it runs beside, or replaces if the names are equal. ``types``, ``stock_types``: the file system
-    types of their mounts in mountinfo. ``control``: place of its control file system, if any.
+    types of their mounts in mountinfo. ``control``: where its control file system is mounted, if it
+    has one.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Kind:
 
     @property
     def replaces(self) -> bool:
-        """Whether it is loaded in place of the kernel's own."""
+        """Whether it replaces the kernel's own module."""
         return self.module == self.stock
 
 
@@ -50,7 +51,7 @@ KINDS = (
 
 
 def run_program(words: Words) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end. Raises FusetuneError where it is not installed."""
+    """Run a program to its end. Raises FusetuneError if it is not installed."""
     try:
         return subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
@@ -60,9 +61,9 @@ def run_program(words: Words) -> subprocess.CompletedProcess[str]:
 
 
 def named(name: str | None) -> tuple[Kind, ...]:
-    """Return our modules, or the one of that name. Raises UsageError for another name."""
+    """Return our modules, or the named one. Raises UsageError for another name."""
     kinds = tuple(kind for kind in KINDS if name in (None, kind.name))
     if not kinds:
         known = ", ".join(kind.name for kind in KINDS)
-        raise UsageError(f"fusetune has no module {name!r}; it has {known}")
+        raise UsageError(f"fusetune has no module {name!r}; give one of {known}")
     return kinds

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The mount options of the module fusetuned: what each does, and to which servers it is right.
+"""The mount options of the module fusetuned: what each does, and for which servers it is correct.
 
 fusetuned(4) and the advice on a mount are made from this table; dkms/fusetuned/tuned/options.c and
-forced.c carry it out.
+forced.c implement it.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ _NO_ONE = "no one changes the files behind the mount"
 class ModuleOption:
     """What a mount option does.
 
-    ``class_``, ``condition``, ``otherwise``: as a recipe has them, for a server of which nothing is
-    known. ``more``: further sentences. ``range``: the least and the greatest value, none for a
-    flag; ``unit``: of the value, as a recipe has it; ``value``: what stands for it in the manual.
-    ``overrules``: whether it overrules what the server says, which only root may.
+    ``class_``, ``condition``, ``otherwise``: as in a recipe, for an unknown server. ``more``:
+    further sentences. ``range``: the smallest and the largest value, empty for a flag; ``unit``: of
+    the value, as in a recipe; ``value``: its name in the manual. ``overrules``: whether it
+    overrides the server's reply, which only root may do.
     """
 
     about: str
@@ -45,60 +45,61 @@ def _timeout(about: str, condition: str, otherwise: str, more: str = "") -> Modu
 #: By name.
 OPTIONS: Mapping[str, ModuleOption] = {
     "async_dio": _conditional(
-        "send the requests of one large direct read or write at once",
-        "the server takes requests in any order",
+        "send the requests of one large direct read or write concurrently",
+        "the server accepts requests in any order",
         "it may fail",
     ),
     "async_read": _conditional(
-        "send the requests of readahead at once",
-        "the server takes reads in any order",
+        "send the requests of readahead concurrently",
+        "the server accepts reads in any order",
         "a server that reads a stream becomes slow or fails",
     ),
     "atomic_open": ModuleOption(
         "look a name up and open or create the file in one request, if the server supports the "
         "request TUNED_OPEN of tuned/protocol.h",
         "safe",
-        more="The server mirrorfs supports it, and the tuned libfuse3 does so for its servers. "
+        more="The server mirrorfs supports it, and so does the tuned libfuse3 for its servers. "
         "Other servers get the usual requests.",
         overrules=False,
     ),
     "attr_timeout": _timeout(
-        "cache attributes for at least so long",
+        "cache attributes for at least this long",
         _NO_ONE,
-        "old sizes and times are seen for so long, and so is a permission that was taken away "
-        "where the server leaves permissions to the kernel",
+        "programs see outdated sizes and times for this long, and revoked permissions remain valid "
+        "if the server leaves permission checks to the kernel",
     ),
     "big_writes": _conditional(
         "put up to max_write bytes into a WRITE, as for servers on libfuse 3",
-        "the server takes writes as large as the max_write of its reply to INIT",
-        "a server that relied on small writes without saying so may fail",
-        "Servers on libfuse 2 otherwise get each page by itself. Not in force if the server's "
+        "the server accepts writes up to the max_write of its reply to INIT",
+        "a server that implicitly relies on small writes may fail",
+        "Otherwise, servers on libfuse 2 get each page separately. No effect if the server's "
         "max_write is one page.",
     ),
     "congestion_threshold": ModuleOption(
-        "the number of background requests from which readahead holds back, 1 to 65535",
+        "the number of background requests above which readahead is throttled, 1 to 65535",
         "safe",
         range=(1, _MOST_16),
         unit="requests",
         value="N",
     ),
     "entry_timeout": _timeout(
-        "cache names for at least so long",
+        "cache names for at least this long",
         _NO_ONE,
-        "a name that was removed, renamed or replaced behind the mount still leads to the old file",
+        "a name that was removed, renamed or replaced behind the mount still refers to the old "
+        "file",
     ),
     "keep_cache": _conditional(
         "keep a file's cached pages when it is opened again while its size and mtime are the same",
-        "each change of a file behind the mount changes its size or mtime",
-        "a program reads old data",
+        "every change behind the mount changes a file's size or mtime",
+        "a program reads outdated data",
         "The open of a file with cached pages then sends a GETATTR.",
     ),
     "max_background": ModuleOption(
-        "the number of background requests at once, 1 to 65535, from the first request on",
+        "the number of concurrent background requests, 1 to 65535, from the first request on",
         "conditional",
-        "the host can spare the memory of so many requests",
-        "so many requests of a server that hangs keep memory",
-        "The parameter max_user_bgreq does not bound it.",
+        "the host can spare the memory for this many requests",
+        "a hung server keeps the memory of this many requests",
+        "The parameter max_user_bgreq does not limit it.",
         (1, _MOST_16),
         "requests",
         "N",
@@ -114,7 +115,7 @@ OPTIONS: Mapping[str, ModuleOption] = {
         overrules=False,
     ),
     "max_readahead": ModuleOption(
-        "read ahead so far, whatever the server says, from a page to 1 GiB",
+        "the readahead, regardless of the server's reply, from a page to 1 GiB",
         "safe",
         more="One large read(2) also makes requests as large as INIT allows, even if it is larger "
         "than this; on Linux 7.3 it does so on every mount. More may be read than is used.",
@@ -123,52 +124,51 @@ OPTIONS: Mapping[str, ModuleOption] = {
         value="BYTES",
     ),
     "negative_timeout": _timeout(
-        "cache for at least so long that a name does not exist",
-        "no one makes files behind the mount",
-        "a file that is made behind the mount is not found until then",
+        "cache for at least this long that a name does not exist",
+        "no one creates files behind the mount",
+        "a file that is created behind the mount is not found until then",
     ),
     "no_access": _conditional(
         "do not send ACCESS",
         "the server does not check permissions itself",
-        "access(2) and chdir(2) succeed where it would have refused, and opening a file still "
-        "fails",
+        "access(2) and chdir(2) succeed even if it would refuse, and opening a file still fails",
     ),
     "no_file_caps": ModuleOption(
         "do not ask the server for security.capability before each write",
         "conditional",
-        "no program under the mount has file capabilities",
-        "such a program runs without them, and a write does not remove those that the server's "
-        "file has",
+        "no program in the mount has file capabilities",
+        "such a program runs without its capabilities, and a write does not remove those of the "
+        "server's file",
         "File capabilities do not exist on the mount.",
         overrules=False,
     ),
     "no_xattr": _conditional(
         "extended attributes do not exist on the mount, and no request for them is sent",
         "no program here needs extended attributes, ACLs or file capabilities",
-        "copies and backups lack them, and a write does not remove the capabilities that the "
-        "server's file has",
-        "Not in force if the server has POSIX ACLs, because the group's permission bits would then "
-        "be taken for the group's own.",
+        "copies and backups lack them, and a write does not remove the capabilities of the "
+        "server's file",
+        "No effect if the server has POSIX ACLs, because the group's permission bits would then "
+        "be mistaken for the owning group's entry.",
     ),
     "parallel_direct_writes": ModuleOption(
-        "send overwrites of one file at once where the server uses direct I/O, even if it did not "
-        "ask for that",
+        "send overwrites of one file concurrently if the server uses direct I/O, even if it did "
+        "not request that",
         "conditional",
-        "the server is made for parallel writes of one file",
+        "the server supports parallel writes to one file",
         "it may mix or lose data",
-        "With passthrough, direct overwrites of one backing file then also run at once, on mounts "
-        "with no_file_caps or no_xattr: elsewhere the kernel removes file capabilities before each "
-        "write, and for that it lets writers in one by one.",
+        "With passthrough, direct overwrites of one backing file also run concurrently, but only on "
+        "mounts with no_file_caps or no_xattr: on others the kernel removes file capabilities "
+        "before each write, which requires the exclusive lock.",
         overrules=False,
     ),
     "parallel_dirops": _conditional(
-        "send lookups and reads of one directory at once",
-        "the server is made for requests of one directory at once",
+        "send lookups and reads of one directory concurrently",
+        "the server supports concurrent requests on one directory",
         "it may fail",
     ),
     "parallel_extend": ModuleOption(
         "imply parallel_direct_writes, and also send appends and writes past the end of the file "
-        "at once",
+        "concurrently",
         "unsafe",
         "only this mount extends the files, and no write fails",
         "appends of another client and of this mount overwrite each other, the writes behind a "
@@ -177,25 +177,25 @@ OPTIONS: Mapping[str, ModuleOption] = {
         overrules=False,
     ),
     "request_timeout": ModuleOption(
-        "abort the connection when a request has had no reply for so long, 1 to 65535",
+        "abort the connection if a request gets no reply for this long, 1 to 65535",
         "conditional",
-        "no request takes so long by itself, such as for a lock that somebody else holds or for a "
-        "file that has long to come",
-        "the mount is gone",
-        "The kernel looks every 15 seconds, or every SECONDS if that is less. From Linux 7.2 on it "
-        "takes no less than 15 seconds, and no more than "
+        "no request legitimately takes that long, such as for a lock held by another program or a "
+        "file that arrives slowly",
+        "the mount is lost",
+        "The kernel checks every 15 seconds, or every SECONDS if that is less. From Linux 7.2 on "
+        "it accepts no less than 15 seconds, and no more than "
         "/proc/sys/fs/fusetuned/max_request_timeout if that is set.",
         (1, _MOST_16),
         "seconds",
         "SECONDS",
     ),
     "writeback_cache": _conditional(
-        "gather small writes in the page cache",
+        "combine small writes in the page cache",
         f"{_NO_ONE}, and the server needs neither writes in order nor the user of each write",
         "either side overwrites the other's data, and a server that needs order or the user fails",
         "Opens for writing are sent as O_RDWR without O_APPEND. A file that the server does not "
-        "let one read is opened as asked, and its writes go past the cache. Not in force if the "
-        "server uses passthrough. A write may fail after write(2) succeeded; fsync(2) and close(2) "
-        "report that.",
+        "let a user read is opened as requested, and its writes bypass the cache. No effect if "
+        "the server uses passthrough. A write may fail after write(2) succeeded; fsync(2) and "
+        "close(2) report that.",
     ),
 }

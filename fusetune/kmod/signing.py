@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether the kernel requires signed modules, and how to make it accept ours."""
+"""Whether the kernel requires signed modules, and how to enroll our key."""
 
 import os
 import re
@@ -19,7 +19,7 @@ _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e0
 class Signing:
     """Whether the kernel requires signed modules; ``secure_boot``, ``lockdown``: None if unknown.
 
-    ``enrol``: commands that make it accept ours; empty if none is needed or it is loaded.
+    ``enrol``: commands that enroll our key; empty if not needed or the module is loaded.
     """
 
     secure_boot: bool | None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The state of our modules: loaded, built, in use.
 
-DKMS builds them. Its directories are read, since ``dkms status`` shows no failures.
+DKMS builds them. Its directories are read, because ``dkms status`` does not show failures.
 """
 
 import os
@@ -22,9 +22,9 @@ _MODULES = "usr/lib/modules"
 #: Where DKMS installs, by distribution.
 _INSTALLED = ("updates/dkms", "extra", "updates")
 _LOG_LINES = 8
-#: Bytes of disk space that a build needs at least.
+#: Minimum disk space for a build, in bytes.
 _ROOM = 16 << 20
-#: What dkms/build.sh prints before the reason why it built nothing.
+#: Prefix of dkms/build.sh for the reason why it built nothing.
 _REFUSED = "fusetune: error: "
 _MISTAKE = re.compile(r"error:|not found|No space left|\*\*\*|Error!", re.IGNORECASE)
 
@@ -106,7 +106,7 @@ def loaded(host: Host, name: str) -> Loaded | None:
 
 
 def status(host: Host, kinds: Sequence[Kind] = KINDS, run: Runner = run_program) -> Report:
-    """Return the state of modules of ours; changes nothing."""
+    """Return the state of our modules; changes nothing."""
     kernel = host.read("proc/sys/kernel/osrelease")
     states = [_state(host, kind, kernel, run) for kind in kinds]
     return Report(kernel, read_signing(host, all(state.loaded for state in states)), states)
@@ -226,13 +226,13 @@ def built_for(host: Host, kind: Kind, sources: Sequence[str], kernel: str, run: 
         return Built(kernel, "installed", links[0].split("/")[0] if links else None)
     version = sources[-1] if sources else None
     if version is None:
-        return Built(kernel, "none", None, "its source is not there")
+        return Built(kernel, "none", None, "its source is missing")
     if any((tree / version / kernel).glob(f"*/module/{kind.module}.ko*")):
         return Built(kernel, "built", version, "built, but not installed")
     if why := skipped(host, kind, version, kernel, run):
         return Built(kernel, "skipped", None, why)
     return _failed(host, tree / version / "build" / "make.log", kernel) or Built(
-        kernel, "none", None, f"not built: fusetune module build --kernel {kernel}"
+        kernel, "none", None, f"not built: run 'fusetune module build --kernel {kernel}'"
     )
 
 
@@ -244,9 +244,9 @@ def skipped(host: Host, kind: Kind, version: str, kernel: str, run: Runner) -> s
     except OSError:
         only = None
     if only and not re.search(only[1], kernel):
-        return f"not for this kernel, but for those that match {only[1]}"
+        return f"it is not for this kernel, only for those that match {only[1]}"
     if not os.path.isdir(host.path(f"{_MODULES}/{kernel}/build/include")):
-        return f"its headers are not there: apt install linux-headers-{kernel}"
+        return f"its headers are missing: apt install linux-headers-{kernel}"
     return refused_as_older(host, kind, version, kernel, run)
 
 
@@ -266,7 +266,7 @@ def _failed(host: Host, log: Path, kernel: str) -> Built | None:
     wrong = [line.removeprefix(_REFUSED) for line in refused] or [
         line.strip() for line in lines if _MISTAKE.search(line)
     ]
-    why = wrong[0] if wrong else "dkms names no error"
+    why = wrong[0] if wrong else "dkms reports no error"
     if free < _ROOM:
         why = _no_room(log, free)
     return Built(kernel, "failed", None, why, lines[-_LOG_LINES:], str(log))

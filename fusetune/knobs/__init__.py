@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What can be tuned: every knob, in tables by where it lives.
+"""What can be tuned: every knob, in tables by where it is set.
 
-A new knob is one more entry in ``live``, ``system`` or ``remount``.
+To add a knob, add an entry to ``live``, ``system`` or ``remount``.
 """
 
 import difflib
@@ -50,7 +50,7 @@ def named(name: str) -> Knob | RemountKnob:
 def parse_assignments(words: tuple[str, ...], scope: Scope) -> dict[Knob, int]:
     """Parse ``KNOB=V`` words for knobs of ``scope``; a knob given twice is an error.
 
-    Raises UsageError that names the word, and for a knob of another scope how to set it.
+    Raises UsageError that names the word and, for a knob of another scope, how to set it.
     """
     values: dict[Knob, int] = {}
     for word in words:

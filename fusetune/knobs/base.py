@@ -13,7 +13,7 @@ from fusetune.mounts.control import negotiated, still_mounted
 from fusetune.mounts.mount import Mount
 
 _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# ENODEV: a sysfs file that was open when its device went away.
+# ENODEV: a sysfs file that was open when its device was removed.
 _GONE = (errno.ENOENT, errno.ENODEV)
 # What fuse_abort_conn() (fs/fuse/dev.c) sets max_background to.
 _ABORTED = 2**32 - 1
@@ -21,7 +21,7 @@ _UNIT_BYTES = {"bytes": 1, "KiB": 1 << 10}
 
 
 class Scope(StrEnum):
-    """What one value of a knob governs."""
+    """What one value of a knob applies to."""
 
     MOUNT = "mount"
     HOST = "host"
@@ -52,14 +52,14 @@ def parse_number(text: str) -> int:
 class Knob:
     """One tunable value.
 
-    ``unit``: "percent", "KiB", "requests", "bytes", "pages", "switch" (0 or 1).
-    ``low``, ``high``: the kernel's range; high None: no bound. ``step``: the kernel rounds down to
-    a multiple of it. ``stock``: the kernel's default, None if it depends on the memory size.
-    ``absent``: what it means if the file does not exist. ``words``: how the kernel spells values
-    that it does not print as numbers. ``source``: where the facts come from. ``takes``: the values
-    that the kernel accepts, if not all from ``low`` to ``high``. ``init_line``: for knobs that only
-    mounts of the module fusetuned have: the line of ``init`` with what INIT negotiated, which is
-    both the default and the maximum. Knobs of one name are equal.
+    ``unit``: "percent", "KiB", "requests", "bytes", "pages", "switch" (0 or 1). ``low``, ``high``:
+    the kernel's range; high None: no bound. ``step``: the kernel rounds down to a multiple of it.
+    ``stock``: the kernel's default, None if it depends on the memory size. ``absent``: what it
+    means if the file does not exist. ``words``: the kernel's spelling of values that it does not
+    print as numbers. ``source``: the source of these facts. ``takes``: the accepted values, if not
+    all from ``low`` to ``high``. ``init_line``: for knobs that only mounts of the module fusetuned
+    have: the line of ``init`` with the result of INIT, which is both the default and the maximum.
+    Knobs with the same name are equal.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Knob:
         return replace(self, stock=int(word), high=int(word))
 
     def location(self, mount: Mount | None) -> str:
-        """Return the file's path relative to the root. Raises `Absent` if there can be none."""
+        """Return the file's path relative to the root. Raises `Absent` if it cannot exist."""
         if mount is None:
             return self.file
         if self.init_line and not mount.is_tuned_type:
@@ -106,7 +106,7 @@ class Knob:
         return self.file.format(bdi=mount.bdi, connection=mount.connection, control=mount.control)
 
     def read(self, host: Host, mount: Mount | None) -> int:
-        """Return the value now, in ``unit``.
+        """Return the current value, in ``unit``.
 
         Raises `Absent` if this kernel or mount lacks it, FusetuneError if it cannot be read.
         """
@@ -128,7 +128,7 @@ class Knob:
         try:
             value = int(text)
         except ValueError as error:
-            raise FusetuneError(f"/{location} holds {text!r}, not a number") from error
+            raise FusetuneError(f"/{location} contains {text!r} instead of a number") from error
         if value == _ABORTED:
             raise Absent("the server has died, or its connection was aborted")
         return value
@@ -142,14 +142,14 @@ class Knob:
         location = self.location(mount)
         text = self.words[value] if self.words else str(value)
         try:
-            # Device numbers are reused at once: the name may be another mount's by now.
+            # Device numbers are reused immediately: the name may belong to another mount by now.
             host.write(location, text, lambda: _check_same(host, mount))
         except OSError as error:
             if error.errno in _GONE:
                 raise Absent(self.absent) from error
             if error.errno in (errno.EACCES, errno.EPERM):
                 raise FusetuneError(
-                    f"cannot write /{location}: {reason(error)}; run it as root"
+                    f"cannot write /{location}: {reason(error)}; run fusetune as root"
                 ) from error
             why = self.takes if error.errno == errno.EINVAL and self.takes else reason(error)
             raise FusetuneError(
@@ -175,5 +175,7 @@ class Knob:
             top = "no upper bound" if self.high is None else str(self.high)
             raise UsageError(f"{self.name}={text} is out of range: {self.low} to {top} {self.unit}")
         if value % self.step:
-            raise UsageError(f"{self.name}={text}: the kernel takes multiples of {self.step}")
+            raise UsageError(
+                f"{self.name}={text}: the kernel only accepts multiples of {self.step}"
+            )
         return value

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is fixed when a server mounts, and how each server is told.
+"""Properties that are fixed at mount time, and how to set them for each server.
 
 None of these can be changed while mounted: FUSE negotiates them in INIT or sets them at open.
-``SPELLINGS`` is a table of file system types; a new one is one more entry.
+``SPELLINGS`` is a table by file system type; add an entry for a new type.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from fusetune.mounts.mount import Mount
 
 @dataclass(frozen=True)
 class RemountKnob:
-    """A property that only a new mount can have.
+    """A property that only a remount can change.
 
-    ``remedy``: one sentence on how a server is told. ``source``: where the fact comes from.
-    ``tuned``: the mount option of the module fusetuned that does it, None where none does.
+    ``remedy``: one sentence on how to set it for a server. ``source``: the source of the fact.
+    ``tuned``: the equivalent mount option of the module fusetuned, None if there is none.
     """
 
     name: str
@@ -29,7 +29,7 @@ class RemountKnob:
     tuned: str | None = None
 
     def remedy_on(self, mount: Mount | None) -> str:
-        """Return the remedy, for a mount of the module fusetuned by its own mount option."""
+        """Return the remedy; for a mount of the module fusetuned, its mount option."""
         if mount is None or not mount.is_tuned_type or self.tuned is None:
             return self.remedy
         if mount.fstype == "fusetuned.mirrorfs":
@@ -38,39 +38,39 @@ class RemountKnob:
 
 
 _BY_FUSETUNED = (
-    "mount by the module fusetuned with its option {0}; 'fusetune module status' tells whether it "
-    "is there"
+    "mount with the module fusetuned and its option {0}; 'fusetune module status' shows whether it "
+    "is installed"
 )
 _CONN_OPTION = (
-    "a server that reads libfuse's connection options takes -o {0}; others need their own"
+    "servers that parse libfuse's connection options accept -o {0}; others have their own"
 )
 
 REMOUNT = (
     RemountKnob(
         "writeback_cache",
-        "small writes gather in the page cache and reach the server in large requests",
+        "small writes are combined in the page cache and reach the server in large requests",
         _CONN_OPTION.format("writeback_cache"),
-        "wrong where data changes behind the mount",
+        "wrong if data changes behind the mount",
         "Documentation/filesystems/fuse/fuse-io.rst; FUSE_WRITEBACK_CACHE",
     ),
     RemountKnob(
         "direct_io",
         "reads and writes bypass the page cache",
-        "high-level libfuse servers take -o direct_io",
+        "high-level libfuse servers accept -o direct_io",
         "no shared mmap on older kernels; small requests cost more",
         "Documentation/filesystems/fuse/fuse-io.rst; FOPEN_DIRECT_IO",
     ),
     RemountKnob(
         "parallel_direct_writes",
-        "several direct writers in one file at once",
-        "high-level servers on libfuse 3.17 and later take -o parallel_direct_write",
+        "several concurrent direct writers in one file",
+        "high-level servers on libfuse 3.17 and later accept -o parallel_direct_write",
         "needs a thread-safe server",
         "include/uapi/linux/fuse.h FOPEN_PARALLEL_DIRECT_WRITES",
         tuned="parallel_direct_writes",
     ),
     RemountKnob(
         "parallel_extend",
-        "several direct writers past the end of one file, and appends, at once",
+        "concurrent direct writes past the end of one file, and concurrent appends",
         _BY_FUSETUNED.format("parallel_extend"),
         "needs a thread-safe server that does not append by itself",
         "dkms/fusetuned/tuned/extend.c; no stock kernel has it",
@@ -80,13 +80,13 @@ REMOUNT = (
         "atomic_open",
         "lookup and open in one request",
         _BY_FUSETUNED.format("atomic_open"),
-        "a server without it, its own or the tuned libfuse's, gets the usual two requests",
+        "a server without support, by itself or by the tuned libfuse, gets the usual two requests",
         "dkms/fusetuned/tuned/atomic_open.c; no stock kernel has it",
         tuned="atomic_open",
     ),
     RemountKnob(
         "max_pages",
-        "most pages a request that INIT may settle on",
+        "maximum number of pages per request that INIT may negotiate",
         "raise fs.fuse.max_pages_limit, then mount a server that asks for more",
         "larger buffers in server and kernel",
         "fs/fuse/inode.c process_init_reply()",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where the tuned libfuse3 is, how old it is, and how a program is run with it."""
+"""Where the tuned libfuse3 is, how old it is, and how to run a program with it."""
 
 import os
 import shutil
@@ -41,8 +41,8 @@ def search_path(host: Host) -> str:
     found = directories(host)
     if not found:
         raise FusetuneError(
-            "there is no tuned libfuse3 under /usr/lib/*/fusetune or /usr/lib64/fusetune; install "
-            "fusetune's, or build it "
+            "there is no tuned libfuse3 in /usr/lib/*/fusetune or /usr/lib64/fusetune; install "
+            "fusetune's package, or build it "
             "with libfuse/import_libfuse.py and libfuse/build.sh"
         )
     return ":".join(f"/{path.relative_to(host.root)}" for path in found)
@@ -56,16 +56,16 @@ def environment(host: Host, options: str, inherited: Mapping[str, str]) -> dict[
     check_options(options)
     more = {"LD_LIBRARY_PATH": search_path(host), OPTIONS_VARIABLE: options}
     for name, separator in (("LD_LIBRARY_PATH", ":"), (OPTIONS_VARIABLE, ",")):
-        # Ours comes first in the path; of options the later one counts, so ours come last.
+        # Ours comes first in the path; later options win, so ours come last.
         parts = [more[name], inherited.get(name, "")]
         more[name] = separator.join(filter(None, parts if separator == ":" else parts[::-1]))
     return {**inherited, **{name: value for name, value in more.items() if value}}
 
 
 def uses_libfuse3(program: str) -> bool | None:
-    """Return whether ``program`` is linked with libfuse3; None if unknown, as of scripts.
+    """Return whether ``program`` is linked with libfuse3; None if unknown, as for scripts.
 
-    What it loads or starts later may still use one.
+    Libraries or programs that it loads or starts later may still use one.
     """
     path, ldd = shutil.which(program), shutil.which("ldd")
     if not path or not ldd:
@@ -93,8 +93,8 @@ def run(
     env = environment(host, options, os.environ)
     if uses_libfuse3(command[0]) is False:
         note(
-            f"{command[0]} is not linked with libfuse3: it gets the tuned one only for what it "
-            "loads or starts"
+            f"{command[0]} is not linked with libfuse3: only libraries and programs that it loads "
+            "or starts get the tuned one"
         )
     try:
         os.execvpe(command[0], [*command], env)  # noqa: S606

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The options of the tuned libfuse3, and their check."""
+"""The options of the tuned libfuse3, and their validation."""
 
 import re
 from collections.abc import Mapping
@@ -15,76 +15,77 @@ _WAYS = "(?:read|write|move)"
 
 @dataclass(frozen=True)
 class Option:
-    """What an option does, what stands for its value, and which values it ``takes``; none: None."""
+    """What an option does, the name of its value, and the pattern of values, None for none."""
 
     summary: str
     value: str = ""
     takes: str | None = None
 
 
-#: As libfuse/tuned/options.c has them.
+#: As in libfuse/tuned/options.c.
 OPTIONS: Mapping[str, Option] = {
     "max_pages": Option(
-        "pages per request, with buffers as large; at most fs.fuse.max_pages_limit, or 256 where "
+        "pages per request, with buffers of that size; at most fs.fuse.max_pages_limit, or 256 if "
         "the kernel has no such limit",
         "N",
         _NUMBER,
     ),
     "max_write": Option(
-        "bytes of a WRITE, at most what the server and the kernel take", "SIZE", _SIZE
+        "maximum bytes of a WRITE, limited by the server and the kernel", "SIZE", _SIZE
     ),
     "max_readahead": Option(
-        "bytes of readahead, at most what the server and the kernel take", "SIZE", _SIZE
+        "bytes of readahead, limited by the server and the kernel", "SIZE", _SIZE
     ),
-    "max_background": Option("background requests with the server at once", "N", _NUMBER),
+    "max_background": Option("number of concurrent background requests", "N", _NUMBER),
     "congestion_threshold": Option(
-        "the number of background requests from which readahead holds back", "N", _NUMBER
+        "number of background requests above which readahead is throttled", "N", _NUMBER
     ),
-    "max_threads": Option("threads that serve; not with -s", "N", _NUMBER),
+    "max_threads": Option("number of threads that serve requests; not with -s", "N", _NUMBER),
     "splice": Option(
-        "which data moves through pipes; read, write and move may be joined by +",
+        "which data is spliced through pipes; read, write and move may be combined with +",
         "off|read|write|move",
         rf"off|{_WAYS}(?:\+{_WAYS})*",
     ),
     "writeback_cache": Option(
-        "small writes gather in the page cache. Wrong where data changes behind the mount. Files "
-        "that the server may write and not read cannot be opened for writing"
+        "combine small writes in the page cache. Wrong if data changes behind the mount. Files "
+        "that the server may write but not read cannot be opened for writing"
     ),
     "direct_io": Option(
-        "reads and writes bypass the page cache. Linux before 6.6 has no shared mmap with it"
+        "reads and writes bypass the page cache. Before Linux 6.6, shared mmap does not work with "
+        "it"
     ),
     "parallel_direct_writes": Option(
-        "with direct I/O, several writers in a file at once; only for thread-safe servers"
+        "with direct I/O, several concurrent writers in a file; only for thread-safe servers"
     ),
-    "clone_fd": Option("a device for each thread; not with -s"),
+    "clone_fd": Option("a separate device for each thread; not with -s"),
     "io_uring": Option(
-        "requests through io_uring, where libfuse 3.18 is built with it and enable_uring is set"
+        "requests through io_uring, if libfuse 3.18 is built with it and enable_uring is set"
     ),
     "no_file_caps": Option("with tuned: the mount option of the module fusetuned"),
     "atomic_open": Option(
-        "with tuned: the mount option of the module fusetuned, for servers that do not know it. "
-        "Not for servers that reply to LOOKUP later, or from another thread than took it"
+        "with tuned: the mount option of the module fusetuned, for servers that do not support it "
+        "themselves. Not for servers that reply to LOOKUP later, or from another thread"
     ),
     "tuned": Option(
         "mount with the module fusetuned if it is loaded, otherwise with the kernel's FUSE and a "
-        "line that says so; root only"
+        "warning; root only"
     ),
     "tuned_if_possible": Option(
-        "an option that cannot be had is left out with a line, and the mount does not fail"
+        "an option that is not available is left out with a warning, and the mount does not fail"
     ),
 }
 
 
 def check_options(text: str) -> None:
-    """Raise UsageError unless ``text`` is a list of options as the library takes them.
+    """Raise UsageError unless ``text`` is a valid list of options of the library.
 
-    Whether a value works is up to the library at mount time: it depends on kernel and server.
+    The library decides at mount time whether a value works: it depends on kernel and server.
     """
     for word in filter(None, text.split(",")):
         name, equal, value = word.partition("=")
         if name not in OPTIONS:
             raise UsageError(
-                f"{name!r} is no option of the tuned libfuse; {', '.join(OPTIONS)} are"
+                f"{name!r} is not an option of the tuned libfuse; give one of {', '.join(OPTIONS)}"
             )
         wanted = OPTIONS[name].takes
         if equal != "" if wanted is None else not re.fullmatch(wanted, value):

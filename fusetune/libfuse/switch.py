@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Making the tuned libfuse3 the one that a service, or the whole host, uses."""
+"""Making a service, or the whole host, use the tuned libfuse3."""
 
 import os
 import re
@@ -24,7 +24,7 @@ _SYSTEM_FILE = "etc/ld.so.conf.d/00-fusetune.conf"
 class FileChange:
     """A file written or removed; ``before`` and ``after`` are its texts, None without a file.
 
-    ``remedy``: what remains to be done before it has an effect.
+    ``remedy``: what must be done for it to take effect.
     """
 
     path: Path
@@ -34,19 +34,19 @@ class FileChange:
 
 
 def service_name(unit: str) -> str:
-    """Return the whole name of a service. Raises UsageError for a name that cannot be one."""
+    """Return the full name of a service. Raises UsageError for a name that cannot be one."""
     if not re.fullmatch(r"[A-Za-z0-9:_.@\\-]+", unit):
         raise UsageError(f"{unit!r} is not the name of a unit")
     if unit.endswith(".mount"):
         raise UsageError(
-            f"{unit} is mounted by mount(8), which passes on no library path; "
-            "give it the type fusetune.SERVER, as fusetune.sshfs"
+            f"{unit} is mounted by mount(8), which passes no library path; "
+            "use the type fusetune.SERVER, such as fusetune.sshfs"
         )
     return unit if unit.endswith(".service") else f"{unit}.service"
 
 
 def restart(name: str) -> str:
-    """Return what has a drop-in take effect."""
+    """Return the command that makes a drop-in take effect."""
     return f"systemctl restart {name}"
 
 
@@ -58,7 +58,9 @@ def _unit_change(host: Host, unit: str, text: str | None) -> FileChange:
 
 def _system_change(host: Host, text: str | None) -> FileChange:
     path = Path(host.path(_SYSTEM_FILE))
-    return FileChange(path, _text(path), text, "remount what is to use the other library")
+    return FileChange(
+        path, _text(path), text, "remount the file systems that are to use the new library"
+    )
 
 
 def _text(path: Path) -> str | None:
@@ -69,7 +71,7 @@ def _text(path: Path) -> str | None:
 
 
 def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
-    """Return the change that gives a service, or the whole host (None), the tuned library.
+    """Return the change that makes a service, or the whole host (None), use the tuned library.
 
     Raises UsageError for a name that cannot be a service or wrong options, FusetuneError if the
     library is not installed, or would replace a newer one of the distribution for the whole host.
@@ -77,14 +79,16 @@ def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
     check_options(options)
     path = search_path(host)
     on, off = ("enable", f"disable {unit}") if unit else ("lib enable", "lib disable --system")
-    lines = [f"# Written by 'fusetune {on}'; 'fusetune {off}' undoes."]
+    lines = [f"# Written by 'fusetune {on}'; 'fusetune {off}' undoes it."]
     if unit is None:
         if options:
-            raise UsageError("options of the whole host are sections of /etc/fusetune/mounts.d")
+            raise UsageError(
+                "options for the whole host belong in sections in /etc/fusetune/mounts.d"
+            )
         _check_age(host)
         return _system_change(host, "\n".join([*lines, *path.split(":"), ""]))
     lines += ["[Service]", f"Environment=LD_LIBRARY_PATH={path}"]
-    # What the mount needs of the host's limits, by configuration and the options here.
+    # The host's limits that the mount needs, from the configuration and these options.
     lines += [f"ExecStartPre=-+{PROGRAM} set host --for-unit %n" + _for(options)]
     lines += [f"Environment={OPTIONS_VARIABLE}={options}"] if options else []
     return _unit_change(host, unit, "\n".join([*lines, ""]))
@@ -95,7 +99,7 @@ def _for(options: str) -> str:
 
 
 def _check_age(host: Host) -> None:
-    """Raise FusetuneError if the tuned library is older than the one that it would replace.
+    """Raise FusetuneError if the tuned library is older than the one it would replace.
 
     A library whose version is not recorded counts as older.
     """
@@ -105,8 +109,8 @@ def _check_age(host: Host) -> None:
         return
     what = older[0] if older else "the version of the tuned libfuse3 is unknown"
     raise FusetuneError(
-        f"{what}; it must not replace the distribution's: update libfuse3-tuned, or put the line "
-        f"'libfuse=yes' into {host.admin_dir / OLDER}"
+        f"{what}; it must not replace the distribution's: update libfuse3-tuned, or add the line "
+        f"'libfuse=yes' to {host.admin_dir / OLDER}"
     )
 
 
@@ -116,7 +120,7 @@ def disable(host: Host, unit: str | None) -> FileChange:
 
 
 def carry_out(host: Host, change: FileChange) -> None:
-    """Write or remove the file, and make systemd or the loader notice. Raises FusetuneError."""
+    """Write or remove the file, and notify systemd or the loader. Raises FusetuneError."""
     if change.before == change.after:
         return
     whole_host = change.path == Path(host.path(_SYSTEM_FILE))

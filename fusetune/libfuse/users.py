@@ -14,14 +14,14 @@ from fusetune.libfuse.installed import directories
 from fusetune.mounts.daemons import fuse_processes, program_of
 
 _LIBFUSE = re.compile(r"libfuse3?\.so\.")
-_FEW = 64  # enough for the mappings of one library, several times
+_FEW = 64  # enough for several times the mappings of one library
 
 
 @dataclass(frozen=True)
 class Server:
     """A process with a FUSE device open.
 
-    ``library``: the libfuse that it has loaded, None without one. ``uses``: "tuned", "stock",
+    ``library``: the libfuse that it has loaded, None if it has none. ``uses``: "tuned", "stock",
     "libfuse2", "none" for servers without libfuse, such as those in Go, or "unknown" if its memory
     map could not be read in time.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the kernel counts of the pages of a mount: the statistics of its bdi, in debugfs."""
+"""The kernel's counts of a mount's pages: the statistics of its bdi in debugfs."""
 
 import re
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ _NEEDED = (
 class DirtyPages:
     """The pages of a mount that are dirty or being written, and its limit, in bytes.
 
-    ``pausing``: from where on the kernel pauses writers of a mount with a strict limit: in the
-    middle between its background limit and its limit (mm/page-writeback.c,
-    balance_dirty_pages()). ``written``: what was written back since it was mounted.
+    ``pausing``: size above which the kernel throttles writers of a mount with a strict limit: half
+    way between its background limit and its limit (mm/page-writeback.c,
+    balance_dirty_pages()). ``written``: bytes written back since it was mounted.
     """
 
     dirty: int
@@ -30,7 +30,7 @@ class DirtyPages:
 
 
 def bdi_statistics(host: Host, mount: Mount) -> dict[str, int] | None:
-    """Return the numbers of bytes in the bdi's statistics by their names.
+    """Return the sizes in the bdi's statistics, in bytes by name.
 
     None if debugfs does not show them (mm/backing-dev.c, bdi_debug_stats_show; it needs root and a
     mounted debugfs).
@@ -43,7 +43,7 @@ def bdi_statistics(host: Host, mount: Mount) -> dict[str, int] | None:
 
 
 def dirty_pages(host: Host, mount: Mount) -> DirtyPages | None:
-    """Return the mount's dirty pages, None where the kernel does not show them."""
+    """Return the mount's dirty pages, None if the kernel does not show them."""
     found = bdi_statistics(host, mount) or {}
     if not all(name in found for name in _NEEDED):
         return None

@@ -10,7 +10,7 @@ from fusetune.mounts.mountinfo import mountinfo
 
 
 def control_mounted(host: Host, control: str) -> bool:
-    """Whether the control file system of `CONTROLS` is mounted in its place."""
+    """Whether this control file system of `CONTROLS` is mounted."""
     try:
         return os.stat(host.path(control)).st_dev != os.stat(host.path("sys")).st_dev
     except FileNotFoundError:  # its module is not loaded
@@ -18,11 +18,11 @@ def control_mounted(host: Host, control: str) -> bool:
 
 
 def mount_controls(host: Host) -> None:
-    """Mount the control file systems that this host's FUSE mounts need and that are not mounted.
+    """Mount the missing control file systems of this host's FUSE mounts.
 
     Without them the kernel shows no connection (Documentation/filesystems/fuse.rst). Only root in
     the initial user namespace can mount them; for others nothing happens. Raises FusetuneError
-    where /proc cannot be read.
+    if /proc cannot be read.
     """
     if not host.real or os.geteuid():
         return
@@ -35,7 +35,7 @@ def mount_controls(host: Host) -> None:
 
 
 def still_mounted(host: Host, mount: Mount) -> bool:
-    """Whether ``mount`` is still the super block that was found, judged by its bdi."""
+    """Whether ``mount`` is still the super block that was found, according to its bdi."""
     if mount.bdi is None:
         return True
     try:
@@ -47,13 +47,13 @@ def still_mounted(host: Host, mount: Mount) -> bool:
 def waiting(host: Host, mount: Mount) -> int:
     """Return how many requests wait for the server's reply (fusectl's ``waiting``).
 
-    0 where that is unknown.
+    0 if unknown.
     """
     return waiting_if_known(host, mount) or 0
 
 
 def waiting_if_known(host: Host, mount: Mount) -> int | None:
-    """Return how many requests wait for the server's reply, None where that is unknown."""
+    """Return how many requests wait for the server's reply, None if unknown."""
     if mount.connection is None:
         return None
     try:
@@ -66,7 +66,7 @@ def waiting_if_known(host: Host, mount: Mount) -> int | None:
 def negotiated(host: Host, mount: Mount) -> dict[str, str]:
     """Return what INIT negotiated, by name, as the module fusetuned shows it.
 
-    Empty for other mounts, before the reply to INIT, and where it cannot be read.
+    Empty for other mounts, before the reply to INIT, or if it cannot be read.
     """
     if not mount.is_tuned_type or mount.connection is None:
         return {}

@@ -14,13 +14,13 @@ from fusetune.syscalls import device_number
 _DEVICES = ("fuse", "fusetuned")
 # Fields of fdinfo for /dev/fuse. Files of other kinds may have lines chosen by their owner.
 _FDINFO = {"pos", "flags", "mnt_id", "ino", "lock", "fuse_connection"}
-_LARGEST = 1 << 21  # bytes of all arguments: as the kernel, MAX_ARG_STRLEN times 16
+_LARGEST = 1 << 21  # bytes of all arguments: 16 times the kernel's MAX_ARG_STRLEN
 
 
 class Daemons:
     """The programs that serve mounts, found in one pass over all processes.
 
-    The kernel names the connection beside each open /dev/fuse (fs/fuse/dev.c,
+    The kernel shows the connection of each open /dev/fuse (fs/fuse/dev.c,
     fuse_dev_show_fdinfo(); seen on 6.18, absent on 6.12). On other kernels, a process counts as the
     server if it has /dev/fuse open, the mount point among its arguments, and only user ids of root
     or the mount's owner: other users cannot pose as its server.
@@ -34,7 +34,7 @@ class Daemons:
         self._by_argument: dict[int, Mapping[str, dict[str, str]]] = {}
 
     def forget(self) -> None:
-        """Forget what was found: there are new mounts."""
+        """Forget the results, because there are new mounts."""
         self._looked = False
 
     def of(self, mount: Mount) -> Collection[str]:
@@ -46,7 +46,7 @@ class Daemons:
         return self.named(mount) or self._arguments(mount.owner_uid).get(mount.path) or {}
 
     def named(self, mount: Mount) -> Mapping[str, str]:
-        """Return those of `processes` that the kernel names, which is certain."""
+        """Return those of `processes` for which the kernel shows the connection."""
         if not self._looked:
             self._look()
         major, minor = (int(part) for part in mount.device.split(":"))
@@ -116,7 +116,7 @@ def process_ids(host: Host) -> list[str]:
 def fuse_processes(host: Host) -> Iterator[tuple[str, list[str | None]]]:
     """Yield each process that has /dev/fuse or /dev/fusetuned open, and its connections.
 
-    None stands for a connection that the kernel does not name. In order of process id; only root
+    None stands for a connection that the kernel does not show. In order of process id; only root
     sees other users' processes.
     """
     numbers = _device_numbers(host)
@@ -132,7 +132,7 @@ def _connection(host: Host, pid: str, fd: str) -> str | None:
     lines = host.read(f"proc/{pid}/fdinfo/{fd}").splitlines()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     if fields.keys() - _FDINFO:
-        return None  # another file has taken the descriptor's number
+        return None  # the descriptor's number was reused
     return fields.get("fuse_connection", "").strip() or None
 
 
@@ -157,7 +157,7 @@ def _device_numbers(host: Host) -> Mapping[str, str]:
 def _open_devices(host: Host, pid: str, numbers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for fd in os.listdir(host.path(f"proc/{pid}/fd")):
         path = host.path(f"proc/{pid}/fd/{fd}")
-        # It may have been closed since, or lie in a mount that root cannot enter.
+        # It may have been closed since, or be in a mount that root cannot access.
         with suppress(OSError):
             # Sockets and the like have no path. The name proves nothing: any file can be "fuse".
             if os.readlink(path).startswith("/") and (name := numbers.get(device_number(path))):

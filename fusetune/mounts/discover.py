@@ -3,7 +3,7 @@
 
 A FUSE server may hang, and with it any call on a path in its mount. Everything here comes from
 /proc/self/mountinfo, from the bdi device in sysfs and from the control file system fusectl, none of
-which asks the server.
+which contacts the server.
 """
 
 import os
@@ -56,8 +56,8 @@ def _with_kernel_objects(host: Host, mount: Mount) -> Mount:
 def discover(host: Host) -> list[Mount]:
     """Return every FUSE super block in this mount namespace, in the order of mounting.
 
-    Bind mounts of one super block are one `Mount`. A mount has a connection only where its control
-    file system is mounted: see `mount_controls`. Raises FusetuneError where /proc cannot be read.
+    Bind mounts of one super block are one `Mount`. A mount has a connection only if its control
+    file system is mounted, see `mount_controls`. Raises FusetuneError if /proc cannot be read.
     """
     return mounts_of(host, mountinfo(host))
 
@@ -86,7 +86,7 @@ def mounts_of(host: Host, lines: Iterable[Line]) -> list[Mount]:
 
 
 def lexical(path: str, points: frozenset[str]) -> str:
-    """Resolve symbolic links in ``path`` without looking at or beyond any of ``points``."""
+    """Resolve symbolic links in ``path`` without accessing ``points`` or paths below them."""
     done = "/"
     # Not normalised: what ".." means depends on the links before it.
     todo = os.path.join(os.getcwd(), path).split("/")[::-1]
@@ -107,7 +107,7 @@ def lexical(path: str, points: frozenset[str]) -> str:
             done = here
             continue
         links += 1
-        if links > 40:  # as the kernel, MAXSYMLINKS
+        if links > 40:  # the kernel's MAXSYMLINKS
             return os.path.abspath(path)
         if target.startswith("/"):
             done = "/"
@@ -116,9 +116,9 @@ def lexical(path: str, points: frozenset[str]) -> str:
 
 
 def find(host: Host, name: str) -> Mount:
-    """Return the mount that ``name`` means: a mount point or a bdi name such as ``0:43``.
+    """Return the mount called ``name``: a mount point or a bdi name such as ``0:43``.
 
-    Of mounts stacked on one point, it is the topmost (the last mounted). Raises FusetuneError that
+    If several are mounted on one point, it is the topmost one. Raises FusetuneError that
     says what is there instead.
     """
     lines = mountinfo(host)
@@ -142,7 +142,7 @@ def find(host: Host, name: str) -> Mount:
     for point in sorted(points, key=len, reverse=True):
         if path.startswith(point + "/"):
             raise FusetuneError(
-                f"{printable(name)} lies in a FUSE mount but is not its mount point; "
+                f"{printable(name)} is in a FUSE mount but is not its mount point; "
                 f"use {printable(point)}"
             )
     if not os.path.lexists(path):
@@ -150,7 +150,7 @@ def find(host: Host, name: str) -> Mount:
             f"{printable(name)} does not exist; 'fusetune list' shows the FUSE mounts"
         )
     raise FusetuneError(
-        f"{printable(name)} is not a FUSE mount point; 'fusetune list' shows those there are"
+        f"{printable(name)} is not a FUSE mount point; 'fusetune list' shows the FUSE mounts"
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The names that udev gives a disk's file system: UUID and label, whatever its device is."""
+"""The names that udev gives a disk's file system, independent of its device: UUID and label."""
 
 import os
 import re
@@ -11,14 +11,14 @@ from fusetune.host import Host
 
 @dataclass(frozen=True)
 class DiskNames:
-    """What udev's links name a disk by, None where there is no such link."""
+    """The names in udev's links to a disk, None if there is no such link."""
 
     uuid: str | None = None
     label: str | None = None
 
 
 def disk_names(host: Host, source: str) -> DiskNames:
-    """Return the names of the disk that a mount's source is; none if it is no disk.
+    """Return the names of the disk that is a mount's source; none if the source is not a disk.
 
     Any user can give a mount any source, so only plain paths below /dev are looked up.
     """
@@ -29,12 +29,13 @@ def disk_names(host: Host, source: str) -> DiskNames:
 
 
 def _linked(host: Host, kind: str, device: str) -> str | None:
-    """Return the name of the link of this kind that leads to ``device``."""
+    """Return the name of the link of this kind to ``device``."""
     directory = host.path(f"dev/disk/{kind}")
     with suppress(OSError):
         for name in sorted(os.listdir(directory)):
             if os.path.realpath(os.path.join(directory, name)) == device:
-                # udev writes what a file name cannot have as \xNN (udev_util_encode_string()).
+                # udev encodes characters not allowed in file names as \xNN
+                # (udev_util_encode_string()).
                 raw = re.sub(rb"\\x([0-9a-f]{2})", _byte, os.fsencode(name))
                 return os.fsdecode(raw)
     return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which Kubernetes volume a mount is, by the file that the kubelet keeps beside the mount point.
+"""Which Kubernetes volume a mount is, from the kubelet's file next to the mount point.
 
 ``vol_data.json`` names the CSI driver, the volume and its handle (kubernetes, pkg/volume/csi,
 csi_mounter.go and csi_attacher.go, volDataKey). It names neither the storage class nor the
@@ -20,7 +20,7 @@ from fusetune.untrusted import parse
 #: The kubelet's directory (``--root-dir``): by default, of k0s, and of MicroK8s.
 ROOTS = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
 _LOGS = "var/log/pods"
-#: A pod's mount point, and the one that a driver stages a volume at, in the kubelet's directory.
+#: A pod's mount point, and a driver's staging mount point, in the kubelet's directory.
 _MOUNT_POINT = re.compile(
     r"(?:pods/(?P<pod>[^/]+)/volumes/kubernetes\.io~csi/[^/]+/mount"
     r"|plugins/kubernetes\.io/csi/[^/]+/[^/]+/globalmount)"
@@ -31,11 +31,11 @@ _LONGEST = 1024  # characters of a name: CSI allows 128 bytes, and drivers excee
 
 @dataclass(frozen=True)
 class KubeletVolume:
-    """What the kubelet knows of a volume.
+    """What the kubelet knows about a volume.
 
     ``csi_driver``: such as gcsfuse.csi.storage.gke.io; ``volume``: the persistent volume's name, or
-    the pod's for an inline one, None if not told; ``volume_handle``: the driver's name of it;
-    ``namespace``: of the pod, None if not known.
+    the pod's name for it if inline, None if not given; ``volume_handle``: the driver's name for it;
+    ``namespace``: of the pod, None if unknown.
     """
 
     csi_driver: str
@@ -45,9 +45,9 @@ class KubeletVolume:
 
 
 def kubelet_volume(host: Host, mount: Mount) -> KubeletVolume | None:
-    """Return which volume is mounted, None if it is none of the kubelet's or that is not known.
+    """Return which volume is mounted, None if it is not one of the kubelet's or unknown.
 
-    No path in a mount is touched, and nothing that others than root can write is believed.
+    No path in a mount is touched, and files that users other than root can write are ignored.
     """
     found = None
     for path in (mount.path, *mount.also_at):
@@ -96,9 +96,9 @@ def _content(root: str, file: str) -> bytes:
 
 def _check_owner(fd: int) -> None:
     found = os.fstat(fd)
-    # In a test's directory tree, whoever runs the test takes root's place.
+    # In a test's directory tree, the user who runs the test takes root's place.
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError("others than root can write it")
+        raise PermissionError("users other than root can write it")
 
 
 def _volume(facts: object, namespace: str | None) -> KubeletVolume | None:
@@ -114,7 +114,7 @@ def _volume(facts: object, namespace: str | None) -> KubeletVolume | None:
 
 
 def _namespace(host: Host, pod: str | None) -> str | None:
-    """Return a pod's namespace: the kubelet names logs NAMESPACE_NAME_UID."""
+    """Return a pod's namespace: the kubelet names log directories NAMESPACE_NAME_UID."""
     with suppress(OSError):
         for name in os.listdir(host.path(_LOGS)) if pod else ():
             namespace, _, rest = name.partition("_")

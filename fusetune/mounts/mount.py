@@ -12,7 +12,7 @@ _FUSE_TYPE = re.compile(r"(fuse|fuseblk|virtiofs|fusetuned|fusetunedblk)(\..*)?"
 BDI_NAME = re.compile(r"\d+:\d+(-[a-z]+)?")
 FUSECTL = "sys/fs/fuse/connections"
 FUSETUNEDCTL = "sys/fs/fusetuned/connections"
-#: The control file systems by their place.
+#: The control file systems by mount point.
 CONTROLS = {FUSECTL: "fusectl", FUSETUNEDCTL: "fusetunedctl"}
 
 
@@ -22,7 +22,7 @@ def is_fuse(fstype: str) -> bool:
 
 
 def control_of(fstype: str) -> str:
-    """Return the place of the control file system for mounts of a FUSE type."""
+    """Return the mount point of the control file system for mounts of a FUSE type."""
     return FUSETUNEDCTL if fstype.startswith("fusetuned") else FUSECTL
 
 
@@ -31,11 +31,11 @@ class Mount:
     """One FUSE super block and where it is mounted.
 
     ``path``: the first of its mount points; ``also_at``: the others (bind mounts).
-    ``bdi``: name of its device in /sys/class/bdi, None where the kernel shows none.
-    ``connection``: its directory's name in fusectl (the device number), None where there is none.
+    ``bdi``: name of its device in /sys/class/bdi, None if the kernel shows none.
+    ``connection``: name of its directory in fusectl (the device number), None if there is none.
     ``owner_uid``, ``owner_gid``: who mounted it; 0 for virtiofs, which only root mounts.
-    ``owner_known``: whether that is certain. The kernel prints user_id= as the mount's own user
-    namespace has it (fs/fuse/inode.c, fuse_show_options()), where a user's id may be 0; its real
+    ``owner_known``: whether that is certain. The kernel prints user_id= relative to the mount's own
+    user namespace (fs/fuse/inode.c, fuse_show_options()), where a user's ID may be 0; its real
     owner has the connection's directory in fusectl (fs/fuse/control.c, fuse_ctl_add_dentry()).
     ``instance``: identity of this super block's bdi in this boot. Device numbers are reused at
     once, kernfs inode numbers are not (fs/kernfs/dir.c, __kernfs_new_node); None without a bdi.
@@ -61,7 +61,7 @@ class Mount:
 
     @property
     def is_tuned_type(self) -> bool:
-        """Whether the module fusetuned serves it, and not the kernel's own FUSE."""
+        """Whether the module fusetuned serves it instead of the kernel's own FUSE."""
         return self.fstype.startswith("fusetuned")
 
     @property

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which mounts a mount lies on: what its server reads and writes, found without touching a path.
+"""Which mounts a mount lies on: where its server keeps files, found without touching a path.
 
-A server may have chosen its own words, so each layer says how it was found. An open file is a fact
-of the kernel. An argument may mean another thing than a place of files. The source of a mount is
-whatever its server says, and counts only if nothing else is known.
+A server controls its own command line, so each layer has the way it was found. An open file is a
+fact from the kernel. An argument may not be a backing directory. The source of a mount is set by
+its server and only counts if nothing else is known.
 """
 
 import os
@@ -24,8 +24,8 @@ from fusetune.mounts.mount import Mount, is_fuse
 from fusetune.mounts.mountinfo import Line, mountinfo
 from fusetune.mounts.words import Namespace, holds_files
 
-_MOST_OPEN = 256  # files of a process that are looked at; a server opens what it serves first
-_MOST_WORDS = 256  # of a command line that are looked at
+_MOST_OPEN = 256  # examined files of a process; a server opens its backing files first
+_MOST_WORDS = 256  # examined words of a command line
 _ABSOLUTE = re.compile(r"/[^:=,]*")
 _RELATIVE = re.compile(r"(?:/|\.{1,2}(?:/|$)|[^-:=,/][^:=,/]*/)[^:=,]*")
 _OVERLAY = re.compile(r"(?:lowerdir|lowerdir\+|datadir\+|upperdir)=(.*)", re.DOTALL)
@@ -33,7 +33,7 @@ _OVERLAYS_WORD = re.compile(r"(?:.*,)?(?:-o)?(?:lowerdir|upperdir|source)=", re.
 
 
 class FoundBy(StrEnum):
-    """How a layer was found; what comes first counts more."""
+    """How a layer was found, the most reliable way first."""
 
     OPEN = "open file"
     LOOP = "loop device"
@@ -46,8 +46,8 @@ class FoundBy(StrEnum):
 class Layer:
     """A mount that another mount lies on.
 
-    ``mount``: the FUSE mount that it is, None for a file system of the kernel. ``path``: where it
-    is mounted. ``elsewhere``: whether that is in the server's mount namespace, and not in ours.
+    ``mount``: the FUSE mount that it is, None for a file system of the kernel. ``path``: its mount
+    point. ``elsewhere``: whether that is in the server's mount namespace instead of ours.
     """
 
     device: str
@@ -63,10 +63,10 @@ Found = tuple[FoundBy, Line]
 
 
 class Stacks:
-    """What lies below each mount of this host.
+    """The layers below each mount of this host.
 
-    Each process and each mount namespace is read once, however many mounts there are. ``daemons``:
-    what was found of all processes.
+    Each process and each mount namespace is read only once, for any number of mounts. ``daemons``:
+    the processes found.
     """
 
     def __init__(self, host: Host, mounts: Sequence[Mount]) -> None:
@@ -87,17 +87,17 @@ class Stacks:
         self._read_words({pid for mount in mounts for pid in self.daemons.processes(mount)})
 
     def below(self, mount: Mount) -> Sequence[Layer]:
-        """Return what ``mount`` lies on itself, without what those lie on."""
+        """Return the layers directly below ``mount``."""
         return self._of(mount.device, mount, None)
 
     def below_layer(self, layer: Layer) -> Sequence[Layer]:
-        """Return what a layer lies on itself."""
+        """Return the layers directly below a layer."""
         return self._of(layer.device, layer.mount, layer.line)
 
     def down(self, mount: Mount) -> list[Layer]:
-        """Return all that ``mount`` lies on, each once, every one after those that it lies on.
+        """Return all layers below ``mount``, each once and after the layers below it.
 
-        Mounts that lie on each other in a circle are followed once.
+        Cycles are followed only once.
         """
         found: list[Layer] = []
         seen = {mount.device}
@@ -140,7 +140,7 @@ class Stacks:
     # What the kernel says
 
     def _by_device(self, device: str) -> Iterator[Found]:
-        """Yield where the image of a loop device lies, if ``device`` is one or part of one."""
+        """Yield where the image of a loop device is, if ``device`` is one or a partition of one."""
         if device.startswith("0:"):
             return  # no block device
         for place in ("loop", "../loop"):
@@ -150,7 +150,7 @@ class Stacks:
                     yield FoundBy.LOOP, line
 
     def _by_options(self, line: Line | None) -> Iterator[Found]:
-        """Yield what the kernel's own overlayfs lies on."""
+        """Yield the layers of the kernel's own overlayfs."""
         for option in line.options if line and line.fstype == "overlay" else ():
             if match := _OVERLAY.fullmatch(option):
                 for found in self._here.led_to(match[1]):
@@ -181,8 +181,8 @@ class Stacks:
     def _processes(self, mount: Mount) -> list[str]:
         """Return the processes that serve ``mount``.
 
-        Where the kernel does not name them, the mount point of another mount may be among a
-        server's arguments as its source: its own mount point is the last one.
+        If the kernel does not show them, the mount point of another mount may be among a server's
+        arguments as its source: its own mount point is the last one.
         """
         if certain := self.daemons.named(mount):
             return list(certain)
@@ -194,7 +194,7 @@ class Stacks:
         return found
 
     def _open_in(self, pid: str, space: Namespace) -> Sequence[Line]:
-        """Return the mounts in which a process has files open; of the kernel's, directories."""
+        """Return the mounts with open files of a process; for kernel file systems, directories."""
         if pid not in self._open:
             found = {line.device: line for line in self._look_at_open(pid, space)}
             self._open[pid] = list(found.values())
@@ -213,10 +213,10 @@ class Stacks:
                         yield line
 
     def _arguments(self, pid: str, space: Namespace, mount: Mount) -> Iterator[Line]:
-        """Yield the FUSE mounts that a process's arguments lead to.
+        """Yield the FUSE mounts to which a process's arguments lead.
 
-        A mount of the kernel's own file systems counts only if it is the source: the word before
-        the mount point, or a directory of an overlay. Others are those of logs, keys and the like.
+        A mount of the kernel's own file systems only counts if it is the source: the word before
+        the mount point, or a directory of an overlay. Others are for logs, keys and the like.
         """
         words = self._words_once(pid)
         points = {mount.path, *mount.also_at}
@@ -237,14 +237,14 @@ class Stacks:
         return self._words[pid]
 
     def _read_words(self, pids: set[str]) -> None:
-        """Read the arguments of processes; what looks like a relative path is made absolute."""
+        """Read the arguments of processes; apparent relative paths are made absolute."""
         self._words |= dict.fromkeys(pids, ())
         self._words |= each_in_time(self._words_of, sorted(pids, key=int)) if pids else {}
 
     def _words_of(self, pid: str) -> list[str]:
         directory = os.readlink(self._host.path(f"proc/{pid}/cwd"))
         words = words_of(self._host, "cmdline", pid)[1:_MOST_WORDS]
-        # A server in the background has gone to "/", wherever it was started.
+        # A server in the background has changed to "/".
         relative = _RELATIVE if directory != "/" else _ABSOLUTE
         return [
             os.path.normpath(os.path.join(directory, word)) if relative.fullmatch(word) else word
@@ -252,7 +252,7 @@ class Stacks:
         ]
 
     def _namespace(self, pid: str) -> Namespace | None:
-        """Return the mounts that a process sees; None where that cannot be read."""
+        """Return the mounts that a process sees; None if they cannot be read."""
         try:
             name = os.readlink(self._host.path(f"proc/{pid}/ns/mnt"))
             ours = os.readlink(self._host.path("proc/self/ns/mnt"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which mount a path leads to, by the kernel's tree of mounts, without touching the path."""
+"""Which mount a path leads to, from the kernel's tree of mounts, without touching the path."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ def places(host: Host) -> list[Place]:
 
 
 class Attached(Protocol):
-    """A mount, as far as the kernel's walk along a path needs it: see `Place`."""
+    """A mount, as far as needed for the kernel's walk along a path; see `Place`."""
 
     @property
     def number(self) -> int: ...
@@ -52,7 +52,7 @@ A = TypeVar("A", bound=Attached)
 
 
 class MountTree(Generic[A]):
-    """The mounts of one namespace, each found by what it is attached to, and where."""
+    """The mounts of one namespace, indexed by parent and place of attachment."""
 
     def __init__(self, every: Sequence[A]) -> None:
         numbers = {one.number for one in every}
@@ -65,7 +65,7 @@ class MountTree(Generic[A]):
         """Return the mount that the kernel's walk along ``path`` ends in; None if there is none.
 
         ``path`` is absolute and without symbolic links. ``besides``: the device of a super block
-        that is passed over, as if it were not mounted.
+        that is ignored, as if it were not mounted.
         """
         here, on = None, self._on.get(None, {})
         while found := _first(on, path, besides):
@@ -76,7 +76,7 @@ class MountTree(Generic[A]):
 
 
 def _first(on: dict[str, A], path: str, besides: str | None) -> A | None:
-    """Return which of the mounts ``on`` one the walk along ``path`` meets first."""
+    """Return which of the mounts on one mount the walk along ``path`` meets first."""
     if not on:
         return None
     points = (on.get(point) for point in _above(path))

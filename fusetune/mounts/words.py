@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which mounts the words of a command line, or the source of a mount, lead to, as text alone."""
+"""Which mounts the words of a command line, or a source, lead to, judged by text alone."""
 
 import os
 import re
@@ -14,21 +14,21 @@ from fusetune.mounts.tree import MountTree
 # File systems in which no server keeps files.
 _KERNELS_OWN = {"proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "autofs", "mqueue"}
 _LONGEST = 4096  # bytes of a path: PATH_MAX
-_MOST_GLOBS = 16  # in a word; each is compared with all mount points
+_MOST_GLOBS = 16  # per word; each is compared with all mount points
 _NAME = re.compile(r"(?:[^/:]*=)?(/.*)", re.DOTALL)
 _ITEM = re.compile(r"(?:[^/:]*=)?(/.*?)(?:=(?:RW|RO|NC))?", re.DOTALL | re.IGNORECASE)
 _GLOB = re.compile(r"[*?\[]")
 
 
 def holds_files(line: Line) -> bool:
-    """Whether a mount may be what a server serves: one of FUSE, or of a disk, network or memory."""
+    """Whether a server may keep files in a mount: of FUSE, a disk, a network or memory."""
     return line.fstype not in _KERNELS_OWN and line.path != "/dev"
 
 
 def paths_in(word: str) -> Iterator[str]:
     """Yield the absolute paths in a word: ``/a``, ``--x=/a``, ``a=/b,c=/d``, ``/a=RW:/b=NC,1G``.
 
-    What follows a host, as in ``host:/a``, is no path here. What is longer than a path can be is
+    Paths after a host, as in ``host:/a``, do not count. Words longer than a path can be are
     left out.
     """
     for item in re.split(r"(?<!\\),", word):
@@ -41,7 +41,7 @@ def paths_in(word: str) -> Iterator[str]:
 
 
 class Namespace:
-    """The mounts that a process sees: by their number, and by the words that lead to them."""
+    """The mounts that a process sees, by number, and by the words that lead to them."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.lines = lines
@@ -64,13 +64,13 @@ class Namespace:
     def led_to(self, word: str, device: str = "") -> Iterator[Line]:
         """Yield the mounts that the paths in ``word`` lead to.
 
-        ``device``: of a mount whose server says the word. Its mount point stands there for what it
+        ``device``: of a mount whose server gave the word. Its mount point then means what it
         covers.
         """
         match = _NAME.fullmatch(word) if len(word) <= _LONGEST else None
         whole = self._tree.leads_to(match[1]) if match else None
         if whole and re.search("[,:]", whole.path):
-            yield whole  # its name would be taken for two
+            yield whole  # a path that contains a separator
             return
         paths = dict.fromkeys(paths_in(word))
         globs = [path for path in paths if _GLOB.search(path)]
@@ -82,7 +82,7 @@ class Namespace:
     def _at(self, path: str, device: str) -> Iterator[Line]:
         line = self._tree.leads_to(path)
         glob = _GLOB.search(path)
-        if glob and not (line and _GLOB.search(line.path)):  # no mount is called so itself
+        if glob and not (line and _GLOB.search(line.path)):  # no mount has that literal name
             yield from self._fitting(path) or self._at(path[: glob.start()] or "/", device)
             return
         if line and (line.device, line.path) == (device, path):
@@ -91,7 +91,7 @@ class Namespace:
             yield line
 
     def _fitting(self, pattern: str) -> list[Line]:
-        """Return the mounts whose mount point fits a pattern, as a shell expands it."""
+        """Return the mounts whose mount point matches a shell pattern."""
         parts = pattern.split("/")
         return [
             line

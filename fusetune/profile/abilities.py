@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What this kernel can tell bpftrace of a mount."""
+"""What this kernel can report to bpftrace about a mount."""
 
 import os
 import struct
@@ -26,15 +26,15 @@ _TRACING = "sys/kernel/tracing"
 _EVENTS = f"{_TRACING}/events"
 _BTF = "sys/kernel/btf"
 _KPROBES = f"{_TRACING}/kprobe_events"
-#: This process's pid namespace, and the first one (include/linux/proc_ns.h, PROC_PID_INIT_INO).
+#: This process's PID namespace, and the initial one (include/linux/proc_ns.h, PROC_PID_INIT_INO).
 _PIDS, _FIRST_PIDS = "proc/self/ns/pid", f"pid:[{0xEFFFFFFC}]"
 _LOCKDOWN = "sys/kernel/security/lockdown"
 
 
 def abilities(host: Host, mount: Mount) -> Abilities:
-    """Return what this kernel can tell of a mount.
+    """Return what this kernel can report about a mount.
 
-    Raises FusetuneError, saying what to do, where it cannot tell requests.
+    Raises FusetuneError with the remedy if it cannot report requests.
     """
     _refuse_untraceable(host)
     try:
@@ -64,7 +64,7 @@ def _traces_functions(
 
 
 def _calls(host: Host, mount: Mount, types: Types | None) -> CallProbes | None:
-    """Return how this kernel tells of reads and writes; their files are known by types (BTF)."""
+    """Return how this kernel reports reads and writes; BTF types identify their files."""
     if _traces_functions(host, types, FUNCTIONS):
         return calls_by_functions(splice=_traces_functions(host, types, SPLICE))
     if not _traces_calls(host):
@@ -75,7 +75,7 @@ def _calls(host: Host, mount: Mount, types: Types | None) -> CallProbes | None:
 
 
 def _sees_all_processes(host: Host) -> bool:
-    """Whether processes have the numbers here that the kernel's programs see."""
+    """Whether process IDs here are the ones that BPF programs see."""
     try:
         return os.readlink(host.path(_PIDS)) == _FIRST_PIDS
     except FileNotFoundError:  # a kernel without pid namespaces
@@ -87,20 +87,20 @@ def _traces_calls(host: Host) -> bool:
 
 
 def _refuse_untraceable(host: Host) -> None:
-    """Raise FusetuneError, saying what to do, where the kernel cannot be traced at all."""
+    """Raise FusetuneError with the remedy if the kernel cannot be traced at all."""
     if "[confidentiality]" in _text(host, _LOCKDOWN):
         raise FusetuneError(
-            "kernel lockdown (confidentiality) forbids tracing; boot without it to watch this "
+            "kernel lockdown (confidentiality) forbids tracing; boot without it to observe this "
             "mount, or mount it with the module fusetuned, which counts requests itself"
         )
     if not os.path.isdir(host.path(_EVENTS)):
         raise FusetuneError(
-            f"tracefs is not mounted in /{_TRACING}; mount it: mount -t tracefs tracefs /{_TRACING}"
+            f"tracefs is not mounted on /{_TRACING}; mount it: mount -t tracefs tracefs /{_TRACING}"
         )
 
 
 def _requests(host: Host, types: Types | None) -> Requests:
-    """Return how this kernel tells of requests. Raises FusetuneError if it does not."""
+    """Return how this kernel reports requests. Raises FusetuneError if it does not."""
     traced = _has(host, "fuse/fuse_request_send")
     if traced and (types is None or tracepoints_tell(types)):
         return TRACEPOINTS
@@ -114,14 +114,14 @@ def _requests(host: Host, types: Types | None) -> Requests:
 
 
 def traces_faults(host: Host) -> bool:
-    """Return whether this kernel tells page faults, beside system calls and their files.
+    """Return whether this kernel reports page faults, besides system calls and their files.
 
-    Raises FusetuneError, saying what to do, where it cannot tell these calls.
+    Raises FusetuneError with the remedy if it cannot report these calls.
     """
     _refuse_untraceable(host)
     if not _traces_calls(host):
         raise FusetuneError(
-            "this kernel cannot tell which file a system call is about; use one with "
+            "this kernel cannot report the file of a system call; use one with "
             "CONFIG_FTRACE_SYSCALLS and CONFIG_DEBUG_INFO_BTF"
         )
     return _has(host, "filemap/mm_filemap_map_pages")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The kernel's own FUSE, watched by bpftrace."""
+"""The kernel's own FUSE, observed with bpftrace."""
 
 import os
 import re
@@ -28,7 +28,7 @@ from fusetune.text import printable
 from fusetune.untrusted import LARGEST
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-#: Seconds that bpftrace may take to attach its probes, and to detach them: it compiles them first,
+#: Seconds that bpftrace may take to attach its probes, and to detach them. It compiles them first,
 #: which takes a second here and half a minute on a slow or busy machine.
 _START, _END = 120.0, 10.0
 
@@ -39,15 +39,15 @@ def _cpus(host: Host) -> int:
 
 
 def device_of(mount: Mount) -> int:
-    """Return the number of a mount's device as the kernel's dev_t has it."""
+    """Return the number of a mount's device as in the kernel's dev_t."""
     major, minor = (int(part) for part in mount.device.split(":"))
     return major << 20 | minor
 
 
 def bpftrace_path() -> str:
-    """Return the path of bpftrace. Raises FusetuneError if it is not there, or this is not root."""
+    """Return the path of bpftrace. Raises FusetuneError if not installed or not root."""
     if os.geteuid():
-        raise FusetuneError("only root may trace the kernel; run it as root")
+        raise FusetuneError("only root may trace the kernel; run fusetune as root")
     path = shutil.which("bpftrace", path=_PATH)
     if not path:
         raise FusetuneError(
@@ -57,13 +57,13 @@ def bpftrace_path() -> str:
 
 
 class Bpftrace:
-    """A running bpftrace; the kernel removes its probes when it ends, and kills it with us.
+    """A running bpftrace; the kernel removes its probes when it exits, and kills it with us.
 
     ``path``: of bpftrace. ``take``: gets each line that it prints.
     """
 
     def __init__(self, path: str, text: str, take: Callable[[bytes], None]) -> None:
-        # A session of its own: a terminal's Ctrl-C is for us alone, who then end it.
+        # A separate session: Ctrl-C in the terminal only reaches us, and we end it.
         self._process = subprocess.Popen(
             [path, "-f", "json", "-e", text],
             stdin=subprocess.DEVNULL,
@@ -111,7 +111,7 @@ class Bpftrace:
         return any(one in ready for one in others)
 
     def _take(self, stream: IO[bytes]) -> bool:
-        """Read once; return whether the stream goes on."""
+        """Read once; return whether the stream is still open."""
         part = os.read(stream.fileno(), 1 << 16)
         if stream is self._process.stderr:
             self._errors = (self._errors + part)[-(1 << 16) :]
@@ -125,28 +125,28 @@ class Bpftrace:
         return bool(part)
 
     def _why(self) -> str:
-        """Return why it ended by itself: its last line that names an error."""
+        """Return why it exited: its last line with an error."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         lines = self._errors.decode(errors="replace").splitlines()
         named = [line for line in lines if "ERROR" in line and "RLIMIT_MEMLOCK" not in line]
-        return f"bpftrace ended: {printable((named or lines or ['it said nothing'])[-1])}"
+        return f"bpftrace ended: {printable((named or lines or ['no output'])[-1])}"
 
     def until_ready(self, is_ready: Callable[[], bool], *others: Signals) -> None:
         """Wait until it has attached its probes. Raises FusetuneError if it does not."""
         end = time.monotonic() + _START
         while not is_ready():
             if self.wait(end - time.monotonic(), *others):
-                raise FusetuneError("interrupted before the first request was watched")
+                raise FusetuneError("interrupted before the first request was observed")
             if time.monotonic() > end:
                 raise FusetuneError(f"bpftrace did not attach its probes within {_START:.0f} s")
 
     def skipped(self) -> int:
-        """Return how often the kernel did not run one of its programs."""
+        """Return how often the kernel skipped one of its programs."""
         return skipped_in(f"/proc/{self._process.pid}/fdinfo")
 
     def finish(self) -> None:
-        """Have it remove its probes and print its maps. Raises FusetuneError if it does not."""
+        """Make it remove its probes and print its maps. Raises FusetuneError if it does not."""
         self._process.send_signal(signal.SIGINT)
         end = time.monotonic() + _END
         stdout = self._process.stdout
@@ -154,13 +154,13 @@ class Bpftrace:
             for stream in select.select(self.streams, [], [], 0.1)[0]:
                 if not self._take(stream) and stream is stdout:
                     return
-        raise FusetuneError(f"bpftrace did not end within {_END:.0f} s, and was killed")
+        raise FusetuneError(f"bpftrace did not exit within {_END:.0f} s and was killed")
 
 
 def skipped_in(directory: str) -> int:
-    """Return how often the kernel did not run a program of a process, by its fdinfo.
+    """Return how often the kernel skipped BPF programs of a process, from its fdinfo.
 
-    It does not where another program of BPF was interrupted on that processor, and counts that
+    It skips and counts them when another BPF program was interrupted on that CPU
     (kernel/bpf/syscall.c, bpf_prog_show_fdinfo(), recursion_misses; for tracepoints and kprobes
     since Linux 6.7, kernel/trace/bpf_trace.c, trace_call_bpf()).
     """
@@ -176,14 +176,14 @@ def skipped_in(directory: str) -> int:
 def _bdi_of(mount: Mount) -> str:
     bdi = mount.bdi or mount.device
     if not BDI_NAME.fullmatch(bdi):
-        raise FusetuneError(f"the name of the device is not one of the kernel's: {printable(bdi)}")
+        raise FusetuneError(f"the device has an unexpected name: {printable(bdi)}")
     return bdi
 
 
 class Tracing:
     """A mount's requests, counted by bpftrace from its construction until `close`.
 
-    Raises FusetuneError, in one line with the remedy, where this host cannot do it.
+    Raises FusetuneError, in one line with the remedy, if this host cannot do it.
     """
 
     def __init__(self, host: Host, mount: Mount, every: float) -> None:
@@ -228,9 +228,9 @@ class Tracing:
 
 
 def watch_by_bpftrace(host: Host, mount: Mount, seconds: float, progress: Progress) -> Traffic:
-    """Watch a mount for ``seconds``, or until a signal comes or the mount is gone.
+    """Observe a mount for ``seconds``, or until a signal arrives or the mount is gone.
 
-    Raises FusetuneError, in one line with the remedy, where this host cannot do it.
+    Raises FusetuneError, in one line with the remedy, if this host cannot do it.
     """
     path = bpftrace_path()
     able = abilities(host, mount)

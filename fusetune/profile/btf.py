@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where members of the kernel's structures are, by its type information (BTF).
+"""Offsets of members in the kernel's structures, from its type information (BTF).
 
-The format is Documentation/bpf/btf.rst. A module's types are in a file of its own, which shares the
-strings of vmlinux; /sys/kernel/btf has both. bpftrace knows the types of modules only since some
-releases, and these few members are all that is needed.
+The format is Documentation/bpf/btf.rst. A module's types are in a separate file, which shares the
+strings of vmlinux; /sys/kernel/btf has both. bpftrace supports types of modules only in newer
+releases, and only these few members are needed.
 """
 
 import struct
@@ -16,7 +16,7 @@ _HEADER = struct.Struct("<HBBIIIII")
 _TYPE = struct.Struct("<III")
 _INT, _ARRAY, _STRUCT, _UNION, _ENUM, _FUNC, _PROTO = 1, 3, 4, 5, 6, 12, 13
 _VAR, _SECTION, _TAG, _ENUM64 = 14, 15, 17, 19
-# Bytes behind each type of a kind: at all, and for each of its parts.
+# Bytes after each type of a kind: fixed, and per part.
 _MORE = {
     **dict.fromkeys((_INT, _VAR, _TAG), (4, 0)),
     **dict.fromkeys((_STRUCT, _UNION, _SECTION, _ENUM64), (0, 12)),
@@ -58,7 +58,7 @@ class _File:
 class Types:
     """The types of a module, or of vmlinux where its code is built in.
 
-    Raises ValueError or `struct.error` for a file that is none, OSError where there is none.
+    Raises ValueError or `struct.error` for an invalid file, OSError if there is none.
     """
 
     def __init__(self, directory: Path, module: str) -> None:
@@ -79,7 +79,7 @@ class Types:
     def offsets(self, structures: Mapping[str, Collection[str]]) -> dict[tuple[str, str], int]:
         """Return the offset, in bytes, of members of structures, by both names.
 
-        What is not there is missing; a structure of which there are several counts once.
+        Missing members are left out; of several structures with one name, one counts.
         """
         found: dict[tuple[str, str], int] = {}
         for kind, name, parts, _, at in self._file.every():
@@ -96,7 +96,7 @@ class Types:
         """Return the names of the parameters of functions of the module and of vmlinux."""
         prototypes: dict[int, tuple[_File, int, int]] = {}
         found: dict[str, int] = {}
-        # A module's prototype may be one that vmlinux has as well, and is then there alone.
+        # A prototype that vmlinux also has is stored only there.
         for file, first in self._files:
             for number, (kind, name, parts, of, at) in enumerate(file.every(), first):
                 if kind == _PROTO:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where the kernel tells of a program's reads and writes: in FUSE's functions, or in system calls.
+"""How the kernel reports a program's reads and writes: FUSE's functions, or system calls.
 
-The functions are called for every read and write of an open file in a FUSE mount, however it was
-asked for. System calls are those of the whole host, and so cost other programs some time as well;
-but a kernel without kprobes has nothing else.
+The functions are called for every read and write of an open file in a FUSE mount, regardless of
+how it was requested. System calls are those of the whole host, so tracing them also costs other
+programs some time, but a kernel without kprobes has nothing else.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,9 +15,9 @@ FUNCTIONS = {"fuse_file_read_iter": ("iocb", "to"), "fuse_file_write_iter": ("io
 
 @dataclass(frozen=True)
 class Call:
-    """A probe of reads or writes, in bpftrace's words: where they begin, and how long they are.
+    """A probe of reads or writes, as bpftrace expressions for offset and length.
 
-    ``file``: statements that make $file, or return where there is none.
+    ``file``: statements that make $file, or return if there is none.
     """
 
     probe: str
@@ -28,9 +28,9 @@ class Call:
 
 @dataclass(frozen=True)
 class CallProbes:
-    """How a kernel tells of reads and of writes.
+    """How a kernel reports reads and writes.
 
-    ``unseen``: bpftrace's probes of ways to read that those of reads do not see.
+    ``unseen``: bpftrace probes for the kinds of reads that the probes of ``reads`` miss.
     """
 
     reads: tuple[Call, ...]
@@ -47,7 +47,8 @@ def _function(name: str) -> Call:
     )
 
 
-#: Since Linux 6.5 splice(2) and sendfile(2) read by this function (mm/filemap.c), before by FUSE's.
+#: Since Linux 6.5, splice(2) and sendfile(2) read through this function (mm/filemap.c) instead of
+#: FUSE's.
 SPLICE = {"filemap_splice_read": ("in", "ppos", "pipe", "len", "flags")}
 _SPLICED = Call(
     "kprobe:filemap_splice_read", "$file = (struct file *)arg0;", "*(uint64 *)arg1", "arg3"
@@ -73,17 +74,17 @@ PROBE {
 	if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) { @unseen = count(); }
 }
 """
-# Calls that read of which no length is known: their descriptor, and a condition.
+# Reading calls whose length is unknown: their descriptor, and a condition.
 _LENGTHLESS = {
     **dict.fromkeys(("readv", "preadv", "preadv2"), ("fd", "args->vlen != 1")),
     "sendfile64": ("in_fd", ""),
     "splice": ("fd_in", ""),
     "copy_file_range": ("fd_in", ""),
 }
-#: System calls that may read any file; which one is not known.
+#: System calls that may read any file; which one is unknown.
 FILELESS = ("io_submit", "io_uring_enter")
 _HERE, _VECTOR = "$file->f_pos", "args->vec->iov_len"
-# Calls with one buffer: where they begin, how long they are, and the condition for that.
+# Calls with one buffer: expressions for offset and length, and a condition.
 _KINDS = {
     "": (_HERE, "args->count", ""),
     "p64": ("args->pos", "args->count", ""),
@@ -95,9 +96,9 @@ _KINDS = {
 
 
 def by_system_calls(servers: Collection[int], fileless: Sequence[str] = ()) -> CallProbes:
-    """Return the system calls of all processes but these, as the kernel numbers them.
+    """Return the system calls of all processes except these, by the kernel's numbering.
 
-    A server's own reads and writes are of no use, and often as many as those of its users.
+    A server's own reads and writes are irrelevant, and often as many as those of its users.
     ``fileless``: those of `FILELESS` that the kernel has.
     """
     others = [f"pid != {number}" for number in sorted(servers)]

@@ -45,16 +45,14 @@ class Counted:
                 entries = value if isinstance(value, dict) else {"": value}
                 self._put(name, {key: int(number) for key, number in entries.items()})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FusetuneError(
-                f"bpftrace printed what this fusetune cannot read: {line[:80]!r}"
-            ) from error
+            raise FusetuneError(f"bpftrace printed unexpected output: {line[:80]!r}") from error
 
     def _told(self, words: str) -> None:
         """Take what the program printed besides maps."""
         self.ready = True
 
     def _put(self, name: str, entries: dict[str, int]) -> None:
-        if name == "@streams":  # printed each second, then begun anew
+        if name == "@streams":  # printed and reset each second
             self.streams = max(self.streams, *entries.values(), 0)
         self._maps[name] = entries
 
@@ -101,15 +99,15 @@ class Counted:
         return max(0, self._map("@requests")[number] - ended - self._flying(int(number)))
 
     def _flying(self, number: int) -> int:
-        """Return how many recorded requests of an operation have not ended."""
+        """Return how many recorded requests of an operation have not completed."""
         return sum(1 for key, word in self._map("@sent").items() if key and word & REST == number)
 
     def lost(self) -> int:
-        """Return how many requests neither ended by the record nor were in flight at its end."""
+        """Return how many requests neither completed on record nor were in flight at the end."""
         return lost_between({}, self.counts())
 
     def pattern(self, abilities: Abilities) -> Pattern:
-        """Return the pattern, as far as the kernel could tell it."""
+        """Return the pattern, as far as the kernel could report it."""
         return Pattern(
             self._calls("@reads") if abilities.calls else None,
             self._calls("@writes") if abilities.calls else None,
@@ -131,7 +129,7 @@ class Counted:
 
 
 class LiveCounts(Counted):
-    """What bpftrace prints again and again, up to the last mark."""
+    """The repeated output of bpftrace, up to the last mark."""
 
     def __init__(self, able: Abilities) -> None:
         super().__init__()
@@ -141,7 +139,7 @@ class LiveCounts(Counted):
         self._missing: dict[str, int] = {}
 
     def reading(self) -> Reading | None:
-        """Return the last mark's; None before the first.
+        """Return the reading at the last mark; None before the first.
 
         Its peaks are those since the mark that was returned last.
         """
@@ -149,7 +147,7 @@ class LiveCounts(Counted):
         return self._marked
 
     def pattern(self, abilities: Abilities) -> Pattern:
-        """Return the pattern without writes, which are not told live."""
+        """Return the pattern without writes, which are not reported live."""
         return replace(super().pattern(abilities), writes=None)
 
     def _told(self, words: str) -> None:
@@ -165,7 +163,7 @@ class LiveCounts(Counted):
         self._marked = Reading(int(number) / 1e9, self.counts(), self.pattern(self._able))
 
     def _lost(self, number: str) -> int:
-        # The maps are printed one after the other, so a request that ends meanwhile hides one.
+        # The maps are printed one after another, so a request that completes meanwhile hides one.
         self._missing[number] = max(super()._lost(number), self._missing.get(number, 0))
         return self._missing[number]
 

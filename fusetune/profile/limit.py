@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which limit holds a mount's traffic back, by one stated rule."""
+"""Which limit holds back a mount's traffic, by a documented rule."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusetune.profile.traffic import Operation, Traffic
 
-#: Share of the time from which on writers that are paused are held back by the dirty limit.
+#: Share of the time above which throttled writers are limited by dirty memory.
 _PAUSED = 0.1
-#: Requests in the kernel for each one that the server has, from which on they wait for a place.
+#: Requests in the kernel per request at the server, above which they wait for a slot.
 _QUEUED = 1.25
-#: Share of the looks from which on as many requests as max_background are many.
+#: Share of the samples with max_background requests above which the limit applies.
 _AT_LIMIT = 0.5
-#: Requests of an operation with the server, on average, below which nothing waits for it.
+#: Average number of an operation's requests at the server below which nothing waits for it.
 _BUSY = 0.5
-#: Share of the largest request that the mean one has where requests are cut at a largest size.
+#: Mean size divided by largest size above which requests are considered split.
 _FULL = 0.9
-#: Where the kernel cuts requests: 32 pages without max_pages, 256 with it (fs/fuse/file.c).
+#: Sizes at which the kernel splits requests: 32 pages without max_pages, 256 with it
+#: (fs/fuse/file.c).
 _CUTS = (32 * 4096, 256 * 4096)
-#: Share of reads from which on a reader is one that readahead serves.
+#: Share of sequential reads above which readahead helps a reader.
 _SEQUENTIAL = 0.8
-#: Share of direct reads from which on readahead does not matter.
+#: Share of direct reads above which readahead does not matter.
 _DIRECT = 0.2
-#: Share of the data of READ from which on too much of it is read by nobody.
+#: Share of the data fetched by READ but read by no program, above which readahead is too large.
 _WASTED = 0.5
 #: With a smaller read_ahead_kb nothing is read ahead.
 _PAGE_KB = 4
@@ -30,9 +31,9 @@ _PAGE_KB = 4
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit that binds: the knob that lifts it, a value to try, and why.
+    """A limit that applies: the knob that lifts it, a value to try, and why.
 
-    ``value``: twice or half the present one; None where a new mount is needed.
+    ``value``: twice or half the current one; None if a remount is needed.
     """
 
     knob: str
@@ -41,24 +42,23 @@ class Limit:
 
 
 def limit_of(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
-    """Return the limit that binds, None if none does; ``values``: the live knobs of the mount.
+    """Return the limit that applies, None if none does; ``values``: the mount's live knobs.
 
     The first of these that holds:
 
-    1. dirty: the kernel paused writers for at least 10 % of the time -> max_ratio. Where pauses
-       are not counted: as many pages of a mount with a strict limit are dirty as it pauses at.
-    2. readahead in vain: a READ is with the server at least half of the time, and programs did not
-       read half of what READ fetched, which is more than two windows for each stream: so much may
-       be on its way to a sequential reader -> read_ahead_kb, halved.
-    3. background: for each request that the server has there are 1.25 or more in the kernel, and
-       as many READs and WRITEs as max_background were with the server at once -> max_background.
-       If those that wait for a place count as with it: as many as that on average. Where no
-       operation is known: at half of the looks as many requests waited.
-    4. request size: of READ or WRITE at least half a request is always with the server, and the
-       mean request has 90 % of the largest, which is a size at which the kernel cuts requests
-       -> max_pages.
-    5. readahead: a READ is with the server at least half of the time, and 80 % of the reads are
-       sequential and go through the page cache -> read_ahead_kb.
+    1. dirty: the kernel throttled writers for at least 10 % of the time -> max_ratio. If pauses are
+       not counted: a mount with a strict limit has as many dirty pages as trigger throttling.
+    2. wasted readahead: a READ is at the server at least half of the time, and programs did not
+       read half of what READ fetched. Two windows per stream are not counted, because a sequential
+       reader may still read them -> read_ahead_kb, halved.
+    3. background: the kernel has at least 1.25 requests for each one at the server, and as many
+       READs and WRITEs as max_background were at the server at once -> max_background. If waiting
+       requests count as being at the server: as many on average. If no operation is known: in half
+       of the samples, that many requests waited.
+    4. request size: at least half a READ or WRITE is always at the server, and the mean request has
+       90 % of the largest size, which is one at which the kernel splits requests -> max_pages.
+    5. readahead: a READ is at the server at least half of the time, and 80 % of the reads are
+       sequential and use the page cache -> read_ahead_kb.
     """
     return (
         _dirty(traffic, values)
@@ -70,7 +70,7 @@ def limit_of(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
 
 
 def _in_flight(traffic: Traffic, one: Operation) -> float:
-    """Return how many requests of an operation were with the server, on average."""
+    """Return how many requests of an operation were at the server, on average."""
     return one.seconds / traffic.seconds if traffic.seconds else 0.0
 
 
@@ -79,16 +79,16 @@ def _dirty(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
     if paused is None:
         if pages is None or not values.get("strict_limit", 1):
             return None
-        if not pages.dirty or pages.dirty < pages.pausing:  # a mount just made has limits of 0
+        if not pages.dirty or pages.dirty < pages.pausing:  # a new mount has limits of 0
             return None
         said = (
-            f"{pages.dirty >> 10} KiB are dirty, and writers are paused from "
-            f"{pages.pausing >> 10} KiB on"
+            f"{pages.dirty >> 10} KiB are dirty, and writers are throttled above "
+            f"{pages.pausing >> 10} KiB"
         )
     elif paused < _PAUSED * traffic.seconds:
         return None
     else:
-        said = f"the kernel paused writers for {paused:.1f} s because of dirty pages"
+        said = f"the kernel throttled writers for {paused:.1f} s because of dirty pages"
     ratio = values.get("max_ratio")
     if ratio is None or ratio >= 100:
         return None
@@ -127,24 +127,22 @@ def _background(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
         return None
     if traffic.queued:
         binds = with_server >= places
-        said = f"{with_server:.1f} requests were with the server or waited for a place on average"
+        said = f"on average, {with_server:.1f} requests were at the server or waited for a slot"
     else:
         waiting = traffic.waiting or 0.0
         binds = waiting >= max(1.0, _QUEUED * with_server)
-        said = (
-            f"{waiting:.1f} requests waited on average, of which the server had {with_server:.1f}"
-        )
+        said = f"on average, {waiting:.1f} requests waited, {with_server:.1f} of them at the server"
     return Limit("max_background", _doubled(places), said) if binds else None
 
 
 def _background_by_looks(traffic: Traffic, places: int) -> Limit | None:
-    """Return the limit where nothing tells one request from another."""
+    """Return the limit if requests cannot be told apart."""
     if (traffic.at_background or 0.0) < _AT_LIMIT:
         return None
     return Limit(
         "max_background",
         _doubled(places),
-        f"at {traffic.at_background:.0%} of the looks {places} or more requests waited, in the "
+        f"in {traffic.at_background:.0%} of the samples {places} or more requests waited, in the "
         "background or not",
     )
 
@@ -159,14 +157,14 @@ def _request_size(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
         if not one or not one.largest_bytes or _in_flight(traffic, one) < _BUSY:
             continue
         full = one.nbytes >= _FULL * one.largest_bytes * one.requests
-        # Readahead cuts at its own size, too.
+        # Readahead also splits at its own size.
         readahead = name == "READ" and values.get("read_ahead_kb", 0) * 1024 <= one.largest_bytes
         if full and not readahead and one.largest_bytes in _CUTS:
             pages = values.get("max_pages")
             return Limit(
                 "max_pages",
                 _doubled(pages) if pages else None,
-                f"{name} requests are cut at {one.largest_bytes >> 10} KiB",
+                f"{name} requests are split at {one.largest_bytes >> 10} KiB",
             )
     return None
 
@@ -182,6 +180,6 @@ def _readahead(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
     return Limit(
         "read_ahead_kb",
         max(128, window * 2),
-        f"{sequential:.0%} of the reads are sequential, and a READ was with the server "
+        f"{sequential:.0%} of the reads are sequential, and a READ was at the server "
         f"{min(1.0, _in_flight(traffic, one)):.0%} of the time",
     )

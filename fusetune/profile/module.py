@@ -27,10 +27,10 @@ _WRITE_IN = 40
 class Counters:
     """What the module has counted of one operation since its counting began.
 
-    ``requests`` ended, ``errors`` of them in an error. ``sent_bytes``, ``received_bytes``: what
-    follows the headers of requests and of replies. ``time_ns``: how long all with a reply took
-    together. ``latency``: how many of these took less than 1 us, less than 2, less than 4 and so
-    on; the last has the rest.
+    ``requests``: completed, ``errors``: failed. ``sent_bytes``, ``received_bytes``: bytes after the
+    headers of requests and of replies. ``time_ns``: total time of all with a reply. ``latency``:
+    how many of these took less than 1 us, less than 2, less than 4 and so on; the last entry counts
+    the rest.
     """
 
     requests: int
@@ -44,7 +44,7 @@ class Counters:
 def parse_counters(text: str) -> dict[str, Counters]:
     """Return the counters in the text of the file, by operation.
 
-    Raises ValueError if it is not as it should.
+    Raises ValueError if it is malformed.
     """
     found = {}
     for line in text.splitlines():
@@ -78,22 +78,20 @@ def _totals(name: str, one: Counters) -> Totals:
 
 
 def read_counters(host: Host, mount: Mount) -> dict[str, Counters]:
-    """Return what the module has counted of a mount. The first reading begins the counting.
+    """Return what the module has counted of a mount. The first reading starts the counting.
 
-    Raises FusetuneError if the file cannot be read, or is not as it should be.
+    Raises FusetuneError if the file cannot be read or is malformed.
     """
     file = f"{mount.control}/{mount.connection}/statistics"
     try:
         return parse_counters(host.read(file))
     except OSError as error:
         raise FusetuneError(
-            f"cannot read /{file}: {reason(error)}; run it as root, with the module as new as "
-            "fusetune"
+            f"cannot read /{file}: {reason(error)}; run fusetune as root, with the module as new "
+            "as fusetune"
         ) from error
     except ValueError as error:
-        raise FusetuneError(
-            f"/{file} is not what this fusetune knows: {printable(str(error))}"
-        ) from error
+        raise FusetuneError(f"/{file} has an unknown format: {printable(str(error))}") from error
 
 
 def read_statistics(host: Host, mount: Mount) -> Reading:
@@ -102,9 +100,9 @@ def read_statistics(host: Host, mount: Mount) -> Reading:
 
 
 def watch_by_module(host: Host, mount: Mount, seconds: float, progress: Progress) -> Traffic:
-    """Watch a mount of the module for ``seconds``, or until a signal comes or it is gone.
+    """Observe a mount of the module for ``seconds``, or until a signal arrives or it is gone.
 
-    Of a mount that goes, the last reading before that counts. Raises FusetuneError if the
+    If the mount disappears, the last reading counts. Raises FusetuneError if the
     statistics cannot be read.
     """
     read_statistics(host, mount)
@@ -126,5 +124,5 @@ def watch_by_module(host: Host, mount: Mount, seconds: float, progress: Progress
     return Traffic(
         *(watched.seconds, "module", watched.ended, 0, operations),
         waiting=watched.waiting,
-        queued=True,  # its latencies have the wait for a place among max_background
+        queued=True,  # latencies include the wait for a slot among max_background
     )

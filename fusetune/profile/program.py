@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The bpftrace program: constant but for numbers, and all that it keeps is bounded.
+"""The bpftrace program: constant except for numbers, with bounded memory.
 
-Every map holds at most 4096 entries, bpftrace's default. It keeps nothing by a name that a server
-or a user chose: requests are known by their operation's number, open files by their address.
+Every map has at most 4096 entries, bpftrace's default. It stores no names chosen by a server or a
+user: requests are identified by the operation's number, open files by address.
 """
 
 import os
@@ -12,24 +12,25 @@ from dataclasses import dataclass
 from fusetune.profile.calls import Call, CallProbes
 from fusetune.profile.requests import TRACEPOINTS, Requests, with_words
 
-#: Operations with this number and above count as one.
+#: Operations with this number or above are counted as one.
 REST = 63
-#: Buckets for each doubling of a latency: 8, so a figure is within 7 %.
+#: Buckets per doubling of a latency: 8, so figures are accurate to 7 %.
 _STEPS_LOG2 = 3
 READY, MARK = "ready", "mark"
-#: The most requests, and calls of the mount's users, that are looked at in a second. More requests
-#: are only counted, and more calls are not seen: so the cost to the mount is bounded.
+#: Maximum number of requests, and of calls by the mount's users, examined per second. Additional
+#: requests are only counted, additional calls are ignored, so the cost for the mount is bounded.
 _TRACKED, _LOOKED = 1000, 1000
-#: Of how many more reads one is taken for the sum of their bytes.
+#: Of additional reads, one in this many is examined, to estimate the sum of their bytes.
 _SAMPLED = 16
-#: Of the requests that are looked at in a second, how many are in flight is seen at each of so many
-#: first ones, and then at each of so many.
+#: Of the requests examined in a second, the number in flight is determined for each of this many
+#: first ones, and then for every so many.
 _FIRST, _EACH = 64, 16
 # Bits in the class of a system call.
 ELSEWHERE, SEQUENTIAL, DIRECT, APPEND = 2, 1, 4, 8
 
 
-#: Statements that make $bucket, the bucket of a latency, of $us, its microseconds up to 2^32 - 1.
+#: Statements that compute $bucket, the bucket of a latency, from $us, at most 2^32 - 1
+#: microseconds.
 BUCKET = f"""$log = (uint64)0;
 		$rest = $us;
 		if ($rest >= 65536) {{ $log = $log + 16; $rest = $rest >> 16; }}
@@ -44,10 +45,10 @@ BUCKET = f"""$log = (uint64)0;
 		}}
 """
 
-# Each CPU writes counters of its own, since bpftrace's ++ is not atomic; their sum is the number of
+# Each CPU has separate counters, because bpftrace's ++ is not atomic; their sum is the number of
 # requests in flight. Sends count once all probes are attached, and bpftrace detaches the probe of
-# sends first: so each request that counts has its end counted, too.
-# How a kernel tells of a request is put in by `Requests`. "/*" would begin a comment.
+# sends first, so each counted request also has its end counted.
+# `Requests` fills in how a kernel reports requests. "/*" would begin a comment.
 _SENT = f"""
 SENT_PROBE / SENT_DEVICE == (uint64)DEVICE/ {{
 	$tracked = @tracked;
@@ -96,11 +97,11 @@ tracepoint:writeback:balance_dirty_pages /args->bdi == "BDI"/ {
 }
 """
 
-#: Page faults by the tracepoint, which Linux 6.12 brought.
+#: Page faults by the tracepoint, which exists since Linux 6.12.
 FAULTS = """
 tracepoint:filemap:mm_filemap_fault /args->s_dev == (uint64)DEVICE/ { @faults = count(); }
 """
-#: And by the function that has it (mm/filemap.c), with the names of its parameters.
+#: And by the function that contains it (mm/filemap.c), with the names of its parameters.
 FAULT_FUNCTION = {"filemap_fault": ("vmf",)}
 FAULTS_BY_FUNCTION = """
 kprobe:filemap_fault {
@@ -109,8 +110,8 @@ kprobe:filemap_fault {
 }
 """
 
-# A first read, and one at the file's begin, says nothing: the address may be that of an open file
-# that was closed. How a kernel tells of a call is put in by `_calls`.
+# A first read, and one at the start of the file, is not classified: the address may be that of a
+# closed file. `_calls` fills in how a kernel reports a call.
 _CALL = """
 PROBE {
 	$looked = @looked;
@@ -171,9 +172,9 @@ _WRITTEN = """if ($length > 0) {
 			@writes[$class] = count();
 		}"""
 
-# First, since bpftrace 0.23 takes the types of maps from where they first stand. @tracked and
-# @looked count within a second; until all probes are attached, they are 0 and NEVER.
-# With a new @epoch open files are forgotten, since there is a gap in the calls that were looked at.
+# First, because bpftrace 0.23 infers the types of maps from their first use. @tracked and @looked
+# count within a second; until all probes are attached, they are 0 and NEVER. With a new @epoch, open
+# files are forgotten, because there is a gap in the examined calls.
 _BEGIN = """
 BEGIN { @tracked = (uint64)0; @looked = (uint64)NEVER; @epoch = (uint64)0; }
 interval:s:1 /@tracked != 0/ {
@@ -183,8 +184,8 @@ interval:s:1 /@tracked != 0/ {
 }
 """
 
-# The last probe to be attached tells when all are. Open files are forgotten after a while, since
-# nothing tells of their end.
+# The last probe to be attached signals that all are. Open files are forgotten after a while,
+# because their closing is not observed.
 _END = f"""
 interval:s:1 {{ print(@streams); clear(@streams); }}
 interval:s:10 {{ clear(@read_end); clear(@write_end); clear(@streamed); }}
@@ -202,8 +203,8 @@ END {{ clear(@net); clear(@tracked); clear(@looked); clear(@epoch); }}
 """
 
 
-# Of `live_program`. No entry of these maps goes while they are printed, since bpftrace ends then.
-# What was sent is printed before what ended, so that no request seems lost that is not.
+# Of `live_program`. Entries of these maps are never deleted while printed, because bpftrace would
+# exit. Sends are printed before ends, so that no request seems lost by mistake.
 _LIVE_MAPS = ("requests", "net", "bytes", "latency")
 _LIVE_PEAKS = ("largest", "most")
 _LIVE_CALLS = """
@@ -214,10 +215,10 @@ interval:s:10 { clear(@read_end); clear(@streamed); }
 
 @dataclass(frozen=True)
 class Abilities:
-    """What this kernel can tell: how, of ``requests``, and what else.
+    """What this kernel can report: how it reports ``requests``, and what else.
 
-    ``pauses``: it has the tracepoint of pauses. ``faults``: the probe of page faults, empty if it
-    has none. ``calls``: reads and writes, None if it does not tell them.
+    ``pauses``: it has the tracepoint of throttling. ``faults``: the probe of page faults, empty if
+    it has none. ``calls``: how it reports reads and writes, None if it does not.
     """
 
     pauses: bool
@@ -229,7 +230,7 @@ class Abilities:
 def program(device: int, bdi: str, cpus: int, abilities: Abilities) -> str:
     """Return the program for the mount whose number, as the kernel's dev_t, is ``device``.
 
-    It prints what it has counted at its end. ``bdi``: its name in /sys/class/bdi, digits and
+    It prints its counts at exit. ``bdi``: its name in /sys/class/bdi, digits and
     lower-case letters. ``cpus``: possible CPUs.
     """
     parts = [abilities.requests.text(_SENT, _ENDED)]
@@ -242,11 +243,11 @@ def program(device: int, bdi: str, cpus: int, abilities: Abilities) -> str:
 
 
 def live_program(device: int, bdi: str, cpus: int, abilities: Abilities, every: float) -> str:
-    """Return a program, as `program` does, that prints what it has counted again and again.
+    """Return a program like `program` that prints its counts repeatedly.
 
-    It prints a mark with the kernel's nanoseconds once it counts, and every ``every`` seconds its
-    maps and such a mark. It does not know the writes of programs, since each probe takes the kernel
-    a while to remove.
+    It prints a mark with the kernel's nanoseconds when it starts counting, and every ``every``
+    seconds its maps and such a mark. It does not observe writes of programs, because removing each
+    probe takes the kernel a while.
     """
     parts = [abilities.requests.text(_SENT, _ENDED)]
     parts += [_PAUSES] if abilities.pauses else []
@@ -286,9 +287,9 @@ def _with_numbers(parts: Sequence[str], device: int, bdi: str, cpus: int) -> str
 
 
 def _calls(calls: Sequence[Call], body: str, beyond: str) -> list[str]:
-    """Return the program's parts about calls; ``body``: what is done with one.
+    """Return the program's parts for calls; ``body``: the statements for each examined call.
 
-    ``beyond``: what is done at first with one that is not looked at any more.
+    ``beyond``: the statements for additional calls.
     """
     part = _CALL.replace("BODY", body).replace("BEYOND", beyond)
     return [with_words(part, call) for call in calls]

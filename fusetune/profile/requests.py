@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where the kernel tells of a FUSE request: in tracepoints, or in functions where these fail."""
+"""How the kernel reports FUSE requests: in tracepoints, or else in functions."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ _IN, _WRITE_IN, _OUT, _WRITE = 40, 40, 16, 16
 
 @dataclass(frozen=True)
 class Send:
-    """A probe of sends, in bpftrace's words: device and opcode, the request's key, and its bytes.
+    """A probe of sends, as bpftrace expressions for device, opcode, request key and bytes.
 
     ``sent_bytes``: statements that count them.
     """
@@ -26,7 +26,7 @@ class Send:
 
 @dataclass(frozen=True)
 class End:
-    """The probe of ends, as `Send`."""
+    """The probe of ends, like `Send`."""
 
     ended_probe: str
     ended_device: str
@@ -36,19 +36,19 @@ class End:
 
 @dataclass(frozen=True)
 class Requests:
-    """How a kernel tells of requests."""
+    """How a kernel reports requests."""
 
     sends: tuple[Send, ...]
     end: End
 
     def text(self, sent: str, ended: str) -> str:
-        """Return these parts of a program with each probe's words for their names in capitals."""
+        """Return these parts of a program with each probe's expressions for names in capitals."""
         sends = "".join(with_words(sent, one) for one in self.sends)
         return sends + with_words(ended, self.end)
 
 
 def with_words(part: str, words: Send | End | Call) -> str:
-    """Return a part of a program with a probe's words for their names in capitals."""
+    """Return a part of a program with a probe's expressions for the names in capitals."""
     for name, word in vars(words).items():
         part = part.replace(name.upper(), word)
     return part
@@ -79,10 +79,10 @@ TRACEPOINTS = Requests(
         ended_bytes=_when("!=", _counted(f"args->len - {_OUT}")),
     ),
 )
-# Before this function the tracepoint of sends, which Linux 6.12 brought, does not know the number
-# by which its end is found: fs/fuse/dev.c, fuse_send_one(), where that is given afterwards.
+# Before this function, the tracepoint of sends, introduced in Linux 6.12, does not know the number
+# that identifies its end: fs/fuse/dev.c, fuse_send_one(), assigns it afterwards.
 _NUMBERED = "fuse_request_assign_unique"
-# The functions that every request begins with, and the names of their parameters: up to Linux 6.11
+# The functions with which every request begins, and the names of their parameters: up to Linux 6.11
 # the first one, then the second.
 _BEGINS = {
     "fuse_simple_request": ("fm", "args"),
@@ -100,20 +100,20 @@ _MEMBERS = {
 
 
 def tracepoints_tell(types: Types) -> bool:
-    """Whether FUSE's tracepoints know which end belongs to which send."""
+    """Whether FUSE's tracepoints report which end belongs to which send."""
     return _NUMBERED in types.parameters({_NUMBERED})
 
 
 def by_functions(types: Types) -> Requests | None:
-    """Return how FUSE's functions tell of requests, None where they or their types are others.
+    """Return how FUSE's functions report requests, None if they or their types are unknown.
 
-    A request is known by the address of its arguments. Its latency has the time that it waits for
-    the limit of background requests, too.
+    A request is identified by the address of its arguments. Its latency includes the time that it
+    waits because of the limit of background requests.
     """
     at = types.offsets(_MEMBERS)
     there = types.parameters({*_BEGINS, *_END})
     known = {name: one for name, one in there.items() if one == {**_BEGINS, **_END}[name]}
-    # The kernel has one of the first two, which pass on to others what they get.
+    # The kernel has one of the first two, which pass on their arguments.
     if len(at) != sum(map(len, _MEMBERS.values())) or len(known) != len(_BEGINS):
         return None
 

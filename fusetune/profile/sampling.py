@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A mount that is watched from one interval to the next, by the best source that it has."""
+"""A mount observed interval by interval, with the best available source."""
 
 import time
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ _SILENT = "bpftrace printed nothing in this interval"
 
 @dataclass(frozen=True)
 class Sample:
-    """What was seen of a mount in an interval.
+    """The observations of a mount in an interval.
 
-    ``traffic``: its ``seconds`` are those between two readings of its source. ``why``: why nothing
-    better counts it, None if nothing does. ``in_flight``: how many requests wait now, None if
-    unknown. ``written``: bytes written back from the page cache, None if unknown. ``unanswered``:
-    seconds for which requests have waited without a sign that any ended.
+    ``traffic``: its ``seconds`` are those between two readings of its source. ``why``: why no
+    better source is used, None if this is the best. ``in_flight``: how many requests wait now, None
+    if unknown. ``written``: bytes written back from the page cache, None if unknown.
+    ``unanswered``: seconds for which requests have waited without a sign that any completed.
     """
 
     mount: Mount
@@ -45,14 +45,14 @@ class Sample:
 
 
 class Sampled:
-    """One mount, looked at now and then. ``why``: as in `Sample`.
+    """One mount, sampled periodically. ``why``: see `Sample`.
 
-    The module's statistics count its requests, else bpftrace if it is to `trace`. Otherwise fusectl
-    tells how many wait, and the bdi which pages are dirty.
+    Its requests are counted by the module's statistics, otherwise by bpftrace after `trace`.
+    Without both, fusectl reports how many wait, and the bdi which pages are dirty.
     """
 
     def __init__(self, host: Host, mount: Mount, values: Mapping[str, int], untraced: str) -> None:
-        """``values``: its live knobs; ``untraced``: why bpftrace does not watch it."""
+        """``values``: its live knobs; ``untraced``: why bpftrace does not observe it."""
         self.mount = mount
         self.tracing: Tracing | None = None
         self._host = host
@@ -63,7 +63,7 @@ class Sampled:
         self.look()
 
     def begin(self, values: Mapping[str, int]) -> None:
-        """Begin an interval here."""
+        """Start an interval."""
         self._places = values.get("max_background")
         self._begun = time.monotonic()
         self._before = self._read()
@@ -71,7 +71,7 @@ class Sampled:
         self._looks: list[int] = []
 
     def trace(self, every: float) -> None:
-        """Begin to watch it by bpftrace, with a reading every so many seconds, if that can be."""
+        """Start to observe it with bpftrace, if possible, reading every ``every`` seconds."""
         try:
             self.tracing = Tracing(self._host, self.mount, every)
             self.why = _ATTACHING
@@ -84,7 +84,7 @@ class Sampled:
         return self.tracing is not None and not self.tracing.ready
 
     def read(self, stream: IO[bytes]) -> None:
-        """Read what bpftrace printed to one of its streams; go on without it if it has ended."""
+        """Read output of bpftrace from one of its streams; continue without it if it has exited."""
         try:
             if self.tracing:
                 self.tracing.read(stream)
@@ -102,7 +102,7 @@ class Sampled:
         self.tracing = None
 
     def look(self) -> None:
-        """See how many requests wait, and whether bpftrace takes too long to begin."""
+        """Check how many requests wait, and whether bpftrace takes too long to start."""
         if self.attaching:
             self._read()
         waiting, now = waiting_if_known(self._host, self.mount), time.monotonic()
@@ -116,7 +116,7 @@ class Sampled:
         self._looks.append(waiting)
 
     def take(self, values: Mapping[str, int]) -> Sample:
-        """Return what was seen since the interval began, and begin the next one.
+        """Return the observations since the interval started, and start the next one.
 
         ``values``: the live knobs now.
         """
@@ -135,7 +135,7 @@ class Sampled:
         elif before and self._before:
             self.why = _SILENT
         written = self._pages.written - pages.written if pages and self._pages else None
-        # The module counts what needs no reply, too, as soon as the server has read it.
+        # The module also counts requests without reply, as soon as the server has read them.
         ended = any(one.ended or traffic.source == "module" for one in traffic.operations)
         if self._since is not None and (ended or written):
             self._since = self._begun
@@ -150,7 +150,7 @@ class Sampled:
         )
 
     def _read(self) -> Reading | None:
-        """Return what the source has counted so far; None if none counts."""
+        """Return the source's counts so far; None if there is no source."""
         try:
             if self.mount.is_tuned_type:
                 found: Reading | None = read_statistics(self._host, self.mount)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which of bench's workloads stand for the traffic of a mount, and how much each counts."""
+"""Which of bench's workloads represent the traffic of a mount, and the share of each."""
 
 from collections.abc import Iterator
 
@@ -7,33 +7,36 @@ from fusetune.profile.traffic import Calls, Operation, Traffic
 
 #: A workload with less than this share of the time is left out.
 _LEAST = 0.05
-#: Files read in sequence at once from which on they are many.
+#: Number of files read sequentially at the same time that counts as many.
 _MANY = 8
 #: Mean size of WRITE in bytes below which writes are small.
 _SMALL = 32 << 10
-#: FSYNC requests for each WRITE from which on programs wait for each write.
+#: FSYNC requests per WRITE above which programs are considered to wait for each write.
 _SYNCED = 0.25
-#: They end what others have begun, and nobody waits for them.
+#: They end what other operations started, and nobody waits for them.
 _ENDING = ("FORGET", "BATCH_FORGET", "RELEASE", "RELEASEDIR", "FLUSH", "INTERRUPT", "INIT")
 _CHANGING = ("CREATE", "MKNOD", "MKDIR", "UNLINK", "RMDIR", "RENAME", "RENAME2", "SYMLINK", "LINK")
-#: Operations that a write needs: with xattr, the kernel asks for capabilities before each.
+#: Operations that a write needs: with xattr, the kernel requests capabilities before each.
 _OF_WRITES = ("WRITE", "FSYNC", "GETXATTR")
 
 
 def shares_of(traffic: Traffic) -> dict[str, float]:
     """Return the share of each workload in the traffic, largest first; they sum to 1.
 
-    A workload's share is that of the requests' time with the server:
+    A workload's share is its requests' share of the time at the server:
 
     - READ: mmap-read by the share of page faults among reads and faults; of the rest, the
-      sequential part is many-streams from 8 files at once, large-read if most is direct, else
-      seq-read; the part elsewhere is rand-read.
-    - WRITE, FSYNC and GETXATTR: from one FSYNC for four WRITEs, log-append if most writes are at
-      the end, else database. Otherwise the part elsewhere is rand-write, and the rest is
-      small-write below 32 KiB a request, else seq-write.
-    - All others that somebody waits for: metadata if names are made or removed, else open-storm.
+    sequential
+      part is many-streams from 8 concurrent files, large-read if most is direct, otherwise
+      seq-read; the other part is rand-read.
+    - WRITE, FSYNC and GETXATTR: from one FSYNC per four WRITEs, log-append if most writes are at
+    the
+      end, otherwise database. With fewer FSYNCs, the non-sequential part is rand-write, and the
+      rest is small-write below 32 KiB per request, otherwise seq-write.
+    - All others that somebody waits for: metadata if names are created or removed, otherwise
+      open-storm.
 
-    Shares below 5 % are left out. Empty without requests that ended.
+    Shares below 5 % are left out. Empty without completed requests.
     """
     found: dict[str, float] = {}
     for name, seconds in (*_reading(traffic), *_writing(traffic), *_others(traffic)):

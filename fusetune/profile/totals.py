@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a source has counted so far, and the traffic between two readings of it."""
+"""The counts of a source so far, and the traffic between two readings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,11 @@ _WORD = 1 << 64
 
 @dataclass(frozen=True)
 class Totals:
-    """What was counted of one operation since counting began.
+    """The counts of one operation since counting started.
 
-    ``requests``: sent, or ended where the source counts ends. ``nbytes``: their data, as far as it
-    was recorded, and ``latency`` how many took so many microseconds. ``lost``: those without a
-    record. ``largest_bytes``, ``most_in_flight``: as in `Operation`, of the time since the reading
-    before.
+    ``requests``: sent, or completed if the source counts those. ``nbytes``: their data, as far as
+    recorded; ``latency``: number of requests by microseconds. ``lost``: those without a record.
+    ``largest_bytes``, ``most_in_flight``: see `Operation`, for the time since the previous reading.
     """
 
     requests: int
@@ -33,7 +32,7 @@ Counts = Mapping[str, Totals]
 
 @dataclass(frozen=True)
 class Reading:
-    """What a source had counted at second ``at`` of a clock that only goes on."""
+    """The counts of a source at second ``at`` of a monotonic clock."""
 
     at: float
     counts: Counts
@@ -43,7 +42,7 @@ class Reading:
 def operations_between(before: Counts, after: Counts) -> list[Operation]:
     """Return what was counted from one reading to the next, most requests first.
 
-    A counter that goes past 2^64 goes on from 0. One that became less otherwise has begun anew.
+    Counters wrap at 2^64. A counter that decreased otherwise was reset.
     """
     found = (_operation(name, _before(before, name, now), now) for name, now in after.items())
     return sorted((one for one in found if one.requests), key=lambda one: (-one.requests, one.name))
@@ -55,7 +54,7 @@ def lost_between(before: Counts, after: Counts) -> int:
 
 
 def _before(before: Counts, name: str, now: Totals) -> Totals:
-    """Return what ``now`` is compared with: nothing if the counting has begun anew."""
+    """Return what ``now`` is compared with: nothing if the counter was reset."""
     found = before.get(name, Totals(0))
     went_back = (now.requests - found.requests) % _WORD >= _WORD // 2
     return Totals(0) if went_back or now.lost < found.lost else found
@@ -64,11 +63,11 @@ def _before(before: Counts, name: str, now: Totals) -> Totals:
 def _operation(name: str, before: Totals, now: Totals) -> Operation:
     requests = (now.requests - before.requests) % _WORD
     nbytes = (now.nbytes - before.nbytes) % _WORD
-    if nbytes >= _WORD // 2:  # more was counted of one request than of the other
+    if nbytes >= _WORD // 2:  # an inconsistent pair of counters wrapped
         nbytes = 0
     counts = {time: count - before.latency.get(time, 0) for time, count in now.latency.items()}
     latency = sorted((time, count) for time, count in counts.items() if count > 0)
-    if now.lost > before.lost:  # their bytes, too: as many each as of the others
+    if now.lost > before.lost:  # also estimate their bytes, as the mean of the others
         ended = sum(count for _, count in latency)
         nbytes = round(nbytes * requests / ended) if ended else 0
     return Operation(name, requests, nbytes, latency, now.largest_bytes, now.most_in_flight)

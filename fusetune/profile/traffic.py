@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What was seen of a mount's traffic, whichever source saw it."""
+"""The observed traffic of a mount, from any source."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ TMPFILE STATX COPY_FILE_RANGE_64
 """
 #: Names of the protocol's operations by their number, as text.
 OPCODES = {str(number): name for number, name in enumerate(_BY_NUMBER.split()) if name != "-"}
-#: Operations whose number is above those that are counted by themselves.
+#: Operations with numbers above those that are counted individually.
 OTHER = "OTHER"
 #: Sources that count requests by their operation.
 COUNTING = ("module", "bpftrace")
@@ -26,10 +26,10 @@ COUNTING = ("module", "bpftrace")
 class Operation:
     """The requests of one operation.
 
-    ``requests``: how many were sent. ``nbytes``: data that WRITE sent, for all others what the
-    replies carried. ``largest_bytes``: the most in one request. ``latency``: pairs of microseconds
-    and how many requests took so long, ascending. ``most_in_flight``: with the server at once.
-    None: the source cannot tell.
+    ``requests``: how many were sent. ``nbytes``: data sent by WRITE, for all others data in the
+    replies. ``largest_bytes``: the largest request. ``latency``: pairs of microseconds and number
+    of requests, ascending. ``most_in_flight``: most requests at the server at once. None if the
+    source does not report it.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Operation:
 
     @property
     def seconds(self) -> float:
-        """The time that all its requests took together."""
+        """The total time of its requests."""
         return sum(microseconds * count for microseconds, count in self.latency) / 1e6
 
     def percentile(self, percent: float) -> float | None:
         """Return the latency in microseconds that ``percent`` of the requests did not exceed.
 
-        None without any request that ended.
+        None without completed requests.
         """
         left = self.ended * percent / 100
         for microseconds, count in self.latency:
@@ -66,9 +66,10 @@ class Operation:
 class Calls:
     """System calls of one direction on the mount's files.
 
-    ``sequential`` began where the one before on the same open file had ended, ``elsewhere`` began
-    at another place; the first on an open file, and one at the file's begin, is neither.
-    ``direct`` went past the page cache (O_DIRECT). ``appends`` began at the end of the file.
+    ``sequential`` ones started where the previous one on the same open file ended, ``elsewhere``
+    ones at another position; the first on an open file, and those at the start of the file, are
+    neither. ``direct`` ones bypassed the page cache (O_DIRECT). ``appends`` started at the end of
+    the file.
     """
 
     total: int = 0
@@ -84,19 +85,18 @@ class Calls:
 
 
 def share(part: int, whole: int) -> float | None:
-    """Return ``part`` as a share of ``whole``, 0 to 1; None of nothing."""
+    """Return ``part`` as a share of ``whole``, 0 to 1; None if ``whole`` is 0."""
     return part / whole if whole else None
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """How programs used the mount's files; None: the source cannot tell.
+    """How programs used the mount's files; None if the source does not report it.
 
-    ``streams``: the most files that were read in sequence within one second. ``page_faults``: of
-    mapped files. ``paused_seconds``: how long the kernel paused writers, all together, because too
-    many of the mount's pages were dirty. ``read_bytes``: how much programs read, with the rest of a
-    first and a last page where reads did not continue each other. ``unseen``: calls that may have
-    read more.
+    ``streams``: the most files that were read sequentially within one second. ``page_faults``: of
+    mapped files. ``paused_seconds``: total time for which the kernel throttled writers because too
+    many of the mount's pages were dirty. ``read_bytes``: bytes that programs read, rounded up to
+    whole pages except between sequential reads. ``unseen``: calls that may have read more.
     """
 
     reads: Calls | None = None
@@ -110,15 +110,15 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What was seen of a mount within ``seconds``.
+    """The observed traffic of a mount within ``seconds``.
 
-    ``source``: module, bpftrace, or fusectl and bdi, which know no operations. ``ended``: time,
-    signal or unmounted. ``lost``: requests that were counted, but whose size and latency were not
-    recorded, and those that may not be counted at all. ``waiting``: how many requests waited for
-    their reply or to be sent, on average (fusectl's ``waiting``). ``queued``: what is counted as
-    with the server includes requests that wait for a place among max_background.
-    ``at_background``: share of the looks at which as many requests as max_background waited.
-    ``dirty``: the mount's dirty pages at the end. None: unknown.
+    ``source``: module, bpftrace, or fusectl and bdi, which do not distinguish operations.
+    ``ended``: time, signal or unmounted. ``lost``: requests that were counted without size and
+    latency, or may not have been counted. ``waiting``: how many requests waited for their reply or
+    to be sent, on average (fusectl's ``waiting``). ``queued``: whether requests counted as at the
+    server include those that wait for a slot among max_background. ``at_background``: share of the
+    samples in which as many requests as max_background waited. ``dirty``: the mount's dirty pages
+    at the end. None if unknown.
     """
 
     seconds: float
@@ -134,15 +134,15 @@ class Traffic:
 
     @property
     def tells_operations(self) -> bool:
-        """Whether its source tells one request from another."""
+        """Whether its source distinguishes operations."""
         return self.source in COUNTING
 
     @property
     def unread_bytes(self) -> int | None:
-        """How much of what READ fetched programs did not read in this time; None: unknown.
+        """Bytes that READ fetched and programs did not read in this time; None if unknown.
 
-        It was read ahead in vain, or is read later. Data that programs read again from the page
-        cache hides as much of it. Mapped files are read unseen, but not without a page fault.
+        They are wasted readahead, or are read later. The figure is too small by as much as programs
+        read again from the page cache. Reads of mapped files are not seen, but cause a page fault.
         """
         one, pattern = self.operation("READ"), self.pattern
         if pattern.read_bytes is None or pattern.unseen or pattern.page_faults != 0:
@@ -151,7 +151,7 @@ class Traffic:
 
     @property
     def unread_share(self) -> float | None:
-        """`unread_bytes` as a share of what READ fetched, 0 to 1; None without it, too."""
+        """`unread_bytes` as a share of what READ fetched, 0 to 1; None if unknown or without READ."""
         one, unread = self.operation("READ"), self.unread_bytes
         return share(unread, one.nbytes) if one and unread is not None else None
 

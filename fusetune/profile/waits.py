@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How long programs wait in reads, writes and page faults on a mount, ten times a second.
 
-The module fusetuned counts the bytes and the time of requests, but no request says whether a
-program waits for it: readahead that nobody uses raises both. So its mounts are watched by bpftrace,
-too.
+The module fusetuned counts the bytes and the time of requests, but no request shows whether a
+program waits for it: unused readahead raises both. So its mounts are also observed with bpftrace.
 """
 
 import time
@@ -23,15 +22,15 @@ from fusetune.profile.waits_program import KIND_BITS, MARK, TICK, Kind, waits_pr
 from fusetune.text import printable
 from fusetune.untrusted import parse
 
-#: Seconds without a mark after which bpftrace is taken for hung.
+#: Seconds without a mark after which bpftrace is considered hung.
 _PATIENCE = 30.0
 
 
 @dataclass
 class Waited:
-    """Calls that ended: the seconds that they took together, their bytes, and how many failed.
+    """Completed calls: their total seconds, their bytes, and how many failed.
 
-    ``latency``: how many took so many nanoseconds.
+    ``latency``: number of calls by nanoseconds.
     """
 
     seconds: float = 0.0
@@ -41,7 +40,7 @@ class Waited:
     latency: Counter[float] = field(default_factory=Counter)
 
     def add(self, other: "Waited") -> None:
-        """Take in calls of another time."""
+        """Add calls of another interval."""
         self.seconds += other.seconds
         self.calls += other.calls
         self.nbytes += other.nbytes
@@ -49,15 +48,15 @@ class Waited:
         self.latency.update(other.latency)
 
 
-#: A kind of call, and the second since which its file is surely open, 0.0 where that is unknown.
+#: A kind of call, and the second since which its file is known to be open, 0.0 if unknown.
 Of = tuple[Kind, float]
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What ended since the mark before, and the calls that still wait with the second they began.
+    """Calls completed since the previous mark, and waiting calls with the second they started.
 
-    ``at``: seconds of the monotonic clock, as all times here.
+    ``at``: seconds of the monotonic clock, like all times here.
     """
 
     at: float
@@ -89,9 +88,7 @@ class Marks:
                     raise ValueError(word)
                 self.taken.append(self._mark(int(number) / 1e9))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FusetuneError(
-                f"bpftrace printed what this fusetune cannot read: {line[:80]!r}"
-            ) from error
+            raise FusetuneError(f"bpftrace printed unexpected output: {line[:80]!r}") from error
 
     def _mark(self, at: float) -> Mark:
         ended: dict[Of, Waited] = {}
@@ -121,12 +118,12 @@ class Marks:
 
 
 def _of(what: int) -> Of:
-    """Return what a key of the program's stands for. Raises ValueError for no kind."""
+    """Return the meaning of a key of the program. Raises ValueError for an unknown kind."""
     return Kind(what & ((1 << KIND_BITS) - 1)), (what >> KIND_BITS) * TICK / 1e9
 
 
 class Waits:
-    """While entered, watches a mount; raises FusetuneError, with the remedy, where it cannot."""
+    """While entered, observes a mount; raises FusetuneError with the remedy if it cannot."""
 
     def __init__(self, host: Host, mount: Mount) -> None:
         path = bpftrace_path()
@@ -148,7 +145,7 @@ class Waits:
         self._running.__exit__()
 
     def now(self) -> float:
-        """Return the second that it is, by the clock of the marks."""
+        """Return the current second of the marks' clock."""
         return time.monotonic()
 
     def next(self) -> Mark:

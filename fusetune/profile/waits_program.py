@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The bpftrace program that tells how long programs wait in calls on one mount.
+"""The bpftrace program that reports how long programs wait in calls on one mount.
 
-System calls are known by the file of their descriptor, page faults by the device of their file: so
-the mount's own kind of FUSE does not matter. As in `program`, each map holds at most 4096 entries.
-Not seen are io_uring, sendfile(2), splice(2) and copy_file_range(2).
+System calls are identified by the file of their descriptor, page faults by the device of their
+file, so the kind of FUSE does not matter. As in `program`, each map has at most 4096 entries.
+io_uring, sendfile(2), splice(2) and copy_file_range(2) are not observed.
 """
 
 from enum import IntEnum
 
 from fusetune.profile.program import BUCKET
 
-#: Nanoseconds from one mark to the next, which is also how exactly the opening of a file is known.
+#: Nanoseconds between marks, which is also the accuracy of a file's opening time.
 TICK = 100_000_000
 MARK = "mark"
-#: The most calls that are looked at in a tick, as in `program`.
+#: Maximum number of calls examined per tick, as in `program`.
 _LOOKED = 3000
 _PAGE = 4096
-#: Calls that wait are printed by the lowest bits of their thread's number; of several with the same
-#: bits, the last. bpftrace ends if an entry goes while it prints a map: so these do not.
+#: Waiting calls are printed by the lowest bits of their thread's number; of several with the same
+#: bits, the last. bpftrace exits if an entry is deleted while it prints a map; these are not.
 _SLOTS = 256
-#: Opened files are forgotten when so many were noted, since nothing tells of all their ends.
+#: Opened files are forgotten after this many, because closing is not fully observed.
 _OPENED = 3000
 
 
 class Kind(IntEnum):
-    """What a program waits for; the number stands in the lowest bits of a key."""
+    """What a program waits for; the number is in the lowest bits of a key."""
 
     READ = 1
     WRITE = 2
@@ -38,7 +38,7 @@ _WRITES = ("write", "pwrite64", "writev", "pwritev", "pwritev2")
 _SYNCS = ("fsync", "fdatasync")
 _OPENS = ("open", "openat", "openat2", "creat")
 
-# First, since bpftrace 0.23 takes the types of maps from where they first stand.
+# First, because bpftrace 0.23 infers the types of maps from their first use.
 _BEGIN = "BEGIN { @looked = (uint64)0; @opens = (uint64)0; }\n"
 
 # The file of a descriptor, if it is the mount's.
@@ -52,8 +52,8 @@ _FILE = """
 	}
 """
 
-# A file's readahead is that of its mount at its opening (mm/readahead.c, file_ra_state_init()). So
-# a read's key has the tick in which its file was opened, 0 where that was not seen.
+# A file's readahead is the mount's when it is opened (mm/readahead.c, file_ra_state_init()). So a
+# read's key has the tick in which its file was opened, 0 if that was not observed.
 _OPEN = "@opened[(uint64)$file] = nsecs / TICK; @opens = @opens + 1;"
 
 _ENTER = """$tick = (uint64)(nsecs / TICK);
@@ -70,11 +70,11 @@ _ENTER = """$tick = (uint64)(nsecs / TICK);
 			}"""
 _OF_READ = f"((uint64)@opened[(uint64)$file] << {KIND_BITS}) | {Kind.READ:d}"
 
-# close(2) of a file that was written to sends what is dirty, and waits (fs/fuse/file.c,
+# close(2) of a written file sends its dirty data and waits (fs/fuse/file.c,
 # fuse_flush()). FMODE_WRITE is 2.
 _CLOSE = f"if ($file->f_mode & 2) {{ {_ENTER} }}"
 
-# EAGAIN and EINTR, and what restarts a call after a signal (ERESTARTSYS and others), are no errors.
+# EAGAIN, EINTR, and the codes that restart a call (ERESTARTSYS and others) are not errors.
 _EXIT = """
 tracepoint:syscalls:sys_exit_NAME /@since[(uint64)tid]/ {
 	$what = @what[(uint64)tid];
@@ -99,10 +99,10 @@ _LATENCY = f"""$us = (uint64)($took / 1000);
 	{BUCKET}
 	@latency[$what, $bucket] = count();"""
 
-# A fault that waits sleeps uninterruptibly, and is tried again afterwards: by mapping the page with
-# those around it (mm/filemap.c, filemap_map_pages()), else as before. Nothing tells that one has
-# found its page: so the first other sleep ends it. Each fault counts as the one page that its
-# program asked for, however many the kernel maps or reads.
+# A waiting fault sleeps uninterruptibly, and is retried afterwards: by mapping the page with those
+# around it (mm/filemap.c, filemap_map_pages()), otherwise as before. No event shows that a fault
+# has found its page, so the first other sleep ends it. Each fault counts as the one page that its
+# program requested, no matter how many the kernel maps or reads.
 _FAULTS = f"""
 tracepoint:filemap:mm_filemap_fault /args->s_dev == (uint64)DEVICE/ {{
 	$page = ((uint64)args->i_ino << 32) ^ (uint64)args->index ^ ((uint64)1 << 63);
@@ -148,7 +148,7 @@ _MAPS = ("waited", "calls", "bytes", "failed", "latency")
 
 
 def waits_program(device: int, *, faults: bool) -> str:
-    """Return the program for the mount whose number, as the kernel's dev_t, is ``device``.
+    """Return the program for the mount with the number ``device`` in the kernel's dev_t.
 
     ``faults``: the kernel has the tracepoints of page faults.
     """
@@ -179,7 +179,7 @@ def _at_exit(event: str, descriptor: str, body: str) -> str:
 
 
 def _marks(*, faults: bool) -> str:
-    """Return the probe that prints the maps, those of calls that still wait first, and a mark."""
+    """Return the probe that prints the maps, starting with waiting calls, and a mark."""
     now = ("waiting", "waiting_for", *(("sleeping",) if faults else ()))
     printed = " ".join(f"print(@{name});" for name in now)
     counted = " ".join(f"print(@{name}); clear(@{name});" for name in _MAPS)

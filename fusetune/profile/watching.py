@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How long a mount is watched, whatever counts its requests."""
+"""How long a mount is observed, independent of the source."""
 
 import time
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from fusetune.host import Host
 from fusetune.mounts.control import still_mounted, waiting
 from fusetune.mounts.mount import Mount
 
-#: Seconds between two looks at what waits and whether the mount is still there.
+#: Seconds between checks of waiting requests and of the mount.
 _POLL = 0.1
 
-#: Is told the share of the time that is over, 0 to 1, and what is being done.
+#: Called with the elapsed share of the time, 0 to 1, and the current activity.
 Progress = Callable[[float, str], None]
 
 
@@ -20,7 +20,7 @@ Progress = Callable[[float, str], None]
 class Watched:
     """``seconds``: how long; ``ended``: time, signal or unmounted.
 
-    ``waiting``: how many requests the kernel had on average, None if that is unknown.
+    ``waiting``: how many requests the kernel had on average, None if unknown.
     """
 
     seconds: float
@@ -35,9 +35,9 @@ def until_ended(
     wait: Callable[[float], bool],
     progress: Progress,
 ) -> Watched:
-    """Watch until the time is over, a signal has come or the mount is gone.
+    """Observe until the time is up, a signal arrives or the mount is gone.
 
-    ``wait``: waits for up to so many seconds; returns whether a signal has come.
+    ``wait``: waits for up to the given seconds; returns whether a signal arrived.
     """
     samples: list[int] = []
     begun = look = time.monotonic()

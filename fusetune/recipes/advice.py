@@ -26,12 +26,12 @@ _KINDS = ("own", "go", "rust", "java", "none")
 
 @dataclass(frozen=True)
 class Advice:
-    """What is known about a mount, and what to change; no text holds a secret.
+    """What is known about a mount, and what to change. No text contains a secret.
 
-    ``source``: what it mounts. ``version``: of the server, as far as a package says it.
-    ``library``: what the server is built on. ``now``, ``then``: the command line as it is and as it
-    should be, None where it is not known or nothing is to change. ``edits``: file and unified diff.
-    ``named``: what the recipe has to say without a change. ``notes``: what could not be read.
+    ``source``: the mount's source. ``version``: of the server, as far as known from packages.
+    ``library``: the library that the server is built on. ``now``, ``then``: the current and the
+    proposed command line, None if unknown or unchanged. ``edits``: file and unified diff.
+    ``named``: statements of the recipe without a change. ``notes``: what could not be read.
     """
 
     mount: Mount
@@ -50,12 +50,12 @@ class Advice:
 
 @dataclass(frozen=True)
 class Examined:
-    """A mount whose server has a recipe, as `advise` and `remount` see it; texts have secrets.
+    """A mount whose server has a recipe, for `advise` and `remount`. Texts may contain secrets.
 
-    ``settings``: the options that are set now, by name; ``written``: those that its files set, for
-    the next mount. ``own``: the server's configuration file. ``has_way``: whether another file says
-    how the mount is made. ``means``: how the server can get the module; None: it cannot, or that
-    was not asked for.
+    ``settings``: the options that are set now, by name; ``written``: those that the mount's files
+    set for the next mount. ``own``: the server's configuration file. ``has_way``: whether another
+    file defines the mount. ``means``: how the server can get the module; None if it cannot, or
+    if the module was not asked for.
     """
 
     mount: Mount
@@ -79,7 +79,7 @@ class Examined:
 
     @property
     def secrets(self) -> Sequence[str]:
-        """The options whose value is a secret, besides those of the usual names."""
+        """The options with secret values, in addition to those with the usual names."""
         return self.recipe.server.secrets
 
     def with_words(self, words: Sequence[str], environment: Mapping[str, str]) -> Self:
@@ -95,7 +95,7 @@ class Examined:
         return self.line.changed(values_of(found)), {**self.process.environment, **variables}
 
     def module_options(self, found: Plan) -> list[str]:
-        """Return the module's mount options: those that the mount has, and those of a plan."""
+        """Return the module's mount options that the mount has and that a plan adds."""
         if not self.means:
             return []
         return list(by_module.words_of({**by_module.settings_of(self.mount), **values_of(found)}))
@@ -110,10 +110,10 @@ class Examined:
         return any(one.name == name and one.main is not None for one in self.known)
 
     def making(self, found: Plan) -> Making:
-        """Return what the mount's files say, and their edits for the changes of a plan.
+        """Return what the mount's files set, and their edits for the changes of a plan.
 
-        An option goes into the server's configuration file only if no file about this mount can
-        say it, since other mounts read that file, too; what hurts is changed where it stands.
+        The server's configuration file also affects other mounts. So an option is written there
+        only if no file of this mount can set it. Harmful options are changed where they are set.
         """
         values = values_of(found)
         inside = {name: value for name, value in values.items() if self._goes_inside(name, value)}
@@ -143,13 +143,13 @@ class Examined:
         return self.own.keys.keys() - spelled - variables
 
     def unsaid(self, making: Making) -> list[str]:
-        """Return the options to set that the edits do not, since no place of the files has them."""
+        """Return the options that the edits do not set, because no file can."""
         service = making.way is not None and (making.way.unit or "").endswith(".service")
         variables = {one.name for one in self.recipe.option if one.environment and service}
         return [name for name in making.unsaid if name not in variables]
 
     def elsewhere(self, found: Plan) -> list[str]:
-        """Return a sentence for each option to be set in a file that was not read."""
+        """Yield a sentence for each option that must be set in a file that was not read."""
         if self.own.why_not is None:
             return []
         where = self.recipe.server.file or "its configuration file"
@@ -175,10 +175,10 @@ def examine(
     daemons: Daemons | None = None,
     means: by_module.Means | None = None,
 ) -> Examined | Advice:
-    """Return what is known of ``mount``; without a recipe, the advice that is left.
+    """Return what is known about ``mount``, or without a recipe the remaining advice.
 
-    It touches no path in the mount. ``daemons``: as in `served`. ``means``: how servers of this
-    host get the module, None to leave its options out.
+    Touches no path in the mount. ``daemons``: see `served`. ``means``: how servers of this host
+    get the module, None to leave its options out.
     """
     process = served(host, mount, daemons)
     match = recipe_of(recipes, mount, process.program, process.library)
@@ -227,9 +227,9 @@ def advise(
     daemons: Daemons | None = None,
     means: by_module.Means | None = None,
 ) -> Advice:
-    """Return advice on ``mount`` for workloads, none for all, without touching its path.
+    """Return advice on ``mount`` for workloads (none: all), without touching its path.
 
-    ``daemons``: as in `served`; ``means``: as in `examine`.
+    ``daemons``: see `served`; ``means``: see `examine`.
     """
     seen = examine(host, mount, recipes, workloads, daemons, means)
     if isinstance(seen, Advice):
@@ -238,7 +238,7 @@ def advise(
 
 
 def advice_of(seen: Examined, found: Plan) -> Advice:
-    """Return the advice to make the changes of a plan."""
+    """Return the advice for the changes of a plan."""
     recipe, process, secrets = seen.recipe, seen.process, seen.secrets
     making = seen.making(found) if found.changes else Making({}, (), ())
     return Advice(
@@ -282,9 +282,9 @@ def _settings(
     making: Making,
     notes: list[str],
 ) -> dict[str, str]:
-    """Return the options that are set: by the kernel's account, the environment and the server.
+    """Return the options that are set, according to the kernel, the environment and the server.
 
-    Where the command line is not known, those of fstab or the mount unit.
+    If the command line is unknown, return those of fstab or the mount unit.
     """
     shown = CommandLine(["", "-o", ",".join(mount.options)], known, "mount")
     found = shown.settings()
@@ -294,12 +294,12 @@ def _settings(
     if process.words:
         return found | line.settings()
     if not making.settings:
-        notes.append("which options are set is not known; the advice supposes the defaults")
+        notes.append("the current options are unknown; the advice assumes the defaults")
     return found | dict(making.settings)
 
 
 def _variables(recipe: Recipe, known: Sequence[Spellings], wanted: Plan) -> dict[str, str]:
-    """Return the variables for options that only the environment can set."""
+    """Return the variables of options that only the environment can set."""
     found, values = {}, values_of(wanted)
     for option, spelled in zip(recipe.option, known, strict=False):
         value = values.get(option.name)
@@ -309,7 +309,7 @@ def _variables(recipe: Recipe, known: Sequence[Spellings], wanted: Plan) -> dict
 
 
 def _library(recipe: Recipe, process: Served) -> str | None:
-    """Return what the server is built on: as it was seen, or as the only one that is possible."""
+    """Return the server's library: the one observed, or the only possible one."""
     if process.library not in (None, "none"):
         return process.library
     kinds = [one for one in recipe.server.library if process.library is None or one in _KINDS]
@@ -323,7 +323,7 @@ def masked(change: Change, secrets: Collection[str]) -> Change:
 
 
 def _line(words: Sequence[str], secrets: Collection[str]) -> str | None:
-    """Return words as a line for a shell, without secrets; None for none."""
+    """Return words as a shell line, without secrets; None for no words."""
     return " ".join(map(shell_word, mask_words(words, secrets))) or None
 
 
@@ -351,4 +351,4 @@ def _told_mask(line: CommandLine, recipe: Recipe) -> list[str]:
     words = line.words()
     if mask_words(words, recipe.server.secrets) == words:
         return []
-    return [f"{MASK} stands for what may be a secret; put it back before you run the line"]
+    return [f"{MASK} replaces a possible secret; insert it before you run the command"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The mount options of the module fusetuned that a recipe proposes, as further options of it.
+"""The mount options of the module fusetuned that a recipe proposes, as options of the recipe.
 
-Their names begin with ``tuned.``, since a server may have options of the same names.
+Their names begin with ``tuned.``, because a server may have options of the same name.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from fusetune.recipes.plan import Circumstances, is_active
 from fusetune.recipes.recipe import ByModule, Option, Recipe
 
 _MARK = "tuned."
-#: Types in fstab that do not name the server, or name the program only in front of the source.
+#: Types in fstab that do not name the server, or only in front of the source.
 _NAMELESS = ("auto", "fuse", "fuseblk", "fuse3")
 
 
@@ -22,8 +22,8 @@ _NAMELESS = ("auto", "fuse", "fuseblk", "fuse3")
 class Means:
     """How the servers of this host get the module.
 
-    ``loaded``: whether the kernel has it already. ``intercepts``: whether mounts of any server can
-    be intercepted; ``library``: whether the tuned libfuse3 is installed, which knows fewer options.
+    ``loaded``: whether it is loaded. ``intercepts``: whether mounts of any server can
+    be intercepted; ``library``: whether the tuned libfuse3 is installed, which has fewer options.
     """
 
     loaded: bool
@@ -31,15 +31,15 @@ class Means:
     library: bool
 
     def bring(self, name: str, library: str | None) -> bool:
-        """Whether a server that is built on ``library`` can have the module's option ``name``."""
+        """Whether a server built on ``library`` can get the module's option ``name``."""
         return self.intercepts or (
             self.library and library == "libfuse3" and name in LIBRARY_OPTIONS
         )
 
     def can_write(self, names: Iterable[str], library: str | None) -> bool:
-        """Whether mount.fusetune(8) has options, named as in a recipe, for such a server.
+        """Whether mount.fusetune(8) accepts options, named as in a recipe, for such a server.
 
-        It prefers the tuned libfuse3, which rejects what it does not know.
+        It prefers the tuned libfuse3, which rejects unknown options.
         """
         by_library = self.library and library in ("libfuse3", None)
         return not by_library or all(n.removeprefix(_MARK) in LIBRARY_OPTIONS for n in names)
@@ -48,10 +48,10 @@ class Means:
 def with_module(
     recipe: Recipe, means: Means, here: Circumstances, settings: Mapping[str, str]
 ) -> Recipe:
-    """Return a recipe with the module's options behind its own.
+    """Return a recipe with the module's options appended to its own.
 
-    One is left out where the server has, or may have, an option for the same. ``settings``: the
-    server's own, by name.
+    An option is left out if the server has, or may have, an equivalent option. ``settings``: the
+    server's own options, by name.
     """
     found = [
         _option(one)
@@ -96,12 +96,12 @@ def _option(one: ByModule) -> Option:
 
 
 def is_by_module(name: str) -> bool:
-    """Whether an option is one of the module's."""
+    """Whether an option is a mount option of the module."""
     return name.startswith(_MARK)
 
 
 def settings_of(mount: Mount) -> dict[str, str]:
-    """Return the module's options that a mount has, by their names in a recipe."""
+    """Return the module's options that a mount has, by name in a recipe."""
     if not mount.is_tuned_type:
         return {}
     pairs = (one.partition("=") for one in mount.options)
@@ -109,7 +109,7 @@ def settings_of(mount: Mount) -> dict[str, str]:
 
 
 def words_of(values: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield the module's options among ``values`` as the module takes them."""
+    """Yield the module's options among ``values`` in the module's syntax."""
     for name, value in values.items():
         if is_by_module(name) and value not in (None, "false"):
             word = name.removeprefix(_MARK)
@@ -117,20 +117,20 @@ def words_of(values: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def how_given(means: Means, unit: str, words: Sequence[str], edited: bool) -> Iterator[str]:
-    """Yield how a server gets the module's options ``words``, besides by its command line.
+    """Yield how a server gets the module's options ``words`` other than by its command line.
 
     ``unit``: what makes the mount; ``edited``: whether its files change, too.
     """
     if not means.loaded:
         yield "the module fusetuned is not loaded; 'fusetune module load' loads it"
     if unit.endswith(".service"):
-        order = ", after the files above have changed" * edited
+        order = ", after you have changed the files above" * edited
         options = ",".join(["tuned", *words])
         yield f"'fusetune enable {unit} -o {options}' gives the service the module's options{order}"
 
 
 def tuned_type(fstype: str) -> str | None:
-    """Return the type in fstab that gives a server the module; None where that cannot be told."""
+    """Return the type in fstab that makes a server use the module; None if unknown."""
     kind, dot, server = fstype.partition(".")
     if dot:
         return f"fusetune.{server}" if kind in ("fuse", "fusetune", "fuse3") and server else None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A server's command line: which options it sets, and the same line with others.
+"""A server's command line: which options it sets, and the line with changed options.
 
-Nothing is lost or put in another order: words that a recipe does not know stay as they are.
+Nothing is lost or reordered: words that the recipe does not know stay unchanged.
 """
 
 import re
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from fusetune.recipes.spelling import Spelling, Spellings, truth
 
 _COMMA = re.compile(r"(?<!\\),")
-#: Options to set, by name; None: to leave out.
+#: Options to set, by name; None to leave an option out.
 Changes = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One option with its value, or words that are none; ``words`` as they stand.
+    """One option with its value, or other words; ``words`` are the original ones.
 
-    ``option``: the name of the option that it gives, None for other words.
+    ``option``: the name of the option, None for other words.
     """
 
     words: tuple[str, ...]
@@ -29,7 +29,7 @@ class Part:
 
 @dataclass(frozen=True)
 class OptionList:
-    """The list after ``-o``; ``prefix``: ``-o`` as a word of its own, or in front of the list."""
+    """The list after ``-o``; ``prefix``: ``-o`` as a separate word, or attached to the list."""
 
     prefix: tuple[str, ...]
     items: tuple[Part, ...]
@@ -44,8 +44,8 @@ class OptionList:
 class CommandLine:
     """A parsed command line.
 
-    ``known``: the options to be found. ``options``: how the server takes options, as in a recipe.
-    ``subcommands``: words that options come after.
+    ``known``: the options to look for. ``options``: the option syntax of the server, as in a
+    recipe. ``subcommands``: words after which options may come.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class CommandLine:
         self._parts = list(self._parse(words))
 
     def settings(self) -> dict[str, str]:
-        """Return the value of each known option that is given; of several the last one counts."""
+        """Return the value of each known option that is given; the last one wins."""
         return {part.option: part.value for part in self._given() if part.option}
 
     def words(self) -> list[str]:
@@ -69,9 +69,9 @@ class CommandLine:
         return [word for part in self._parts for word in part.words]
 
     def changed(self, changes: Changes) -> list[str]:
-        """Return the command line with options set to values, or left out for None.
+        """Return the command line with options set, or left out if None.
 
-        An option that the command line cannot say is not changed.
+        Options that the command line cannot express are not changed.
         """
         todo = dict(changes)
         parts = [one for part in self._parts for one in self._rewritten(part, todo, changes)]
@@ -88,7 +88,7 @@ class CommandLine:
             yield Part((todo.pop(),))
         while todo:
             word = todo.pop()
-            if word == "--":  # what follows is no option
+            if word == "--":  # no options follow
                 yield Part((word, *todo[::-1]))
                 return
             if word == "-o" and todo:
@@ -119,7 +119,7 @@ class CommandLine:
         return Part((word,))
 
     def _same(self, known: str, name: str) -> bool:
-        if self._options == "single":  # Go's flag package takes both
+        if self._options == "single":  # Go's flag package accepts both
             known, name = (re.sub("^--", "-", one) for one in (known, name))
         return known == name
 
@@ -132,7 +132,7 @@ class CommandLine:
         todo: dict[str, str | None],
         changes: Changes,
     ) -> list[Part | OptionList]:
-        """Return a part with its options changed; what is then set is no longer in ``todo``."""
+        """Return a part with its options changed, and remove those from ``todo``."""
         if isinstance(part, OptionList):
             items = changed_items(part.items, self._known, todo, changes)
             return [OptionList(part.prefix, items)] if items else []
@@ -145,7 +145,7 @@ class CommandLine:
         return [Part(spelling.words(value))] if spelling and _says(spelling, value) else []
 
     def _add(self, parts: list[Part | OptionList], new: Mapping[str, str]) -> None:
-        """Add options: to the last list of mount options, or where options may begin."""
+        """Add options to the last list of mount options, or where options may start."""
         items: list[Part] = []
         words: list[Part] = []
         for known in self._known:
@@ -163,7 +163,7 @@ class CommandLine:
         parts[start:start] = words
 
     def _start(self, parts: Sequence[Part | OptionList]) -> int:
-        """Return where options may stand: after the program, or after its subcommand."""
+        """Return where options may start: after the program or its subcommand."""
         for number, part in enumerate(parts):
             if number and part.words and part.words[0] in self._subcommands:
                 return number + 1
@@ -183,7 +183,7 @@ def item_part(text: str, known: Iterable[Spellings]) -> Part:
 def _same_item(one: Spelling, name: str) -> bool:
     if one.item:
         return one.name == name
-    # Mount helpers of servers with long options take these with either character.
+    # Mount helpers of servers with long options accept either character.
     return one.name.lstrip("-").replace("_", "-") == name.replace("_", "-")
 
 
@@ -193,7 +193,7 @@ def changed_items(
     todo: dict[str, str | None],
     changes: Changes,
 ) -> tuple[Part, ...]:
-    """Return items with the options of ``changes`` set or left out; those set leave ``todo``."""
+    """Return items with the options of ``changes`` set or left out; remove those from ``todo``."""
     found = []
     for item in items:
         if item.option is None or item.option not in changes:
@@ -212,12 +212,12 @@ def _value(option: Spellings, equals: str, value: str) -> str:
 
 
 def _says(spelling: Spelling, value: str) -> bool:
-    """Whether a spelling can give this value: one without a value only says that it is set."""
+    """Whether a spelling can express this value: one without a value can only be "true"."""
     return spelling.joint is not None or value != "false"
 
 
 def _spelling_as(part: Part, known: Iterable[Spellings], *, item: bool) -> Spelling | None:
-    """Return how a part spells its option, so that a changed one is spelled alike."""
+    """Return how a part spells its option, so that the changed one has the same spelling."""
     option = next(one for one in known if one.name == part.option)
     written = part.words[0].partition("=")[0]
     fitting = [one for one in option.every() if one.item == item]

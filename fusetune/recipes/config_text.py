@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The text of a server's configuration file: what it sets, and the same text with other values.
+"""The text of a server's configuration file: what it sets, and the text with changed values.
 
-Nothing else of the text changes: comments, order, spaces and line ends stay.
+Nothing else in the text changes: comments, order, spaces and line ends are kept.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-#: Stands in front of a line that is taken out.
+#: Prefix of a line that is commented out.
 TAKEN_OUT = "# fusetune: "
 _PLAIN = re.compile(r"[\w.,:/+@%-]+")
 _END = r"[ \t]*\r?"
@@ -17,14 +17,14 @@ _END = r"[ \t]*\r?"
 
 @dataclass(frozen=True)
 class Format:
-    """How lines are written.
+    """The syntax of lines.
 
     ``setting``: a line that sets a key, with the groups key, raw (the value as written) and joint.
-    ``odd``: any other line that sets one, which is never changed; its group value is all behind the
-    key. ``section``: the line that begins a section, with a group for each way to write its name;
-    None: the format has no sections. ``joint``: what a new line has between key and value.
-    ``continued``: whether a line that ends with a backslash goes on in the next one. ``alike``:
-    whether spaces and underscores in keys are the same.
+    ``odd``: any other line that sets a key, which is never changed; its group value is everything
+    after the key. ``section``: the line that begins a section, with a group for each way to write
+    its name; None if the format has no sections. ``joint``: what a new line has between key and
+    value. ``continued``: whether a backslash at the end of a line continues it. ``alike``: whether
+    spaces and underscores in keys are equivalent.
     """
 
     setting: re.Pattern[str]
@@ -35,7 +35,7 @@ class Format:
     alike: bool = False
 
     def key(self, written: str) -> str:
-        """Return a key as it is compared."""
+        """Return a key in the form used for comparison."""
         return re.sub(r"[\s_]+", "_", written.strip()) if self.alike else written
 
 
@@ -65,7 +65,7 @@ FORMATS = MappingProxyType(
             "=",
             continued=True,
         ),
-        # ceph.conf: "Configuring Ceph" in the manual of Ceph; ceph-fuse 16.2 to 20.2 does not know
+        # ceph.conf: "Configuring Ceph" in the manual of Ceph; ceph-fuse 16.2 to 20.2 rejects
         # keys with dashes there.
         "ini": Format(
             re.compile(
@@ -85,9 +85,9 @@ FORMATS = MappingProxyType(
 
 @dataclass(frozen=True)
 class Setting:
-    """A change of one line: the value of ``key`` as written before and after, None for no line.
+    """A change of one line: the raw value of ``key`` before and after, None for no line.
 
-    ``made``: whether the line that begins ``section`` came with it.
+    ``made``: whether the line that begins ``section`` was added as well.
     """
 
     section: str
@@ -101,7 +101,7 @@ class Setting:
 class Line:
     """A line that sets ``key``; ``raw``: its value as written; ``plain``: it can be changed.
 
-    ``begin``, ``end``: where the value stands in the line.
+    ``begin``, ``end``: position of the value in the line.
     """
 
     number: int
@@ -119,7 +119,7 @@ class Line:
 
 
 class ConfigText:
-    """A text in one of `FORMATS`. The general part, before all sections, has the name ""."""
+    """A text in one of `FORMATS`. The part before all sections has the name ""."""
 
     def __init__(self, text: str, form: str) -> None:
         self._rows = text.split("\n")
@@ -160,9 +160,9 @@ class ConfigText:
         return [one for one in self.lines if one.key == key and one.section in sections]
 
     def changes(self, key: str, value: str | None, sections: Sequence[str]) -> list[Setting] | None:
-        """Return what gives ``key`` a value in the last of ``sections``; None if nothing can.
+        """Return the changes that set ``key`` in the last of ``sections``; None if impossible.
 
-        Without a value, each line in any of them is taken out.
+        Without a value, every line in any of them is commented out.
         """
         found = self.of(key, sections)
         section = sections[-1]
@@ -184,7 +184,7 @@ class ConfigText:
         return not goes_on and "\n" not in section
 
     def _end_of(self, section: str) -> int:
-        """Return the row that a new line of a section gets; without it, that at the text's end."""
+        """Return the row for a new line of a section; without the section, the end of the text."""
         end = len(self._rows) - (self._rows[-1] == "")
         number = max((n for n, (_, name) in enumerate(self.sections) if name == section), default=0)
         if number + 1 == len(self.sections) or self.sections[number][1] != section:
@@ -194,7 +194,7 @@ class ConfigText:
         return max(inside, default=begin if begin >= 0 else stop - 1) + 1
 
     def changed(self, change: Setting) -> "ConfigText":
-        """Return the text with one of `changes`, which must fit it."""
+        """Return the text with one of `changes`, which must have been made for it."""
         rows = list(self._rows)
         found = self.of(change.key, [change.section])
         if change.was is None:
@@ -216,9 +216,9 @@ class ConfigText:
         return row[: line.begin] + value + row[line.end :]
 
     def without(self, change: Setting) -> "ConfigText | None":
-        """Return the text as before a change; None if somebody changed that line since.
+        """Return the text from before a change; None if the line has been changed since.
 
-        The same text, if the change is not there.
+        Return the same text if it does not contain the change.
         """
         found = self.of(change.key, [change.section])
         if change.now is None:
@@ -236,7 +236,7 @@ class ConfigText:
         return text._without_section(change.section) if change.made else text
 
     def _put_back(self, change: Setting) -> "ConfigText | None":
-        """Return the text with a line that was taken out, None if it is not there."""
+        """Return the text with a commented-out line restored, None if it is not there."""
         rows = list(self._rows)
         for number in reversed(range(len(rows))):
             if rows[number].startswith(TAKEN_OUT):
@@ -249,7 +249,7 @@ class ConfigText:
         return None
 
     def _without_section(self, section: str) -> "ConfigText":
-        """Return the text without the line that begins a section, if nothing is in it."""
+        """Return the text without the line that begins a section, if the section is empty."""
         number = max(n for n, (_, name) in enumerate(self.sections) if name == section)
         begin = self.sections[number][0]
         ends = [row for row, _ in self.sections[number + 1 :]] or [len(self._rows)]

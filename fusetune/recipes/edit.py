@@ -12,10 +12,10 @@ from fusetune.recipes.config_text import Setting
 
 @dataclass(frozen=True)
 class Edit:
-    """A file's text before and after; None where there is no file.
+    """A file's text before and after; None if there is no file.
 
     ``form``: the format of a server's configuration file, empty for other files. ``settings``: the
-    changes in that file, in order; ``check``: the command that reads them, as in a recipe.
+    changes in that file, in order; ``check``: the command that reads the file, as in a recipe.
     """
 
     file: Path
@@ -36,7 +36,7 @@ class Edit:
         return not self.form
 
     def reversed(self) -> "Edit":
-        """Return the edit that takes this one back."""
+        """Return the edit that reverts this one."""
         return Edit(self.file, self.after, self.before, self.form)
 
     def diff(self, secrets: Collection[str]) -> str:
@@ -58,7 +58,7 @@ class Edit:
 
 
 def text_of(path: Path) -> str | None:
-    """Return a file's text, whose bytes `os.fsencode` gives back; None if it cannot be read."""
+    """Return a file's text, decoded like `os.fsdecode`; None if it cannot be read."""
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:

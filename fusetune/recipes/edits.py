@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What to change in the files that say how a mount is made: fstab, a mount unit, a service."""
+"""What to change in the files that define a mount: fstab, a mount unit, a service."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -40,9 +40,9 @@ from fusetune.text import printable
 
 @dataclass(frozen=True)
 class Way:
-    """Who makes a mount: systemd by ``unit``, or mount(8) at ``point`` by its line in fstab.
+    """What makes a mount: systemd with ``unit``, or mount(8) at ``point`` from its line in fstab.
 
-    ``options``: those of that line.
+    ``options``: those of the line in fstab.
     """
 
     unit: str | None = None
@@ -52,10 +52,10 @@ class Way:
 
 @dataclass(frozen=True)
 class Making:
-    """How a mount is made, by its files: what they set, how to change them, what to say.
+    """The files that define a mount: what they set, how to change them, and notes.
 
-    ``settings``: options that they set. ``way``: None if no file says how it is made, or none that
-    can be changed. ``unsaid``: options to set that the files cannot say.
+    ``settings``: options that they set. ``way``: None if no file defines the mount, or none that
+    can be changed. ``unsaid``: options that the files cannot set.
     """
 
     settings: Mapping[str, str]
@@ -66,9 +66,9 @@ class Making:
 
 
 class Files:
-    """The files of one mount, and the options that are to be known in them.
+    """The files of one mount, and the options to look for in them.
 
-    ``means``: how servers get the module, None where its options are not proposed.
+    ``means``: how servers get the module, None if its options are not proposed.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class Files:
         self._facts, self._known, self._means = facts, known, means
 
     def making(self, changes: Changes, variables: Mapping[str, str]) -> Making:
-        """Return what the files say, and their edits for ``changes`` and environment variables.
+        """Return what the files set, and their edits for ``changes`` and environment variables.
 
-        A change to None leaves the option out.
+        None leaves an option out.
         """
         found = self._service(changes, variables) or self._fstab(changes)
         found = found or self._mount_unit(changes)
@@ -107,7 +107,7 @@ class Files:
         return Making(settings, edits, _unsaid(unsaid), way, unsaid)
 
     def _options(self, text: str, changes: Changes) -> tuple[str, dict[str, str], list[str]]:
-        """Return a list of mount options with changes, what it set before, and what it lacks."""
+        """Return changed mount options, the previous settings, and options that cannot be set."""
         items = [item_part(item, self._known) for item in split_items(text)]
         settings = {item.option: item.value for item in items if item.option}
         todo = dict(changes)
@@ -122,9 +122,9 @@ class Files:
         return ",".join(word for item in new for word in item.words), settings, unsaid
 
     def _by_module(self, fstype: str, options: str, changes: Changes) -> tuple[str, str, list[str]]:
-        """Return a type and options that also give the module's of ``changes``, and what they lack.
+        """Return type and options with the module's options of ``changes``, and missing ones.
 
-        mount.fusetune(8) takes each option that is called like one of the module's.
+        mount.fusetune(8) takes each option with the name of a module option.
         """
         names = [name for name, value in changes.items() if is_by_module(name) and value]
         given = {item.partition("=")[0] for item in split_items(options)}
@@ -158,7 +158,7 @@ class Files:
         return Making(settings, [edit], notes, way, unsaid)
 
     def _service(self, changes: Changes, variables: Mapping[str, str]) -> Making | None:
-        """Return the edits of the service whose command is the server's."""
+        """Return the edits of the service whose command starts the server."""
         unit = self._process.unit
         files = unit_files(self._host, unit) if unit else []
         if unit is None or not files or str(files[0]).startswith(self._host.path(TRANSIENT)):
@@ -181,11 +181,11 @@ class Files:
         return Making(settings, [self._drop_in(unit, "Service", lines)], (), Way(unit), unsaid)
 
     def _script(self) -> Making | None:
-        """Return what to say of a service that starts the server by another program."""
+        """Return a note on a service that starts the server through another program."""
         unit = self._process.unit
         if unit is None or not unit_files(self._host, unit):
             return None
-        why = f"{unit} starts the server by another program; see 'systemctl cat {unit}'"
+        why = f"{unit} starts the server through another program; see 'systemctl cat {unit}'"
         return Making({}, (), [why])
 
     def _runs_server(self, word: str) -> bool:
@@ -205,7 +205,7 @@ class Files:
         return Edit(path, before, merged(before or "", section, lines))
 
     def _automount(self) -> Making | None:
-        """Return what to say of a mount that automount(8) makes."""
+        """Return a note on a mount that automount(8) makes."""
         for line in mountinfo(self._host):
             inside = f"{self._mount.path}/".startswith(f"{line.path.rstrip('/')}/")
             if line.fstype == "autofs" and inside and line.source != "systemd-1":
@@ -216,7 +216,7 @@ class Files:
 
 def _secret(unit: str) -> str:
     return (
-        f"{unit} has secrets in its options, so no drop-in is shown; change the options by "
+        f"{unit} has secrets in its options, so no drop-in is shown; change the options with "
         f"'systemctl edit {unit}'"
     )
 

@@ -14,7 +14,7 @@ _LINE = re.compile(r"(\s*[^\s#]\S*\s+(\S+)\s+)(\S+)(\s+)(\S+)(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class FstabLine:
-    """Line ``number``, counted from 0: its type, its options, and what stands around them."""
+    """Line ``number``, counted from 0: its type, its options, and the text around them."""
 
     number: int
     head: str
@@ -25,7 +25,7 @@ class FstabLine:
     point: str
 
     def put_into(self, text: str, options: str, fstype: str | None = None) -> str:
-        """Return the text of fstab with other options in this line, and another type if given."""
+        """Return the text of fstab with new options in this line and, if given, a new type."""
         lines = text.split("\n")
         kind = fstype or self.fstype
         lines[self.number] = f"{self.head}{kind}{self.gap}{options or 'defaults'}{self.tail}"
@@ -47,5 +47,5 @@ def fstab_line(text: str, points: Collection[str]) -> FstabLine | None:
 
 
 def split_items(text: str) -> list[str]:
-    """Split a list of mount options as mount(8) does, which lets values stand in quotes."""
+    """Split a list of mount options like mount(8), which allows quoted values."""
     return _QUOTED_COMMA.split(text)

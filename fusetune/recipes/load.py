@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The recipes of this host: the shipped ones, and the administrator's above them."""
+"""The recipes of this host: the shipped ones, and the administrator's, which take precedence."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ from fusetune.toml.file import TomlFile
 from fusetune.toml.lines import Where
 from fusetune.toml.table import table_as
 
-#: In a checkout or a wheel, recipes lie beside this file; packages install them in /usr/lib.
+#: In a checkout or a wheel, recipes are next to this file; packages install them in /usr/lib.
 SHIPPED = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A recipe and its file. ``admins``: whether it is the administrator's."""
+    """A recipe and its file. ``admins``: whether it belongs to the administrator."""
 
     recipe: Recipe
     file: Path
@@ -33,8 +33,8 @@ class Loaded:
 def load_recipes(host: Host) -> list[Loaded]:
     """Return all recipes, by name.
 
-    A file in /etc/fusetune/recipes takes the place of a shipped one of the same name. Raises
-    `ConfigError` with the file and line of what is wrong.
+    A file in /etc/fusetune/recipes replaces a shipped one of the same name. Raises `ConfigError`
+    with the file and line of an error.
     """
     found: dict[str, Loaded] = {}
     for directory in (SHIPPED, host.vendor_dir / "recipes", host.admin_dir / "recipes"):
@@ -45,7 +45,7 @@ def load_recipes(host: Host) -> list[Loaded]:
 
 
 def read_recipe(path: Path, *, check_writers: bool = True) -> Recipe:
-    """Return the recipe in a file. Raises `ConfigError` with the line of what is wrong."""
+    """Return the recipe in a file. Raises `ConfigError` with the line of an error."""
     file = TomlFile(path, check_writers=check_writers)
     recipe = table_as(Recipe, file, (), file.content)
     for where, what in _problems(recipe, path):
@@ -54,16 +54,16 @@ def read_recipe(path: Path, *, check_writers: bool = True) -> Recipe:
 
 
 def _problems(recipe: Recipe, path: Path) -> Iterator[tuple[Where, str]]:
-    """Yield what the annotations cannot say, with its place."""
+    """Yield errors that the annotations cannot express, with their place."""
     if recipe.name != path.stem:
-        yield ("name",), f"name must be {path.stem!r}, as the file is called"
+        yield ("name",), f"name must be {path.stem!r}, like the file name"
     for place, what in _server_problems(recipe.server):
         yield ("server", *place), what
     seen: set[str] = set()
     for number, option in enumerate(recipe.option):
         where = ("option", number)
         if option.name in seen:
-            yield (*where, "name"), f"{option.name} is there twice"
+            yield (*where, "name"), f"{option.name} is defined twice"
         seen.add(option.name)
         for key, what in _option_problems(recipe, option):
             yield (*where, key), what
@@ -72,7 +72,7 @@ def _problems(recipe: Recipe, path: Path) -> Iterator[tuple[Where, str]]:
         for key, what in _class_problems(bad.class_, bad.condition, bad.otherwise):
             yield (*where, key), what
         if bad.command == "" and not bad.file:
-            yield (*where, "command"), "an option without a spelling needs a file"
+            yield (*where, "command"), 'an option with command = "" needs a file'
         if bad.command and Spelling.parse(bad.command) is None:
             yield (*where, "command"), _SPELLING
     for number, by_module in enumerate(recipe.module):
@@ -100,24 +100,24 @@ def _module_problems(recipe: Recipe, one: ByModule) -> Iterator[tuple[str, str]]
 
 def _server_problems(server: ServerFacts) -> Iterator[tuple[Where, str]]:
     if server.fuse is not (server.fuse_because is None):
-        yield (), "fuse = false and fuse_because belong together"
+        yield (), "fuse = false and fuse_because must be given together"
     if (what := _file_problem(server)) is not None:
         yield ("file_format",), what
     for key in ("second_with", "second_own", "second_not_with"):
         for text in getattr(server, key):
             if option_of(text) is None:
-                yield (key,), f"{text!r} is no option; write '-o a=b', '-o a', '--a=b' or '-a'"
+                yield (key,), f"{text!r} is not an option; write '-o a=b', '-o a', '--a=b' or '-a'"
 
 
 def _file_problem(server: ServerFacts) -> str | None:
     file = server.file or ""
     if server.file_format and os.path.normpath(file) != f"/etc/{file.removeprefix('/etc/')}":
-        return "file_format is for a file in /etc, which 'file' names by its full path"
+        return "file_format needs the full path of a file in /etc in 'file'"
     about = (server.file_sections, server.file_above, server.file_other, server.file_check)
     if any(about) and not server.file_format:
         return "file_sections, file_above, file_other and file_check need file_format"
     if server.file_sections and server.file_format == "shell":
-        return "a file of the format shell has no sections"
+        return "the format shell has no sections; remove file_sections"
     return None
 
 
@@ -126,11 +126,11 @@ _SPELLING = "a spelling is '-o a={value}', '--a={value}s', '-n {value}' or '-s',
 
 def _option_problems(recipe: Recipe, option: Option) -> Iterator[tuple[str, str]]:
     if sum(map(bool, (option.flag, option.values, option.range))) != 1:
-        yield "name", f"{option.name} takes exactly one of flag, values and range"
+        yield "name", f"{option.name} needs exactly one of flag, values and range"
     elif option.propose is not None and (what := why_not(option, option.propose)):
         yield "propose", f"propose: {what}"
     if bool(option.range) is not (option.unit is not None):
-        yield "range", "range and unit belong together"
+        yield "range", "range and unit must be given together"
     yield from _class_problems(option.class_, option.condition, option.otherwise)
     for text in (option.command, *option.also):
         if text and Spelling.parse(text) is None:
@@ -163,14 +163,14 @@ def _class_problems(
 
 
 def why_not(option: Option, value: str) -> str | None:
-    """Return why ``value`` is none that the option takes, None if it is one."""
+    """Return why the option does not accept ``value``, None if it does."""
     if option.flag:
         known: Sequence[str] = ("true", "false")
     elif option.values:
         known = option.values
     else:
         return _why_outside(option.range, value)
-    return None if value in known else f"{value!r} is none of {', '.join(known)}"
+    return None if value in known else f"{value!r} is not one of {', '.join(known)}"
 
 
 def _why_outside(bounds: Sequence[int], value: str) -> str | None:

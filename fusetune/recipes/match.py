@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which recipe a mount has."""
+"""Which recipe applies to a mount."""
 
 import os
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ class Match:
 def recipe_of(
     recipes: Sequence[Loaded], mount: Mount, program: str | None, library: str | None
 ) -> Match:
-    """Return the recipe of a mount; of several, the most specific.
+    """Return the most specific recipe that matches a mount.
 
-    ``program``: the executable that serves it; ``library``: "libfuse2" or "libfuse3" where it uses
-    that. None: not known. A recipe is the more specific one if it names the program, then if it
+    ``program``: the executable that serves it; ``library``: "libfuse2" or "libfuse3" if it uses
+    one of them. None if unknown. A recipe is more specific if it names the program, then if it
     names the whole type, then if it names the library, then if it is the administrator's.
     """
-    # A server takes the same options whichever module it mounts by.
+    # A server takes the same options with either module.
     fstype = mount.fstype.replace("fusetuned", "fuse", 1)
     fitting = [
         (_rank(one, fstype, program, library), one)
@@ -55,7 +55,7 @@ def _fits(one: Loaded, fstype: str, program: str | None) -> bool:
         return False
     if not server.program:
         return True
-    # Without the program, a type without a subtype says nothing about the server.
+    # If the program is unknown, a type without subtype does not identify the server.
     return _is_program(one, program) if program else "." in fstype
 
 

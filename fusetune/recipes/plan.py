@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What to change at the next mount: by recipe, present options, kernel, library and workload."""
+"""What to change at the next mount, given recipe, current options, kernel, library and workload."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,18 +10,18 @@ from fusetune.errors import UsageError
 from fusetune.knobs.base import parse_number
 from fusetune.recipes.recipe import Bad, Option, Recipe
 
-#: A workload that does what others do, all at once.
+#: A workload that combines others.
 _PARTS = {"mixed": ("seq-read", "seq-write", "rand-read")}
-_NOTHING = "nothing that a program can see changes"
+_NOTHING = "no program can see a difference"
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What decides whether an option can be used; None: not known.
+    """What decides whether an option can be used; None if unknown.
 
-    ``version``: of the server; ``kernel``: as in osrelease; ``library``: as in `Served`; ``root``:
-    whether the server runs as root. ``workloads``: those asked for, none for all. ``unsafe``:
-    unsafe options to propose all the same, with a value or None for the recipe's.
+    ``version``: of the server; ``kernel``: as in osrelease; ``library``: see `Served`; ``root``:
+    whether the server runs as root. ``workloads``: the wanted ones, none for all. ``unsafe``:
+    unsafe options that the user wants, with a value or None for the recipe's.
     """
 
     kernel: str
@@ -32,14 +32,14 @@ class Circumstances:
     unsafe: Mapping[str, str | None] = field(default_factory=dict)
 
     def concern(self, workloads: Sequence[str]) -> bool:
-        """Whether one of ``workloads`` (none: all) was asked for."""
+        """Whether one of ``workloads`` (none: all) is wanted."""
         if not workloads or not self.workloads:
             return True
         asked = {part for one in self.workloads for part in (one, *_PARTS.get(one, ()))}
         return bool(asked.intersection(workloads))
 
     def allow(self, option: Option) -> bool:
-        """Whether the server has the option here, as far as that is known."""
+        """Whether the server has the option here, as far as known."""
         version = self.version
         return (
             not (option.since and version and _older(version, option.since))
@@ -50,7 +50,7 @@ class Circumstances:
         )
 
     def may_allow(self, option: Option) -> bool:
-        """Whether the server may have the option: what is not known does not rule it out."""
+        """Whether the server may have the option: unknown facts do not rule it out."""
         unknown = option.library and self.library is None
         return self.allow(replace(option, library=()) if unknown else option)
 
@@ -62,11 +62,11 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class Change:
-    """An option to set or, where ``after`` is None, to leave out.
+    """An option to set or, if ``after`` is None, to leave out.
 
-    ``before``: its value now; None: not set, and its default is not known. ``risk``: what happens
-    where the condition does not hold. ``needs``: what it needs besides. ``slows``: workloads that
-    it slows down.
+    ``before``: its current value; None if it is not set and its default is unknown. ``risk``: what
+    happens if the condition does not hold. ``needs``: what else it needs. ``slows``: workloads
+    that it slows down.
     """
 
     option: str
@@ -83,7 +83,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """The changes, and a sentence for each thing that is named and not changed."""
+    """The changes, and a sentence for each option that is mentioned but not changed."""
 
     changes: Sequence[Change] = ()
     named: Sequence[str] = field(default_factory=tuple)
@@ -97,9 +97,9 @@ def plan(
 ) -> Plan:
     """Return what to change in ``settings``, the options that are set, by name.
 
-    An option that is set to another value than its default stays, unless the recipe says that the
-    value hurts, or an option that is proposed needs another. ``without``: options that are not to
-    be changed; those that need one of them are not proposed either.
+    An option with another value than its default is kept, unless the recipe says that the value
+    is harmful, or a proposed option needs another one. ``without``: options that must not be
+    changed; options that need one of them are not proposed either.
     """
     chooser = _Chooser(recipe, settings, here, without)
     chooser.bad()
@@ -108,7 +108,7 @@ def plan(
 
 
 class _Chooser:
-    """Chooses values one option after another; the recipe's order decides between two."""
+    """Chooses values option by option; in a conflict, the first in the recipe wins."""
 
     def __init__(
         self,
@@ -119,13 +119,13 @@ class _Chooser:
     ) -> None:
         self._recipe, self._settings, self._here = recipe, settings, here
         self._without = without
-        self._kept = dict(settings)  # less what is to be left out
+        self._kept = dict(settings)  # without options to leave out
         self._chosen: dict[str, str] = {}
         self._bad: list[Bad] = []
         self.named: list[str] = []
 
     def bad(self) -> None:
-        """Find the options that are set and hurt, do nothing, or are unsafe."""
+        """Find the set options that are harmful, useless or unsafe."""
         for one in self._recipe.bad:
             value = self._settings.get(one.option)
             if value is None or not _meant(one, value) or not self._here.concern(one.workloads):
@@ -133,7 +133,7 @@ class _Chooser:
             if one.kind == "useless":
                 self.named.append(f"{one.option} does nothing here: {one.because}; {one.instead}")
             elif one.option in self._kept and one.option not in self._without:
-                # Of two entries the first counts.
+                # The first of several entries wins.
                 self._bad.append(one)
                 self._kept.pop(one.option)
                 self._kept |= {one.option: one.to} if one.to else {}
@@ -141,7 +141,8 @@ class _Chooser:
             value = self._settings.get(option.name)
             if option.class_ == "unsafe" and is_active(option, value):
                 self.named.append(
-                    f"{option.name} is set and unsafe unless {option.condition}: {option.otherwise}"
+                    f"{option.name} is set, which is unsafe unless {option.condition}: "
+                    f"{option.otherwise}"
                 )
 
     def propose(self) -> None:
@@ -160,7 +161,7 @@ class _Chooser:
                 continue
             against = [self._against(name, value, bundle) for name, value in bundle.items()]
             if other := next(filter(None, against), None):
-                self.named.append(f"{option.name} is not proposed: it does not go with {other}")
+                self.named.append(f"{option.name} is not proposed: it conflicts with {other}")
             else:
                 self._chosen |= bundle
 
@@ -173,7 +174,7 @@ class _Chooser:
         return option.flag and option.name in self._here.unsafe
 
     def _bundle(self, option: Option, value: str, found: dict[str, str]) -> dict[str, str] | None:
-        """Return the option and all that it needs and lacks; None if one of them cannot be had."""
+        """Return the option and the missing ones that it needs; None if one is not available."""
         unsafe = option.class_ == "unsafe" and option.name not in self._here.unsafe
         if unsafe or option.name in self._without or not self._here.allow(option):
             return None
@@ -189,13 +190,13 @@ class _Chooser:
         return found
 
     def _value(self, name: str, more: Mapping[str, str]) -> str | None:
-        """Return an option's value, chosen, set or default."""
+        """Return an option's chosen, set or default value."""
         option = self._recipe.named(name)
         default = option.usual if option else None
         return more.get(name, self._chosen.get(name, self._kept.get(name, default)))
 
     def _against(self, name: str, value: str, bundle: Mapping[str, str]) -> str | None:
-        """Return an option that is set or chosen and does not go with this one."""
+        """Return a set or chosen option that conflicts with this one."""
         option = self._recipe.named(name)
         for other in self._recipe.option:
             its = self._value(other.name, bundle)
@@ -208,7 +209,7 @@ class _Chooser:
         return None
 
     def changes(self) -> list[Change]:
-        """Return the changes: options to set, then those that hurt."""
+        """Return the changes: options to set, then harmful ones."""
         found = []
         for name, value in self._chosen.items():
             option = self._recipe.named(name)
@@ -258,7 +259,7 @@ class _Chooser:
 
 
 def is_active(option: Option, value: str | None) -> bool:
-    """Whether a value is set that is neither the default nor false."""
+    """Whether the value is set and neither the default nor false."""
     return value not in (None, "false", option.usual)
 
 
@@ -267,13 +268,13 @@ def _proven(option: Option) -> str:
 
 
 def _names(setting: str, name: str, value: str | None) -> bool:
-    """Whether a setting of ``excludes`` is this option, with this value if it gives one."""
+    """Whether a setting of ``excludes`` means this option, with this value if it has one."""
     wanted, equals, values = setting.partition("=")
     return wanted == name and (not equals or value in values.split("|"))
 
 
 def _meant(bad: Bad, value: str) -> bool:
-    """Whether a bad option's value is one that hurts."""
+    """Whether this value of a bad option is harmful."""
     if bad.value is not None:
         return value == bad.value
     if bad.below is None and bad.above is None:

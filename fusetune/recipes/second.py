@@ -9,14 +9,14 @@ from fusetune.recipes.spelling import Spelling, Spellings
 
 
 def option_of(text: str) -> tuple[Spelling, str] | None:
-    """Return spelling and value of an option such as ``-o a=b`` or ``--a``, None if it is none."""
+    """Return spelling and value of an option such as ``-o a=b`` or ``--a``, None if invalid."""
     name, equals, value = text.partition("=")
     spelling = Spelling.parse(f"{name}={{value}}" if equals else name)
     return (spelling, value or "true") if spelling else None
 
 
 def second_words(server: ServerFacts, words: Sequence[str]) -> list[str]:
-    """Return the command line of a second instance, with the options of `ServerFacts`."""
+    """Return the command line of a second instance, with the options from `ServerFacts`."""
     own = set(_given(server, words, server.second_own))
     texts = [*server.second_with, *(text for text in server.second_own if text in own)]
     changes = {text: option[1] for text in texts if (option := option_of(text))}
@@ -24,7 +24,7 @@ def second_words(server: ServerFacts, words: Sequence[str]) -> list[str]:
 
 
 def not_safe_with(server: ServerFacts, words: Sequence[str]) -> list[str]:
-    """Return the options of a command line with which no second instance is safe."""
+    """Return the options of a command line with which a second instance is not safe."""
     return _given(server, words, server.second_not_with)
 
 

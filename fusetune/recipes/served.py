@@ -19,12 +19,11 @@ _LIBRARIES = {"tuned": "libfuse3", "stock": "libfuse3", "libfuse2": "libfuse2", 
 
 @dataclass(frozen=True)
 class Served:
-    """What is known about the process that serves a mount; None and empty: nothing.
+    """What is known about the process that serves a mount; None or empty if unknown.
 
-    ``library``: "libfuse2", "libfuse3", or "none" for a server without them. ``root``: whether it
-    runs as root. ``unit``: the systemd service that it belongs to. ``notes``: what could not be
-    read, a sentence each. ``pid``: the process. ``elsewhere``: whether it is in another mount
-    namespace.
+    ``library``: "libfuse2", "libfuse3", or "none" for a server that uses neither. ``root``: whether
+    it runs as root. ``unit``: its systemd service. ``notes``: what could not be read, one sentence
+    each. ``pid``: the process. ``elsewhere``: whether it is in another mount namespace.
     """
 
     program: str | None = None
@@ -41,14 +40,14 @@ class Served:
 def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
     """Return what is known about the process that serves ``mount``, without touching its path.
 
-    ``daemons``: what was found of all processes, for more mounts than one.
+    ``daemons``: the processes found before, to examine several mounts.
     """
     if mount.fstype == "virtiofs":
         return Served(root=True)  # the hypervisor's host serves it
     processes = (daemons or Daemons(host)).processes(mount)
     if not processes:
-        run = "; run it as root" if os.geteuid() else ""
-        return Served(notes=(f"the process that serves the mount cannot be seen{run}",))
+        run = "; run fusetune as root" if os.geteuid() else ""
+        return Served(notes=(f"the process that serves the mount was not found{run}",))
     pid = min(processes, key=int)
     words = each_in_time(partial(words_of, host, "cmdline"), [pid]).get(pid)
     variables = each_in_time(partial(words_of, host, "environ"), [pid]).get(pid)
@@ -62,7 +61,7 @@ def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
     if elsewhere:
         notes.append(
             f"process {pid}, which serves the mount, is in another mount namespace: paths in its "
-            "command line are those of that namespace"
+            "command line refer to that namespace"
         )
     return Served(
         processes[pid],
@@ -93,9 +92,9 @@ def _is_root(host: Host, pid: str) -> bool:
 
 
 def _unit(host: Host, pid: str) -> str | None:
-    """Return the service that a process belongs to, by its control group (cgroups(7)).
+    """Return the service that a process belongs to, from its control group (cgroups(7)).
 
-    None for a service of a user's own systemd, which has other directories.
+    None for services of a user's systemd, which has other unit directories.
     """
     with suppress(OSError):
         for line in host.read(f"proc/{pid}/cgroup").splitlines():
@@ -110,10 +109,10 @@ def _unit(host: Host, pid: str) -> str | None:
 
 
 def version_of(host: Host, program: str, packages: list[str]) -> str | None:
-    """Return the version of the Debian package, of these names, that ``program`` belongs to.
+    """Return the version of the package among ``packages`` that ``program`` belongs to.
 
-    None if it belongs to none of them. The part before ``:`` and the last one after ``-`` are
-    Debian's and left out (deb-version(7)).
+    None if it belongs to none of them. Debian's epoch (before ``:``) and revision (after the last
+    ``-``) are left out (deb-version(7)).
     """
     known = {program, program.removeprefix("/usr")}
     for package in packages:

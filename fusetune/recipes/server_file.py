@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A server's own configuration file in /etc: the options that it sets, and how to change them."""
+"""A server's configuration file in /etc: the options that it sets, and how to change them."""
 
 import os
 import stat
@@ -19,14 +19,14 @@ from fusetune.recipes.served import Served
 from fusetune.recipes.spelling import Spellings, truth
 from fusetune.text import printable
 
-#: Bytes; those that packages install have less than 10 KiB.
+#: In bytes; the files from packages have less than 10 KiB.
 _LARGEST = 1 << 16
 _POINT = "{point}"
 
 
 @dataclass(frozen=True)
 class Changed:
-    """The edit of the file, None without one; options that it cannot say; what to say of it."""
+    """The edit of the file, if any; the options that it cannot set; and notes."""
 
     edit: Edit | None = None
     unsaid: Sequence[str] = ()
@@ -35,11 +35,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class ServerFile:
-    """The file as it is. ``keys``: the key of each option that it can set.
+    """The current file. ``keys``: the key of each option that it can set.
 
-    ``why_not``: why it cannot be edited, None if it can; without a reason, the recipe does not say
-    how it is written. ``text``: None for a file that is not there. ``settings``: the options that
-    it and the files above it set; ``above``: the place of each that stays as it is.
+    ``why_not``: why it cannot be edited, None if it can; empty if the recipe does not describe its
+    syntax. ``text``: None if the file does not exist. ``settings``: the options that it and the
+    files above it set; ``above``: the place of each setting that cannot be changed.
     """
 
     recipe: Recipe
@@ -52,7 +52,7 @@ class ServerFile:
     above: Mapping[str, str] = field(default_factory=dict)
 
     def options(self, known: Sequence[Spellings]) -> dict[str, str]:
-        """Return the options that it and the files above it set, as a command line says them."""
+        """Return the options that it and the files above it set, in command-line form."""
         booleans = {one.name for one in known if one.boolean}
         return {
             name: truth(value) if name in booleans else value
@@ -60,7 +60,7 @@ class ServerFile:
         }
 
     def changed(self, changes: Changes) -> Changed:
-        """Return the edit for options to set, or with None to leave out."""
+        """Return the edit that sets options, or leaves them out if None."""
         form = self.recipe.server.file_format or ""
         text = ConfigText(self.text or "", form)
         done, unsaid, notes, wide = [], [], [], []
@@ -73,7 +73,7 @@ class ServerFile:
                 notes.append(
                     f"{key} is set in {place}, which is not edited"
                     if place
-                    else f"{self.path} is written in a way in which fusetune does not set {key}"
+                    else f"{self.path} has a syntax in which fusetune cannot set {key}"
                 )
                 continue
             for one in found:
@@ -83,7 +83,7 @@ class ServerFile:
                 wide.append(key)
         if wide:
             notes.append(
-                f"{', '.join(wide)} in {self.path}: the change concerns every mount of "
+                f"{', '.join(wide)} in {self.path}: the change affects every mount of "
                 f"{self.recipe.name} on this host"
             )
         check = self.recipe.server.file_check
@@ -92,7 +92,7 @@ class ServerFile:
 
     @property
     def _own(self) -> str | None:
-        """The section for this mount alone, None where the format has none."""
+        """The section for this mount alone, None if there is none."""
         names = self.recipe.server.file_sections
         return self.sections[-1] if names and _POINT in names[-1] else None
 
@@ -102,8 +102,8 @@ def server_file(
 ) -> ServerFile:
     """Return the configuration file of the server of ``mount``.
 
-    ``options``: those of the mount's line in fstab. It is read only if it is a regular file of
-    root's, or of this user, that nobody else can write.
+    ``options``: those of the mount's line in fstab. The file is only read if it is a regular file
+    that belongs to root or this user and that nobody else can write.
     """
     server = recipe.server
     keys = {one.name: one.file for one in recipe.option if one.file}
@@ -132,7 +132,7 @@ def server_file(
 
 
 def _values(name: str, words: Sequence[str]) -> Iterator[str]:
-    """Yield what a command line gives for a word or mount option."""
+    """Yield the values of a word or mount option on a command line."""
     for number, word in enumerate(words):
         for item in (word, *split_items(word.removeprefix("-o"))):
             written, equals, value = item.partition("=")
@@ -142,14 +142,14 @@ def _values(name: str, words: Sequence[str]) -> Iterator[str]:
 
 
 def _read(path: Path) -> str | None:
-    """Return a file's text, None if there is none. Raises FusetuneError that says
-    why it is not read."""
+    """Return a file's text, None if there is none. Raises FusetuneError with the reason if it is
+    not read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
         if path.parent.is_dir():
             return None
-        raise FusetuneError(f"{printable(str(path.parent))} is not there") from error
+        raise FusetuneError(f"{printable(str(path.parent))} does not exist") from error
     except OSError as error:
         why = "it is a symbolic link" if path.is_symlink() else reason(error)
         raise FusetuneError(why) from error
@@ -158,12 +158,12 @@ def _read(path: Path) -> str | None:
         if not stat.S_ISREG(state.st_mode):
             raise FusetuneError("it is not a regular file")
         if state.st_uid not in (0, os.geteuid()) or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise FusetuneError("users other than root can change it")
+            raise FusetuneError("users other than root can write it")
         content = stream.read(_LARGEST + 1)
     if len(content) > _LARGEST:
-        raise FusetuneError(f"it has more than {_LARGEST >> 10} KiB")
+        raise FusetuneError(f"it is larger than {_LARGEST >> 10} KiB")
     if b"\0" in content:
-        raise FusetuneError("it has bytes that are no text")
+        raise FusetuneError("it is not valid text")
     return content.decode("utf-8", "surrogateescape")
 
 
@@ -174,9 +174,9 @@ def _files(host: Host, patterns: Sequence[str]) -> Iterator[Path]:
 
 
 def _in_force(text: ConfigText, sections: Sequence[str]) -> list[Line]:
-    """Return the lines of these sections, and of narrower ones, in the order in which they count.
+    """Return the lines of these sections and of narrower ones, in order of precedence.
 
-    [client.admin] is narrower than [client], and for one client.
+    [client.admin] is narrower than [client]: it is for a single client.
     """
     ranks = {name: rank for rank, name in enumerate(sections)}
     for _, name in text.sections:
@@ -193,9 +193,9 @@ def _settings(
     sections: Sequence[str] | None,
     path: Path,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the options that lines set, and those of them that stay as they are, with the place.
+    """Return the options that lines set, and the place of those that cannot be changed.
 
-    ``sections``: those that are edited, None for none.
+    ``sections``: the editable ones, None for none.
     """
     settings, above = {}, {}
     for option, key in keys.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How an option is spelled: in a list of mount options, or as a word of its own."""
+"""How an option is spelled: in a list of mount options, or as a separate word."""
 
 import re
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ _TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 
 @dataclass(frozen=True)
 class Spelling:
-    """``name`` as it is written, with its dashes; ``item``: it stands in a list of mount options.
+    """``name`` with its dashes; ``item``: whether it belongs in a list of mount options.
 
-    ``joint``: what is between name and value: "=", " " or nothing; None for one without a value.
-    ``suffix``: what is behind the value, such as the unit "s".
+    ``joint``: the text between name and value: "=", " " or empty; None if there is no value.
+    ``suffix``: the text after the value, such as the unit "s".
     """
 
     name: str
@@ -27,7 +27,7 @@ class Spelling:
 
     @staticmethod
     def parse(text: str) -> "Spelling | None":
-        """Return what a template such as ``-o a={value}`` means, None if it is no such thing."""
+        """Return the spelling of a template such as ``-o a={value}``, None if invalid."""
         match = _TEMPLATE.fullmatch(text)
         if not match or (bool(match[3]) and not match[4]):
             return None
@@ -37,7 +37,7 @@ class Spelling:
         return Spelling(name, item, match[3] if match[4] else None, match[5] or "")
 
     def words(self, value: str) -> tuple[str, ...]:
-        """Return the words that give the option this value; one of a list without its ``-o``."""
+        """Return the words that give the option this value; list items without ``-o``."""
         if self.joint is None:
             return (self.name,)
         if self.joint == " ":
@@ -45,16 +45,16 @@ class Spelling:
         return (f"{self.name}{self.joint}{value}{self.suffix}",)
 
     def value(self, text: str) -> str:
-        """Return the value that ``text``, with its suffix, stands for."""
+        """Return the value of ``text``, without the suffix."""
         return text.removesuffix(self.suffix)
 
 
 @dataclass(frozen=True)
 class Spellings:
-    """All spellings of one option; ``main`` is written, None if the command line cannot say it.
+    """All spellings of one option; ``main`` is written, None if the command line cannot express it.
 
-    ``boolean``: its values are true and false, so its name alone is enough for true, and the next
-    word is no value.
+    ``boolean``: its values are true and false, so its name alone means true, and the next word is
+    not its value.
     """
 
     name: str
@@ -83,7 +83,7 @@ def spellings_of(server: ServerFacts, option: Option) -> Spellings:
 
 
 def spellings_of_bad(server: ServerFacts, bad: Bad) -> Spellings:
-    """Return the spellings of an option that a recipe only names as bad."""
+    """Return the spellings of an option that a recipe only lists as bad."""
     valued = (bad.value, bad.below, bad.above) != (None, None, None)
     main = _main(server, bad.option, valued, bad.command)
     fstab = Spelling.parse(f"-o {_fstab_of(main, bad.option, valued)}") if main else None
@@ -98,12 +98,12 @@ def _main(server: ServerFacts, name: str, valued: bool, command: str | None) -> 
 
 
 def _fstab_of(main: Spelling | None, name: str, valued: bool) -> str:
-    """Return the spelling in fstab: that in a list of mount options, if it has one."""
+    """Return the spelling in fstab: the one for lists of mount options, if there is one."""
     written = main.name if main and main.item else name
     return written + f"={_VALUE}{main.suffix if main else ''}" * valued
 
 
 def truth(value: str) -> str:
-    """Return "true" or "false" for the ways to write these, any other value as it is."""
+    """Return "true" or "false" for all spellings of these, other values unchanged."""
     low = value.lower()
     return "true" if low in _TRUE else "false" if low in _FALSE else value

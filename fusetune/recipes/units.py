@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Units of systemd as files: where they are, what they say, and a drop-in that changes them."""
+"""Unit files of systemd: where they are, what they set, and drop-ins that change them."""
 
 import re
 import shlex
@@ -10,9 +10,9 @@ from fusetune.host import Host
 
 #: Made from fstab by systemd-fstab-generator(8).
 GENERATED = "run/systemd/generator"
-#: Made by systemd-run(1), and gone when the unit stops.
+#: Made by systemd-run(1); removed when the unit stops.
 TRANSIENT = "run/systemd/transient"
-#: systemd.unit(5), the highest first.
+#: systemd.unit(5), highest precedence first.
 _DIRECTORIES = (
     *("etc/systemd/system.control", "run/systemd/system.control", TRANSIENT),
     *("run/systemd/generator.early", "etc/systemd/system", "etc/systemd/system.attached"),
@@ -40,7 +40,7 @@ def _escaped(numbered: tuple[int, str]) -> str:
 
 
 def unit_directories(host: Host) -> list[str]:
-    """Return the directories of units, the highest first."""
+    """Return the directories of units, highest precedence first."""
     return [host.path(where) for where in _DIRECTORIES]
 
 
@@ -63,7 +63,7 @@ def unit_files(host: Host, unit: str) -> list[Path]:
 
 
 def assignments(text: str, section: str, key: str) -> Iterator[str]:
-    """Yield the values of a key in a section of a unit file, continued lines joined."""
+    """Yield the values of a key in a section of a unit file; continued lines are joined."""
     here, joined = "", ""
     for line in text.splitlines():
         bare = line.strip()
@@ -81,7 +81,7 @@ def assignments(text: str, section: str, key: str) -> Iterator[str]:
 
 
 def value_of(files: list[Path], section: str, key: str) -> list[str]:
-    """Return the values of a key that add up over files; an empty one takes back those before."""
+    """Return the accumulated values of a key over files; an empty value resets the list."""
     found: list[str] = []
     for file in files:
         for value in assignments(file.read_text(errors="surrogateescape"), section, key):
@@ -90,14 +90,14 @@ def value_of(files: list[Path], section: str, key: str) -> list[str]:
 
 
 def drop_in(host: Host, unit: str) -> Path:
-    """Return where a drop-in of ours for a unit is."""
+    """Return the path of our drop-in for a unit."""
     return Path(host.path(f"etc/systemd/system/{unit}.d/{_DROP_IN}"))
 
 
 def command_words(value: str) -> list[tuple[str, str]]:
-    """Return the words of ExecStart=, each with the text that stands for it.
+    """Return the words of ExecStart=, each with its original text.
 
-    Specifiers and variables stay as they are. Empty if the quoting is wrong.
+    Specifiers and variables are not expanded. Empty if the quoting is invalid.
     """
     try:
         return [(shlex.split(text)[0], text) for text in _TOKEN.findall(value)]
@@ -106,7 +106,7 @@ def command_words(value: str) -> list[tuple[str, str]]:
 
 
 def command_text(words: list[str], written: Mapping[str, str]) -> str:
-    """Return words for ExecStart=; those in ``written`` as they were written."""
+    """Return words for ExecStart=; those in ``written`` keep their original text."""
     return " ".join(written.get(word) or _quoted(word) for word in words)
 
 
@@ -117,9 +117,9 @@ def _quoted(word: str) -> str:
 
 
 def merged(before: str, section: str, lines: Sequence[str]) -> str:
-    """Return the text of a drop-in of one section with assignments in place of those before.
+    """Return the text of a one-section drop-in with assignments replaced.
 
-    The variable that Environment= sets counts as part of its key.
+    The variable name of Environment= is part of its key.
     """
     set_now = {_key(line) for line in lines}
     kept = [one for one in before.splitlines() if not one or _key(one) not in set_now]

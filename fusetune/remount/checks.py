@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Checks of an edit before it is made, by the programs that read the file; and their reload."""
+"""Checks of an edit by the programs that read the file, before it is made; and their reload."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _COUNTS = re.compile(r"(\d+) parse errors?, (\d+) errors?, (\d+) warnings?")
 
 
 def check(host: Host, edit: Edit) -> None:
-    """Raise FusetuneError if the file would be worse than it is, by its reader's own check."""
+    """Raise FusetuneError if the edit adds problems, according to the reader's own check."""
     with tempfile.TemporaryDirectory(prefix="fusetune-check-") as name:
         if not edit.concerns_systemd:
             _check_by_server(edit, Path(name))
@@ -34,7 +34,7 @@ def check(host: Host, edit: Edit) -> None:
 
 
 def _check_fstab(edit: Edit, scratch: Path) -> None:
-    """Compare findmnt(8)'s counts: an administrator's fstab may have had warnings before."""
+    """Compare findmnt(8)'s counts: the administrator's fstab may already have warnings."""
     found = []
     for name, text in (("before", edit.before), ("after", edit.after)):
         file = scratch / name
@@ -47,13 +47,13 @@ def _check_fstab(edit: Edit, scratch: Path) -> None:
     before, after = found
     if any(new > old for old, new in zip(before, after, strict=True)):
         raise FusetuneError(
-            f"findmnt --verify finds more wrong with the new {edit.file} than with the old one, so "
+            f"findmnt --verify finds more problems in the new {edit.file} than in the old one, so "
             "nothing was written; see 'fusetune remount --dry-run'"
         )
 
 
 def _check_unit(host: Host, edit: Edit, scratch: Path) -> None:
-    """Compare what systemd-analyze(1) says of the unit without and with the drop-in."""
+    """Compare the output of systemd-analyze(1) on the unit without and with the drop-in."""
     unit = edit.file.parent.name.removesuffix(".d")
     path = ":".join(map(str, (scratch, *unit_directories(host))))
     drop_in = scratch / edit.file.parent.name / edit.file.name
@@ -72,7 +72,7 @@ def _check_unit(host: Host, edit: Edit, scratch: Path) -> None:
 
 
 def _check_by_server(edit: Edit, scratch: Path) -> None:
-    """Compare the values that the server reads, where it can without a mount, with those wanted."""
+    """Compare the values that the server reads, if possible without a mount, with the edits."""
     file = scratch / edit.file.name
     file.write_bytes(as_bytes(edit.after or ""))
     for one in edit.settings if edit.check else ():
@@ -82,12 +82,12 @@ def _check_by_server(edit: Edit, scratch: Path) -> None:
             said = mask_line(_last(output))
             raise FusetuneError(
                 f"{words[0]} does not read {one.key} as {one.now or 'its default'} from the new "
-                f"file, and says: {said}; {edit.file} was not written"
+                f"file; it reports: {said}; {edit.file} was not written"
             )
 
 
 def _last(output: str) -> str:
-    return printable((output.splitlines() or ["it said nothing"])[-1])
+    return printable((output.splitlines() or ["no output"])[-1])
 
 
 def runs_systemd(host: Host) -> bool:
@@ -110,7 +110,7 @@ def _statfs(path: str) -> int:
 
 
 def reload_systemd(host: Host, edits: Sequence[Edit]) -> None:
-    """Let systemd read its units again after edits, where it runs. Raises FusetuneError."""
+    """Make systemd, if it runs, reload its units after edits. Raises FusetuneError."""
     if needs_reload(host, edits):
         status, output = run(["systemctl", "daemon-reload"], _RELOAD_SECONDS)
         if status:

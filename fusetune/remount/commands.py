@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Programs of the system, run with a time limit, without a terminal."""
+"""Programs of the system, run with a time limit and without a terminal."""
 
 import os
 import shutil
@@ -26,13 +26,13 @@ def _silent(left: float) -> None:
 
 
 class Running:
-    """A program that runs. If an error ends its use, it is killed, and left if even that fails.
+    """A running program. On an error it is killed, and left behind if even that fails.
 
-    Its output goes to a file, since a server that it starts keeps standard error open.
+    Its output goes to a file, because a server that it starts keeps standard error open.
     """
 
     def __init__(self, words: Sequence[str], **variables: str) -> None:
-        """Start it in a process group of its own. Raises FusetuneError if it is not installed."""
+        """Start it in its own process group. Raises FusetuneError if it is not installed."""
         path = shutil.which(words[0], path=_PATH)
         if path is None:
             raise FusetuneError(f"{words[0]} is not installed")
@@ -66,7 +66,7 @@ class Running:
         self._output.close()
 
     def status(self, seconds: float = 0.0, waits: Waits = _silent) -> int | None:
-        """Return the exit status, waiting so long for it; None if it still runs."""
+        """Return the exit status, waiting up to ``seconds``; None if it still runs."""
         end = time.monotonic() + seconds
         while (status := self._process.poll()) is None and time.monotonic() < end:
             waits(end - time.monotonic())
@@ -74,19 +74,21 @@ class Running:
         return status
 
     def output(self) -> str:
-        """Return what it has printed so far, at most 64 KiB."""
+        """Return its output so far, at most 64 KiB."""
         return os.pread(self._output.fileno(), _MOST_TEXT, 0).decode("utf-8", "replace").strip()
 
 
 def run(
     words: Sequence[str], seconds: float, waits: Waits = _silent, **variables: str
 ) -> tuple[int, str]:
-    """Run a program to its end; return its exit status and what it printed.
+    """Run a program to its end; return its exit status and output.
 
     Raises FusetuneError if it is not installed or does not end in time.
     """
     with Running(words, **variables) as program:
         status = program.status(seconds, waits)
         if status is None:
-            raise FusetuneError(f"{words[0]} did not end within {seconds:.0f} s; is a mount hung?")
+            raise FusetuneError(
+                f"{words[0]} did not finish within {seconds:.0f} s; check for a hung mount"
+            )
         return status, program.output()

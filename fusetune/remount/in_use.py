@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What keeps a mount in use: open files, other mounts, and other mount namespaces.
 
-Nothing here asks the mount's server: the kernel names the file system of an open file by itself.
+Nothing here sends requests to the mount's server: the kernel reports the file systems of open
+files.
 """
 
 import os
@@ -34,9 +35,9 @@ class _Attached:
 
 
 def users(host: Host, mount: Mount) -> list[str]:
-    """Return who and what uses ``mount``, a few words each; root sees every process.
+    """Return the users of ``mount``, a few words each; root sees every process.
 
-    A copy of it in another mount namespace counts unless it goes away together with this one.
+    A copy in another mount namespace counts unless it is unmounted together with this one.
     """
     pids = process_ids(host)
     found = each_in_time(partial(_uses, host, mount.device), pids, _EACH, _ALL)
@@ -75,7 +76,7 @@ def _mounts(attached: Sequence[_Attached], mount: Mount) -> Iterator[str]:
         if one.device == mount.device and one.path != mount.path:
             yield f"its bind mount at {printable(one.path)}"
         elif one.parent in ours and one.device != mount.device:
-            yield f"the mount upon it at {printable(one.path)}"
+            yield f"the mount on top of it at {printable(one.path)}"
 
 
 def _elsewhere(host: Host, mount: Mount, pids: Sequence[str]) -> Iterator[str]:
@@ -92,7 +93,7 @@ def _elsewhere(host: Host, mount: Mount, pids: Sequence[str]) -> Iterator[str]:
     for pid, lines in every.items():
         by_number = {one.number: one for one in lines}
         for one in lines:
-            # An unmount spreads by the mount that it is attached to (fs/pnode.c,
+            # An unmount propagates from the mount that it is attached to (fs/pnode.c,
             # propagate_umount()).
             parent = by_number.get(one.parent)
             goes = parent is not None and {parent.shared, parent.master} & groups
@@ -103,7 +104,7 @@ def _elsewhere(host: Host, mount: Mount, pids: Sequence[str]) -> Iterator[str]:
 
 
 def _reached(groups: set[int], lines: Sequence[_Attached]) -> set[int]:
-    """Return peer groups with those that receive from them, also over several steps."""
+    """Return peer groups with those that receive from them, directly or indirectly."""
     while more := {one.shared for one in lines if one.master in groups and one.shared} - groups:
         groups = groups | more
     return groups

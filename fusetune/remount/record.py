@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The journal of edits: what `remount` wrote for a mount point, on disk before it is written.
+"""The journal of edits: what `remount` writes for a mount point, synced to disk before the edit.
 
-It has options and checksums, but no text of a file, since that may have secrets.
+It has options and checksums, but no file contents, which may contain secrets.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _SCHEMA = 1
 class Item:
     """A changed item of the options in a line of fstab: ``was``, ``now``, None for none.
 
-    ``at``: its place among those before.
+    ``at``: its position among the items before.
     """
 
     at: int
@@ -43,8 +43,8 @@ class Item:
 class Written:
     """What was written into a file: ``items`` of its line in fstab, a drop-in, or ``settings``.
 
-    ``digest``: of the drop-in as written. ``made``: whether there was none before. ``form``: the
-    format of a server's configuration file, which has the settings.
+    ``digest``: of the drop-in as written. ``made``: whether it was created. ``form``: the format of
+    a server's configuration file, for ``settings``.
     """
 
     file: str
@@ -59,8 +59,8 @@ class Written:
 class Record:
     """What was written for the mount at ``path``.
 
-    ``boot_id``, ``instance``: which mount was there then. ``secrets``: names of options whose value
-    no output may have.
+    ``boot_id``, ``instance``: identify the mount at that time. ``secrets``: names of options whose
+    values must not be printed.
     """
 
     path: str
@@ -87,7 +87,7 @@ def _file(host: Host, path: str) -> Path:
 
 
 def read_record(host: Host, path: str) -> Record | None:
-    """Return what was written for the mount at ``path``; None for nothing.
+    """Return what was written for the mount at ``path``; None if nothing was.
 
     Raises FusetuneError if the journal is damaged.
     """
@@ -119,8 +119,8 @@ def read_file(file: Path) -> Record:
         raise FusetuneError(f"cannot read {file}: {reason(error)}") from error
     except (ValueError, TypeError, KeyError) as error:
         raise FusetuneError(
-            f"the journal of edits {file} cannot be used: {error}; put the mount's files back by "
-            "hand and remove it"
+            f"the journal of edits {file} cannot be used: {error}; restore the mount's files by "
+            "hand and remove the journal"
         ) from error
 
 
@@ -128,7 +128,7 @@ def _changes(written: dict[str, Any]) -> dict[str, Any]:
     """Return the changes of one file. Raises TypeError, KeyError."""
     settings = [Setting(**one) for one in written.get("settings", ())]
     if settings:
-        FORMATS[written["form"]]  # raises for one that is not known
+        FORMATS[written["form"]]  # raises if unknown
     return {"items": [Item(**item) for item in written["items"]], "settings": settings}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Replacing a file of the administrator's: whole, only if it is as it was read, with a backup."""
+"""Replacing an administrator's file: atomically, only if it is unchanged, with a backup."""
 
 import os
 import shutil
@@ -15,11 +15,11 @@ _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def protected(file: Path) -> Path:
-    """Return where a file really is, which need not exist.
+    """Return the real path of a file, which need not exist.
 
-    Raises FusetuneError if somebody but root, or this user, could change it or lead its path
-    elsewhere: neither the file nor a directory above it may be theirs or writable by them. A
-    directory like /tmp, where nobody can rename what is not theirs, may.
+    Raises FusetuneError if anybody but root, or this user, could change the file or redirect its
+    path: neither the file nor a directory above it may be owned or writable by others. Sticky
+    directories like /tmp, where nobody can rename other users' files, are allowed.
     """
     path = file.resolve()
     for each in (*reversed(path.parents), path):
@@ -32,16 +32,16 @@ def protected(file: Path) -> Path:
         sticky = stat.S_ISDIR(state.st_mode) and state.st_mode & stat.S_ISVTX
         if state.st_uid not in (0, os.geteuid()) or (state.st_mode & _WRITABLE and not sticky):
             raise FusetuneError(
-                f"users other than root can change {each}, so {file} is not written; "
+                f"users other than root can change {each}, so {file} was not written; "
                 f"chown root {each} && chmod go-w {each}"
             )
         if each == path and not stat.S_ISREG(state.st_mode):
-            raise FusetuneError(f"{file} is not a regular file, so it is not written")
+            raise FusetuneError(f"{file} is not a regular file, so it was not written")
     return path
 
 
 def backup_of(file: Path) -> Path:
-    """Return where the old file is kept: beside the new one, so that a rescue shell finds it."""
+    """Return the backup's path: next to the new file, so that it is found from a rescue shell."""
     path = file.resolve()
     return path.with_name(f"{path.name}.fusetune-backup")
 
@@ -57,14 +57,14 @@ def replace(edit: Edit, *, keep: bool = False) -> None:
         if edit.after is None:
             _check_unchanged(edit, path)
             path.unlink()
-            if edit.concerns_systemd:  # the directory of a drop-in came with it
-                with suppress(OSError):  # other drop-ins are in it
+            if edit.concerns_systemd:  # also remove the directory of the drop-in
+                with suppress(OSError):  # it has other drop-ins
                     path.parent.rmdir()
             sync_directory(path.parent if path.parent.exists() else path.parent.parent)
             return
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}.fusetune-new")
-        new.unlink(missing_ok=True)  # of a run that was killed
+        new.unlink(missing_ok=True)  # left by a killed run
         try:
             _write_new(new, edit.after, path if edit.before is not None else None)
             if keep:
@@ -84,7 +84,8 @@ def _check_unchanged(edit: Edit, path: Path) -> None:
     content = path.read_bytes() if path.exists() else None
     if content != (None if edit.before is None else as_bytes(edit.before)):
         raise FusetuneError(
-            f"somebody else changed {edit.file} meanwhile, so nothing was written; run it again"
+            f"another program changed {edit.file} meanwhile, so nothing was written; run the "
+            "command again"
         )
 
 
@@ -94,7 +95,7 @@ def as_bytes(text: str) -> bytes:
 
 
 def _write_new(new: Path, text: str, like: Path | None) -> None:
-    """Write a file, synced to disk, with owner, mode and attributes as ``like``, or 0644."""
+    """Write a file, synced to disk, with owner, mode and attributes of ``like``, or mode 0644."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(new, flags, 0o600), "wb") as stream:
         stream.write(as_bytes(text))
@@ -105,5 +106,5 @@ def _write_new(new: Path, text: str, like: Path | None) -> None:
             state = like.stat()
             os.fchown(stream.fileno(), state.st_uid, state.st_gid)
             shutil.copystat(like, new)
-            os.utime(new)  # systemd compares times to tell whether a unit was changed
+            os.utime(new)  # systemd compares times to detect changed units
         os.fsync(stream.fileno())

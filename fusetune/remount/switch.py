@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Unmounts a file system and mounts it again, by fstab or by systemd, and waits until it replies.
+"""Remounts a file system through fstab or systemd, and waits until it replies.
 
-Only a mount that a file describes can be switched: a server that somebody started by hand had an
-environment, a terminal or a password that nobody else can give to a new one.
+Only a mount that a file describes can be switched: a server started by hand may have had an
+environment, a terminal or a password that cannot be reproduced.
 """
 
 import os
@@ -33,9 +33,9 @@ _LINES = 3
 
 @dataclass(frozen=True)
 class Switch:
-    """How to end a mount and make it again. ``secrets``: as for `mask_line`.
+    """How to unmount a file system and mount it again. ``secrets``: as for `mask_line`.
 
-    ``tell``: gets a line about each step that takes more than 2 seconds.
+    ``tell``: called with a line about each step that takes more than 2 seconds.
     """
 
     host: Host
@@ -52,7 +52,7 @@ class Switch:
         return [["umount", "--no-canonicalize", self.way.point], ["mount", self.way.point]]
 
     def words(self) -> list[str]:
-        """Return the commands as lines for a shell."""
+        """Return the commands as shell lines."""
         return [" ".join(map(shell_word, command)) for command in self.commands]
 
     def is_there(self) -> bool:
@@ -60,12 +60,12 @@ class Switch:
         return _identity(self.mount) in map(_identity, discover(self.host))
 
     def forward(self) -> Mount:
-        """End the old mount, make the new one, and return it once it replies.
+        """Unmount the old mount, make the new one, and return it once it replies.
 
-        Raises FusetuneError that says why it does not.
+        Raises FusetuneError with the reason if it does not.
         """
         if not self.host.real:
-            raise FusetuneError("only file systems of the running system can be mounted")
+            raise FusetuneError("only the running system's file systems can be mounted")
         servers = Daemons(self.host).processes(self.mount)
         with ExitStack() as opened:
             ends = []
@@ -75,7 +75,7 @@ class Switch:
                     opened.callback(os.close, ends[-1])
             if not self.way.unit:
                 self._unmount()
-                # Its cache or lock is free only then.
+                # Until then, its cache or lock is in use.
                 _wait_for(
                     lambda: all(map(_has_ended, ends)), COMING, self._waits("lose its server")
                 )
@@ -111,7 +111,7 @@ class Switch:
             return self._restart(self.way.unit)
         with Running(self.commands[-1]) as program:
             found = self._wait(lambda: self._failure(program))
-            program.status(COMING)  # mount(8) still notes the options in /run/mount
+            program.status(COMING)  # mount(8) still writes the options to /run/mount
             return found
 
     def _failure(self, program: Running) -> str | None:
@@ -136,7 +136,7 @@ class Switch:
         return run(["systemctl", "is-failed", "--quiet", unit], _STOPPING)[0] == 0
 
     def _said(self, unit: str) -> str:
-        """Return what the processes of a unit's latest start wrote to the journal."""
+        """Return the journal entries of a unit's latest start."""
         show = ["systemctl", "show", "--property", "InvocationID", "--value", unit]
         _, start = run(show, _STOPPING)
         run(["journalctl", "--sync"], _STOPPING)
@@ -158,7 +158,7 @@ class Switch:
 
         _wait_for(has_come, COMING, self._waits("be mounted"))
         if not found:
-            raise FusetuneError(said[0] if said else f"it was not there within {COMING:.0f} s")
+            raise FusetuneError(said[0] if said else f"it did not appear within {COMING:.0f} s")
         if not self._replies():
             raise FusetuneError(f"it did not reply within {REPLYING:.0f} s")
         return found[-1]
@@ -175,19 +175,19 @@ class Switch:
         return self.mount.path in points and _identity(other) != _identity(self.mount)
 
     def clear(self) -> None:
-        """Take the new mount away, also one that does not reply. Raises FusetuneError."""
+        """Remove the new mount, even if it does not reply. Raises FusetuneError."""
         for _ in filter(self._is_new, discover(self.host)):
             run(["umount", "--no-canonicalize", "--lazy", self.mount.path], _STOPPING)
 
     def back(self) -> None:
-        """Have the old mount again, made by the old files. Raises FusetuneError."""
+        """Restore the old mount from the old files. Raises FusetuneError."""
         if not self.is_there():
             self.make()
 
     def _last(self, output: str) -> str:
         """Return the last lines that a program printed, without secrets."""
         lines = [mask_line(line.strip(), self.secrets) for line in output.splitlines()[-_LINES:]]
-        return printable("; ".join(filter(None, lines))) or "it did not say why"
+        return printable("; ".join(filter(None, lines))) or "no reason given"
 
 
 def also_served(host: Host, mount: Mount) -> list[str]:
@@ -207,7 +207,7 @@ def _has_ended(process: int) -> bool:
 
 
 def _wait_for(condition: Callable[[], bool], seconds: float, waits: Waits) -> None:
-    """Wait until a condition holds, at most so long."""
+    """Wait until a condition holds, at most ``seconds``."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         waits(end - time.monotonic())

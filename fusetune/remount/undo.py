@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Takes back what `remount` wrote, as far as it is still as written."""
+"""Reverts what `remount` wrote, as far as it is unchanged."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ _SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Undone:
-    """The edits that take something back, and a sentence for each thing that stays.
+    """The reverting edits, and a sentence for each change that stays.
 
-    ``secrets``: names of options whose value no output may have.
+    ``secrets``: names of options whose values must not be printed.
     """
 
     edits: Sequence[Edit] = ()
@@ -36,7 +36,7 @@ class Undone:
 
 
 def undo(host: Host, record: Record, *, dry_run: bool = False) -> Undone:
-    """Take back what a record has; what somebody changed since is theirs. Raises FusetuneError."""
+    """Revert a record's changes, except those that others changed since. Raises FusetuneError."""
     if dry_run:
         return _undone(record)
     with Lock(host, None):
@@ -55,7 +55,7 @@ def undo(host: Host, record: Record, *, dry_run: bool = False) -> Undone:
 
 
 def _reload(host: Host, path: str, edits: Sequence[Edit]) -> Iterator[str]:
-    """Let systemd read its files again, or yield why that was left out."""
+    """Make systemd reload its files, or yield why that was left out."""
     # Its generators follow the paths in fstab, and process 1 waits for them.
     if replies(path, _SECONDS):
         reload_systemd(host, edits)
@@ -76,8 +76,10 @@ def _undone(record: Record) -> Undone:
             before = None if one.made else text_of(backup_of(Path(one.file)))
             if digest(text) == one.digest and (one.made or before is not None):
                 edits.append(Edit(Path(one.file), text, before))
-            elif text != before:  # they are equal if a kill came before the edit
-                stays.append(f"{one.file} was changed since fusetune wrote it, so it stays")
+            elif text != before:  # they are equal if it was killed before the edit
+                stays.append(
+                    f"{one.file} was changed since fusetune wrote it, so it was not restored"
+                )
     return Undone(edits, stays, record.secrets)
 
 
@@ -89,7 +91,8 @@ def _take_back_settings(
         before = now.without(setting)
         if before is None:
             stays.append(
-                f"{setting.key} in {one.file} was changed since fusetune wrote it, so it stays"
+                f"{setting.key} in {one.file} was changed since fusetune wrote it, so it was not "
+                "restored"
             )
         now = before or now
     if text is not None and (str(now) != text or (one.made and not text)):
@@ -102,7 +105,7 @@ def _take_back_items(
 ) -> None:
     line = fstab_line(text or "", [record.path])
     if text is None or line is None:
-        stays.append(f"{one.file} no longer mounts {record.path}, so nothing was taken back there")
+        stays.append(f"{one.file} no longer mounts {record.path}, so nothing was restored there")
         return
     items = split_items(line.options)
     for item in reversed(one.items):
@@ -113,7 +116,8 @@ def _take_back_items(
             items[place : place + 1] = [] if item.was is None else [item.was]
         elif _given(items, item.now) and item.was not in items:
             stays.append(
-                f"{_name(item.now)} in {one.file} was changed since fusetune wrote it, so it stays"
+                f"{_name(item.now)} in {one.file} was changed since fusetune wrote it, so it was "
+                "not restored"
             )
     for item in one.items:
         if item.now is None and item.was is not None and not _given(items, item.was):
@@ -123,7 +127,7 @@ def _take_back_items(
 
 
 def _given(items: Sequence[str], item: str) -> bool:
-    """Whether the option of ``item`` is among the items, with any value."""
+    """Whether the items contain the option of ``item`` with any value."""
     return _name(item) in map(_name, items)
 
 

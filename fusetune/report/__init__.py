@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What users see: one data model, the JSON object, and its renderings."""
+"""Output for users: one data model, its JSON object, and its renderings."""

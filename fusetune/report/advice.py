@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Advice on a mount by its recipe or, without one, by what the kernel tells about it."""
+"""Advice on a mount, from its recipe or, without one, from what the kernel reports."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,8 +22,8 @@ from fusetune.report.documents.advice import Advised, advised
 from fusetune.text import printable
 
 HOW_TO_WRITE = (
-    "no recipe is about this server; docs/recipes.md and fusetune-advise(8) say how to write one "
-    "into /etc/fusetune/recipes"
+    "no recipe describes this server; docs/recipes.md and fusetune-advise(8) explain how to add "
+    "one to /etc/fusetune/recipes"
 )
 #: The formats of ``advise``.
 FORMATS: dict[str, Callable[[Advised], str]] = {
@@ -33,17 +33,17 @@ FORMATS: dict[str, Callable[[Advised], str]] = {
 }
 
 
-#: Measures mounts by label, from the bottom up, with the labels of what each lies on.
+#: Measures mounts by label, from the bottom up, with the labels of the layers that each lies on.
 Measure = Callable[[Mapping[str, Mount], Mapping[str, Sequence[str]]], Limits]
 
 
 def advise_on(
     host: Host, name: str, workloads: Collection[str], measure: Measure | None = None
 ) -> Advised:
-    """Return advice on the mount that ``name`` means, and on the mounts that it lies on.
+    """Return advice on the mount ``name``, and on the mounts that it lies on.
 
-    Touches a path in a mount only by ``measure``, which finds out which of them limits. Raises
-    FusetuneError if it is no FUSE mount, `ConfigError` for a recipe that is wrong.
+    Paths in a mount are only touched by ``measure``, which finds the layer that limits. Raises
+    FusetuneError if it is no FUSE mount, `ConfigError` for an invalid recipe.
     """
     recipes = load_recipes(host)
     _refuse_other_types(host, name, recipes)
@@ -70,11 +70,11 @@ def _measured(mount: Mount, below: Sequence[Layer], stacks: Stacks, measure: Mea
     mounts, left_out = {}, {}
     for one in below:
         if one.mount is None:
-            left_out[one.device] = f"it is no FUSE mount but {one.fstype}"
+            left_out[one.device] = f"it is not a FUSE mount but {one.fstype}"
         elif one.elsewhere:
             left_out[one.device] = "it is in another mount namespace"
         elif one.device in strangers:
-            left_out[one.device] = "only the server of another user's mount leads there"
+            left_out[one.device] = "it is known only from the server of another user's mount"
         else:
             mounts[one.device] = one.mount
     if not mounts:
@@ -82,7 +82,7 @@ def _measured(mount: Mount, below: Sequence[Layer], stacks: Stacks, measure: Mea
         whys = [f"{paths[device]}: {why}" for device, why in left_out.items()]
         raise FusetuneError(
             f"{printable(mount.path)} lies on no FUSE mount that can be measured "
-            f"({'; '.join(whys) or 'none is known'}); 'fusetune bench' measures it alone"
+            f"({'; '.join(whys) or 'none was found'}); measure it alone with 'fusetune bench'"
         )
     labels = {device: [one.device for one in layers] for device, layers in under.items()}
     found = measure(mounts | {mount.device: mount}, labels)
@@ -92,9 +92,9 @@ def _measured(mount: Mount, below: Sequence[Layer], stacks: Stacks, measure: Mea
 def _strangers(
     mount: Mount, below: Sequence[Layer], under: Mapping[str, Sequence[Layer]]
 ) -> set[str]:
-    """Return the devices of layers to which only users' mounts lead that are not theirs.
+    """Return the devices of layers that are known only from mounts of other users.
 
-    A user's server could name any mount, and have it written to.
+    A user's server could name any mount, so such layers must not be written to.
     """
     trusted = {mount.device}
     owners = {one.device: _owner(one.mount) for one in below} | {mount.device: _owner(mount)}
@@ -107,16 +107,16 @@ def _strangers(
 
 
 def _owner(mount: Mount | None) -> int | None:
-    """Return who owns a mount, None if that is unknown; root what is not FUSE."""
+    """Return the owner of a mount, None if unknown; root for file systems other than FUSE."""
     if mount is None:
         return 0
     return mount.owner_uid if mount.owner_known else None
 
 
 def _refuse_other_types(host: Host, name: str, recipes: Sequence[Loaded]) -> None:
-    """Raise FusetuneError for a mount of a server whose recipe says that it is not FUSE.
+    """Raise FusetuneError if a recipe says that this type is not a FUSE file system.
 
-    The administrator's recipe has the last word on a type.
+    The administrator's recipe takes precedence.
     """
     kinds = {
         fstype: one.recipe.server.fuse_because
@@ -127,12 +127,12 @@ def _refuse_other_types(host: Host, name: str, recipes: Sequence[Loaded]) -> Non
     for line in reversed(mountinfo(host)):
         if line.path == name:
             if line.fstype in kinds:
-                raise FusetuneError(f"{name} is no FUSE mount: {kinds[line.fstype]}")
+                raise FusetuneError(f"{name} is not a FUSE mount: {kinds[line.fstype]}")
             return
 
 
 def _limits(host: Host, mount: Mount) -> Iterator[str]:
-    """Yield what INIT negotiated, which limit binds, and what doctor finds on the mount."""
+    """Yield what INIT negotiated, which limit applies, and what doctor finds on the mount."""
     init = negotiated(host, mount)
     numbers = [f"{key} {value}" for key, value in init.items() if value.isdigit()]
     if numbers:
@@ -141,11 +141,11 @@ def _limits(host: Host, mount: Mount) -> Iterator[str]:
     for option in mount.options:
         key, _, text = option.partition("=")
         if key == "max_read" and text.isdigit() and int(text) < 131072:
-            yield f"a read request has at most {text} bytes: the mount has max_read={text}"
+            yield f"read requests are at most {text} bytes: the mount has max_read={text}"
     with suppress(KeyError, ValueError):
         readahead, allowed = values["read_ahead_kb"], int(init["max_readahead"]) >> 10
         if readahead < allowed:
-            yield f"read_ahead_kb={readahead} bounds readahead; the server allows {allowed} KiB"
+            yield f"read_ahead_kb={readahead} limits readahead; the server allows {allowed} KiB"
     for finding in diagnose(host, [(mount, values)]).findings:
         if finding.mount:
             yield f"{finding.what}: {finding.remedy}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where the marks of a knob's chart stand. A template draws them as SVG, in the page's colours."""
+"""Positions of the marks in a knob's chart. A template draws them as SVG in the page's colours."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from fusetune.report.documents.measured import MeasuredKnob, MeasuredPoint
 
-#: Of the drawing, in its own units: one is a pixel where it is not scaled.
+#: Size of the drawing in its own units: pixels if it is not scaled.
 WIDTH, HEIGHT = 320, 150
 LEFT, RIGHT, TOP, BOTTOM = 42, 300, 10, 126
-# Of a character, about, and the space that labels keep from each other.
+# Approximate size of a character, and the minimum distance between labels.
 _CHARACTER, _LINE, _SPACE = 7.5, 14.0, 6.0
 
 
@@ -26,7 +26,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Chart:
-    """The marks of a chart: places (x, y) from the upper left corner.
+    """The marks of a chart: positions (x, y) from the upper left corner.
 
     ``line``, ``intervals`` and ``dots``: data of SVG paths; ``chosen``: None if the chosen value
     was not measured; ``one``: y of a ratio of 1.
@@ -42,10 +42,10 @@ class Chart:
 
 
 class Scale:
-    """Turns the points of a knob into places.
+    """Maps the points of a knob to positions.
 
-    Values of an ordered knob stand on a log scale, on which 0 is half the smallest other value;
-    the others are evenly spaced. Ratios stand on a linear scale that has 1 and all intervals.
+    Values of an ordered knob are on a log scale, on which 0 is half the smallest other value;
+    those of other knobs are evenly spaced. The linear scale of ratios covers 1 and all intervals.
     """
 
     def __init__(self, knob: MeasuredKnob) -> None:
@@ -60,12 +60,12 @@ class Scale:
         self.high = max(1.0, *(point.ci95[1] for point in knob.points))
 
     def x(self, value: int) -> float:
-        """Return where a value stands."""
+        """Return the x position of a value."""
         span = self._last - self._first or 1.0
         return round(LEFT + (RIGHT - LEFT) * (self._places[value] - self._first) / span, 1)
 
     def y(self, ratio: float) -> float:
-        """Return where a ratio stands."""
+        """Return the y position of a ratio."""
         span = self.high - self.low or 1.0
         return round(BOTTOM - (BOTTOM - TOP) * (ratio - self.low) / span, 1)
 
@@ -94,7 +94,7 @@ def _interval(scale: Scale, point: MeasuredPoint) -> str:
 
 
 def _across(knob: MeasuredKnob, scale: Scale) -> list[Label]:
-    """Return the labels of values: the chosen one, the start, the ends, and what else fits."""
+    """Return the labels of values: the chosen one, the start, the ends, and others that fit."""
     values = [point.value for point in knob.points]
     first = [value for value in (knob.chosen, knob.start) if value in values]
     wanted = dict.fromkeys([*first, values[0], values[-1], *values])
@@ -103,7 +103,7 @@ def _across(knob: MeasuredKnob, scale: Scale) -> list[Label]:
 
 
 def _apart(labels: Iterable[Label], size: Callable[[Label], float]) -> list[Label]:
-    """Return the labels that do not lie on one before them."""
+    """Return the labels that do not overlap an earlier one."""
     kept: list[Label] = []
     for label in labels:
         if all(abs(label.at - one.at) >= (size(label) + size(one)) / 2 for one in kept):

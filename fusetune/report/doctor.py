@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What on this host limits FUSE, and what to do about it."""
+"""What limits FUSE on this host, and how to remedy it."""
 
 import os
 import time
@@ -29,7 +29,7 @@ _UNANSWERED_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Feature:
-    """A knob of this kernel, present with its value now or absent with the reason."""
+    """A knob: its current value, or why this kernel does not have it."""
 
     knob: Knob
     value: int | None
@@ -40,11 +40,11 @@ class Feature:
 class Diagnosis:
     """What ``doctor`` found.
 
-    ``dirty_percent``: what all tuned mounts together may keep dirty, in percent of the host's
-    limit; ``max_dirty_percent``: the bound of the configuration, None if the file is wrong.
-    ``elsewhere``: how many FUSE mounts are in other mount namespaces, and so left alone. ``ages``:
-    how old our copies of other projects' code are. ``below``: what each mount lies on itself, by
-    its device.
+    ``dirty_percent``: the dirty memory allowed to all tuned mounts together, in percent of the
+    host's limit; ``max_dirty_percent``: the configured bound, None if the file is invalid.
+    ``elsewhere``: how many FUSE mounts are in other mount namespaces and therefore left alone.
+    ``ages``: how old our copies of other projects' code are. ``below``: the mounts that each
+    mount lies on, by device.
     """
 
     features: list[Feature]
@@ -64,8 +64,8 @@ def diagnose(
     """Examine the host and every FUSE mount, without touching a path in a mount.
 
     ``known``: all mounts with their values by knob, if the caller has read them. ``backing``: a
-    directory where a server keeps its files, examined too. Raises UsageError if that is in a FUSE
-    mount, FusetuneError if it cannot be read.
+    server's backing directory, to be examined too. Raises UsageError if it is in a FUSE mount,
+    FusetuneError if it cannot be read.
     """
     if known is None:
         known = [(mount, values_now(host, mount)) for mount in discover(host)]
@@ -105,7 +105,7 @@ def diagnose(
 
 
 def ages(host: Host) -> list[Age]:
-    """Return how old the loaded modules of ours and each tuned libfuse3 are."""
+    """Return how old our loaded modules and each tuned libfuse3 are."""
     loaded = (state.age(host, kind) for kind in kinds.KINDS)
     return [*(one for one in loaded if one), *installed.ages(host)]
 
@@ -118,7 +118,7 @@ def _feature(host: Host, knob: Knob, mount: Mount | None) -> Feature:
 
 
 def _unanswered(host: Host, mounts: Sequence[Mount]) -> dict[str, int]:
-    """Return how many requests wait for the server of each mount for a while, by its device."""
+    """Return, by device, how many requests have waited for a mount's server for a while."""
     counts = {mount.device: waiting(host, mount) for mount in mounts}
     if any(counts.values()):
         time.sleep(_UNANSWERED_SECONDS)
@@ -126,9 +126,9 @@ def _unanswered(host: Host, mounts: Sequence[Mount]) -> dict[str, int]:
 
 
 def _elsewhere(host: Host, mounts: list[Mount]) -> int:
-    """Return how many connections belong to mounts of other mount namespaces, such as containers'.
+    """Return how many connections belong to other mount namespaces, such as containers.
 
-    The kernel lists every connection (fs/fuse/control.c), but mountinfo only our mounts.
+    fusectl lists every connection (fs/fuse/control.c), mountinfo only those of our namespace.
     """
     connections: set[tuple[str, str | None]] = set()
     for control in CONTROLS:

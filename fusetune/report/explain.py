@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Why each knob has its value, from what is on record: history, configuration, saved results."""
+"""Why each knob has its value, according to history, configuration and saved results."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -16,14 +16,14 @@ from fusetune.tuner.space import FOLLOWERS, SEARCHED
 
 @dataclass(frozen=True)
 class Explained:
-    """A knob and the sentences on it: its value, who set it, who keeps it, and what was tried."""
+    """A knob and the sentences on it: its value, who set it, what keeps it, and what was tried."""
 
     state: KnobState
     sentences: Sequence[str]
 
 
 def explain(mount: Mount | None, found: Inspected, history: History) -> list[Explained]:
-    """Return what is known of each knob of a mount, or of the host for None."""
+    """Return what is known about each knob of a mount, or of the host if None."""
     return [
         Explained(state, list(_sentences(mount, state, found, history.entries)))
         for state in found.states
@@ -50,30 +50,32 @@ def _sentences(
 def _value(state: KnobState) -> str:
     knob, value = state.knob, f"{state.value} {state.knob.unit}"
     if knob.stock is None:
-        return f"it is {value}; the kernel's default follows the memory size, or is not known"
+        return (
+            f"its value is {value}; the kernel's default depends on the memory size or is unknown"
+        )
     if state.value == knob.stock:
-        return f"it is {value}, the kernel's default"
-    return f"it is {value}; the kernel's default is {knob.stock}"
+        return f"its value is {value}, the kernel's default"
+    return f"its value is {value}; the kernel's default is {knob.stock}"
 
 
 def _who(state: KnobState, changes: Sequence[Entry]) -> str:
-    """Say who set the value; ``changes``: the entries that changed the knob, the latest last."""
+    """Return who set the value; ``changes``: the entries that changed the knob, latest last."""
     name = state.knob.name
     if not changes:
         if state.set_by == "fusetune":
-            return "fusetune set it; when and why is no longer on record"
+            return "fusetune set it; the time and reason are no longer on record"
         if state.value == state.knob.stock:
-            return "no change of it is on record"
-        return "fusetune did not set it: that was the server's reply to INIT, or somebody by hand"
+            return "no change is on record"
+        return "fusetune did not set it; the server's reply to INIT or somebody else did"
     last = changes[-1]
     old, new = last.changes[name]
     if new != state.value:
-        return f"{_when(last)} set it to {new}; somebody else, or a new mount, changed it since"
+        return f"{_when(last)} set it to {new}; somebody else or a new mount has changed it since"
     said = f"{_when(last)} changed it from {old}"
     if last.gain is not None and last.ci95:
         low, high = last.ci95
         said += (
-            f"; with all that was changed then, {' and '.join(last.workloads)} had "
+            f"; all changes of that run together gave {' and '.join(last.workloads)} "
             f"{last.gain:.2f} [{low:.2f}, {high:.2f}] times the speed before"
         )
     return said
@@ -85,31 +87,32 @@ def _when(entry: Entry) -> str:
 
 
 def _kept(mount: Mount, state: KnobState, expected: Expected | None) -> Iterator[str]:
-    """Say what keeps the value for later mounts, and how to have another one."""
+    """Yield what keeps the value for later mounts, and how to change it."""
     path = shell_word(mount.path)
     if expected is None:
         if state.value != state.knob.stock:
-            yield f"nothing keeps it for the next mount; 'fusetune save {path}' does"
+            yield f"it is not kept for the next mount; 'fusetune save {path}' keeps it"
         return
     if expected.refused:
-        yield f"{expected.said_by} asks for {expected.value}, which is refused: {expected.refused}"
+        wanted = f"{expected.said_by} asks for {expected.value}"
+        yield f"{wanted}, but policy refuses it: {expected.refused}"
     elif expected.value != state.value:
         yield (
-            f"{expected.said_by} asks for {expected.value}; 'fusetune apply {path}' sets that again"
+            f"{expected.said_by} asks for {expected.value}; 'fusetune apply {path}' sets it again"
         )
     elif expected.shared:
         yield (
-            f"it was measured or saved for {printable(expected.shared.saved.path)}, a like volume "
-            f"({expected.origin}); 'fusetune auto {path}' measures this one"
+            f"it was measured or saved for {printable(expected.shared.saved.path)}, a similar "
+            f"volume ({expected.origin}); 'fusetune auto {path}' measures this one"
         )
     elif expected.origin.line is None:
-        yield f"it is saved for the next mount; 'fusetune forget {path}' ends that"
+        yield f"it is saved for the next mount; 'fusetune forget {path}' removes it"
     else:
-        yield f"{expected.origin} asks for it; change that line for another value"
+        yield f"{expected.origin} asks for it; to change it, edit that line"
 
 
 def _tried(state: KnobState, entries: Sequence[Entry]) -> str:
-    """Say what the latest run that tried other values found."""
+    """Return what the latest run found that tried other values."""
     name = state.knob.name
     for entry in reversed(entries):
         for reason in entry.reasons:
@@ -118,7 +121,7 @@ def _tried(state: KnobState, entries: Sequence[Entry]) -> str:
                 return f"{_when(entry)} measured {' and '.join(entry.workloads)}: {found}"
     if name in FOLLOWERS:
         one = FOLLOWERS[name]
-        return f"'fusetune auto' makes it {one.numerator}/{one.denominator} of {one.leader}"
+        return f"'fusetune auto' sets it to {one.numerator}/{one.denominator} of {one.leader}"
     if name in SEARCHED:
-        return "no run on record tried other values; 'fusetune auto' does"
-    return "'fusetune auto' does not try other values of it"
+        return "no run on record has tried other values; 'fusetune auto' would"
+    return "'fusetune auto' does not try other values for it"

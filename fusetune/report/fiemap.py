@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where a file's blocks lie on its disk, by the ioctl FIEMAP."""
+"""Where a file's blocks are on its disk, from the ioctl FIEMAP."""
 
 import fcntl
 import os
@@ -17,19 +17,19 @@ from pathlib import Path
 _FS_IOC_FIEMAP = 0xC020660B
 _SYNC = 1
 _LAST = 1
-#: The reported place holds no data: it is not allocated yet, or within a block of metadata.
+#: Flags of extents without data blocks: not allocated yet, or within a block of metadata.
 _NOWHERE = 0x2 | 0x4 | 0x200
 _HEADER = struct.Struct("=QQLLLL")
 _EXTENT = struct.Struct("=QQQQQLLLL")
 #: Extents for each call.
 _ROOM = 512
-#: How deeply nested directories are entered; each takes a descriptor.
+#: Maximum nesting of directories; each level needs a descriptor.
 _DEEPEST = 100
 
 
 @dataclass(frozen=True)
 class Extent:
-    """A run of a file's bytes that are contiguous on the disk."""
+    """A range of a file that is contiguous on the disk."""
 
     start_bytes: int
     physical_bytes: int
@@ -39,9 +39,9 @@ class Extent:
 def extents(path: Path, *, sync: bool = True) -> Iterator[Extent]:
     """Yield the extents of a file, in order.
 
-    With ``sync`` dirty pages are written first; without it, data that is not allocated yet is left
-    out. Contiguous extents are joined. Holes, and data without blocks of its own, are left out.
-    Raises OSError: EOPNOTSUPP where the file system has no FIEMAP (tmpfs).
+    With ``sync``, dirty pages are written first; otherwise, data not yet allocated is left out.
+    Contiguous extents are joined. Holes, and data without its own blocks, are left out.
+    Raises OSError: EOPNOTSUPP if the file system has no FIEMAP (tmpfs).
     """
     with path.open("rb") as file:
         yield from _joined(_parts(file.fileno(), _SYNC if sync else 0))
@@ -66,7 +66,7 @@ def _joined(parts: Iterator[Extent]) -> Iterator[Extent]:
 
 
 def _parts(fd: int, flags: int) -> Iterator[Extent]:
-    """Yield the extents of an open file as the file system reports them."""
+    """Yield the extents of an open file as reported by the file system."""
     start = 0
     while True:
         head = _HEADER.pack(start, 2**64 - 1 - start, flags, 0, _ROOM, 0)
@@ -89,8 +89,8 @@ def _parts(fd: int, flags: int) -> Iterator[Extent]:
 class Interleaved:
     """A file whose blocks alternate with other files'.
 
-    ``pieces``: how many extents it has; ``torn``: how many pairs of them have blocks of other files
-    between them.
+    ``pieces``: how many extents it has; ``torn``: how many adjacent pairs of extents have blocks
+    of other files between them.
     """
 
     path: Path
@@ -108,9 +108,9 @@ def interleaved(
     """Return the files below ``directory`` with other files' blocks between their extents.
 
     Concurrent writers leave this pattern. Examines up to ``most`` files of at least
-    ``least_bytes``, on that file system only. Follows no link, even if a file is replaced by one
-    meanwhile, and enters none of the paths ``besides``. The most torn come first. Raises OSError
-    if the directory cannot be read, or its file system has no FIEMAP.
+    ``least_bytes`` on the directory's file system. Follows no links, even if a file is replaced
+    by one meanwhile, and does not enter the paths ``besides``. The files with most interruptions
+    come first. Raises OSError if the directory cannot be read or its file system has no FIEMAP.
     """
     sizes, found = {}, {}
     for path, fd in _large_files(directory, least_bytes, most, besides):
@@ -137,7 +137,7 @@ def interleaved(
 def _large_files(
     directory: Path, least_bytes: int, most: int, besides: Collection[str]
 ) -> Iterator[tuple[Path, int]]:
-    """Yield each file with a descriptor that is open until the next one."""
+    """Yield each file with a descriptor that is open until the next file."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         device = os.fstat(fd).st_dev
@@ -153,7 +153,7 @@ def _below(
     besides: Collection[str],
     depth: int = _DEEPEST,
 ) -> Iterator[tuple[Path, int]]:
-    """Yield what `_large_files` does, below an open directory; ``wanted``: device, least bytes."""
+    """Like `_large_files`, below an open directory; ``wanted``: device, minimum size."""
     device, least_bytes = wanted
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -176,7 +176,7 @@ def _below(
 
 @contextmanager
 def _opened(directory: int, name: str, state: os.stat_result) -> Iterator[int | None]:
-    """Open the file with this ``state``, without blocking; None if its name is another file's."""
+    """Open the file with this ``state`` without blocking; None if the name now differs."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         fd = os.open(name, flags, dir_fd=directory)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What can limit FUSE on a host: the table of findings, each with its meaning and its check.
+"""The table of findings: what can limit FUSE on a host, each with its meaning and its check.
 
-A new finding is one more entry in a table. Its name is a label of a metric, so it never changes.
+A new finding needs only an entry in a table. Its name is a metric label and must never change.
 """
 
 import os
@@ -27,8 +27,8 @@ from fusetune.report.fiemap import interleaved
 from fusetune.source_age import Age
 from fusetune.text import printable, shell_word
 
-# 256 pages and libfuse's header page: its buffer without further options (fuse_lowlevel.c), which
-# a pipe must hold whole for splice.
+# 256 pages and libfuse's header page: its default buffer (fuse_lowlevel.c), which must fit into a
+# pipe for splice.
 LIBFUSE_BUFFER = 256 * 4096 + 4096
 _LIBRARY = "libfuse3-tuned"
 P = ParamSpec("P")
@@ -36,7 +36,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that limits FUSE here: ``what``, its ``remedy``, and on which mount, if on one.
+    """One thing that limits FUSE here: ``what``, its ``remedy``, and the mount concerned, if any.
 
     ``name`` is one of `FINDINGS`.
     """
@@ -48,18 +48,20 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.name not in FINDINGS:
-            raise ValueError(f"{self.name!r} is not in FINDINGS, which the manual is made from")
+            raise ValueError(
+                f"{self.name!r} is not in FINDINGS; the manual is made from that table"
+            )
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the checks examine.
+    """The input of the checks.
 
-    ``values``: those of each mount by its device, then by knob; ``below``: what each mount lies on
-    itself, by its device; ``host_values``: the host's by
-    knob; ``waiting``: how many requests wait for the server, by device. ``settings``: those of the
-    configuration, None where it is wrong, which ``problem`` then says. ``dirty_percent``: what all
-    tuned mounts together may keep dirty. ``backing``: where a server keeps its files, if given.
+    ``values``: those of each mount, by device, then by knob; ``below``: the layers directly below
+    each mount, by device; ``host_values``: the host's by knob; ``waiting``: how many requests
+    wait for the server, by device. ``settings``: the configuration, None if it is invalid;
+    ``problem`` then says why. ``dirty_percent``: the dirty memory allowed to all tuned mounts
+    together. ``backing``: a server's backing directory, if given.
     """
 
     host: Host
@@ -81,14 +83,14 @@ Found = tuple[str, str]
 
 @dataclass(frozen=True)
 class Check(Generic[P]):
-    """A finding's ``meaning``, a clause for the manual, and the check that finds it."""
+    """A finding's ``meaning``, a clause for the manual, and its check."""
 
     meaning: str
     find: Callable[P, Iterator[Found]]
 
 
 def found(seen: Seen) -> Iterator[Finding]:
-    """Yield what the checks find: on the host, then on each mount, then below ``backing``."""
+    """Yield the findings: on the host, then on each mount, then below ``backing``."""
     for name, check in HOST_CHECKS.items():
         yield from (Finding(name, what, remedy) for what, remedy in check.find(seen))
     for mount in seen.mounts:
@@ -113,7 +115,7 @@ def _fio(seen: Seen) -> Iterator[Found]:
 
 def _permission(seen: Seen) -> Iterator[Found]:
     if os.geteuid() != 0:
-        yield "only root may change knobs and see every connection", "run it as root"
+        yield "only root can change knobs and see every connection", "run fusetune as root"
 
 
 def _control(kind: str, seen: Seen) -> Iterator[Found]:
@@ -121,7 +123,7 @@ def _control(kind: str, seen: Seen) -> Iterator[Found]:
     served = [mount for mount in seen.mounts if mount.control == control]
     if served and not any(mount.connection for mount in served):
         yield (
-            f"no connection is shown under /{control}: max_background cannot be seen or set",
+            f"/{control} shows no connections: max_background cannot be read or set",
             f"mount -t {kind} {kind} /{control}",
         )
 
@@ -130,10 +132,10 @@ def _pipe_size(seen: Seen) -> Iterator[Found]:
     size = seen.host_values.get("fs.pipe-max-size", LIBFUSE_BUFFER)
     if size < LIBFUSE_BUFFER:
         yield (
-            f"fs.pipe-max-size is {size}, smaller than a libfuse server's "
-            f"buffer of {LIBFUSE_BUFFER} bytes: an unprivileged server cannot splice and copies",
-            "'fusetune set host fs.pipe-max-size=2M', for later boots with --persist; or "
-            "pipe_max_size = '2M' in the mount's section of /etc/fusetune; then mount again",
+            f"fs.pipe-max-size is {size}, less than a libfuse server's buffer of {LIBFUSE_BUFFER} "
+            "bytes: an unprivileged server copies data instead of splicing it",
+            "'fusetune set host fs.pipe-max-size=2M', with --persist for later boots; or "
+            "pipe_max_size = '2M' in the mount's section of /etc/fusetune; then remount",
         )
 
 
@@ -141,31 +143,31 @@ def _pages_limit(seen: Seen) -> Iterator[Found]:
     limit = seen.host_values.get("fs.fuse.max_pages_limit")
     if limit is not None and limit <= 256:
         yield (
-            f"fs.fuse.max_pages_limit is {limit}: no request holds more pages, "
-            "also of a server that asks for more",
-            "'fusetune set host fs.fuse.max_pages_limit=1024', for later boots with --persist; "
-            "or max_write = '4M' in the mount's section of /etc/fusetune; then mount again",
+            f"fs.fuse.max_pages_limit is {limit}: no request can have more pages, even if the "
+            "server asks for more",
+            "'fusetune set host fs.fuse.max_pages_limit=1024', with --persist for later boots; "
+            "or max_write = '4M' in the mount's section of /etc/fusetune; then remount",
         )
 
 
 def _damaged_journal(seen: Seen) -> Iterator[Found]:
     for kept in sorted((seen.host.state_dir / "undo").glob("*.damaged-*")):
         yield (
-            f"a damaged undo journal is kept as {kept}",
-            "look at the values with 'fusetune show', then remove the file",
+            f"a damaged undo journal was moved to {kept}",
+            "check the values with 'fusetune show', then remove the file",
         )
 
 
 def _old_source(libraries: bool, seen: Seen) -> Iterator[Found]:
     for one in seen.ages:
         if one.older and (one.name == _LIBRARY) == libraries:
-            yield f"{one.summary}: faults mended since then are still in it", _age_remedy(one)
+            yield f"{one.summary}: it lacks later fixes", _age_remedy(one)
 
 
 def _age_remedy(one: Age) -> str:
     if one.name == _LIBRARY:
-        return "install a newer libfuse3-tuned, then start the servers that use it again"
-    # Where a package of the distribution's has the kernel's source, DKMS takes it from there.
+        return "install a newer libfuse3-tuned, then restart the servers that use it"
+    # If the distribution has a package of the kernel's source, DKMS uses that.
     series = ".".join(map(str, one.current.numbers[:2])) if one.current else ""
     packaged = one.current is not None and one.current.package_version is not None
     newer = f"apt install linux-source-{series} coccinelle, or " if packaged else ""
@@ -177,7 +179,7 @@ def _age_remedy(one: Age) -> str:
 
 def _saved(seen: Seen) -> Iterator[Found]:
     for what in unusable(seen.host):
-        yield what, "'fusetune auto' or 'save' again, then remove the file"
+        yield what, "run 'fusetune auto' or 'fusetune save' again, or remove the file"
 
 
 def _configuration(seen: Seen) -> Iterator[Found]:
@@ -188,9 +190,10 @@ def _configuration(seen: Seen) -> Iterator[Found]:
 def _dirty_memory(seen: Seen) -> Iterator[Found]:
     if seen.settings and seen.dirty_percent > seen.settings.max_dirty_percent:
         yield (
-            f"all tuned mounts together may keep {seen.dirty_percent} % of the host's dirty "
+            f"all tuned mounts together may use {seen.dirty_percent} % of the host's dirty "
             f"limit; max_dirty_percent is {seen.settings.max_dirty_percent}",
-            "lower max_ratio of some, or raise max_dirty_percent in [policy] of fusetune.toml",
+            "lower max_ratio on some mounts, or raise max_dirty_percent in [policy] of "
+            "fusetune.toml",
         )
 
 
@@ -198,7 +201,7 @@ def _allow_users(seen: Seen) -> Iterator[Found]:
     for name in seen.settings.allow_users if seen.settings else ():
         if not owners_named([name]):
             yield (
-                f"allow_users names {printable(name)}, and there is no such user",
+                f"allow_users names {printable(name)}, but there is no such user",
                 "correct [policy] of fusetune.toml",
             )
 
@@ -211,8 +214,8 @@ def _waiting(seen: Seen, mount: Mount) -> Iterator[Found]:
         yield (
             f"{count} requests wait for the server of {printable(mount.path)}: it is busy, "
             "stopped or hung",
-            "see its process; 'echo 1 > "
-            f"/{mount.control}/{mount.connection}/abort' ends a hung one",
+            "check its process; if it is hung, end the connection with 'echo 1 > "
+            f"/{mount.control}/{mount.connection}/abort'",
         )
 
 
@@ -227,9 +230,10 @@ def _stock(seen: Seen, mount: Mount) -> Iterator[Found]:
 def _writeback_cache(seen: Seen, mount: Mount) -> Iterator[Found]:
     if mount.fstype != "virtiofs" and dirtied_bytes(seen.host, mount) == 0:
         yield (
-            f"no page was ever dirtied in {printable(mount.path)}: unless nothing was written "
-            "yet, it has no writeback cache, and each small write is a request of its own",
-            "if data does not change behind the mount, " + remount_hint(mount, "writeback_cache"),
+            f"no page of {printable(mount.path)} was ever dirty: either nothing was written yet, "
+            "or it has no writeback cache and each small write is a separate request",
+            "if the data changes only through this mount, "
+            + remount_hint(mount, "writeback_cache"),
         )
 
 
@@ -241,18 +245,18 @@ def _readahead_below(seen: Seen, mount: Mount) -> Iterator[Found]:
             point = shell_word(layer.path)
             yield (
                 f"{printable(mount.path)} has read_ahead_kb={own} and lies on "
-                f"{printable(layer.path)}, which has {under}: that mount reads ahead no further, "
-                "and splits the larger requests of its server",
+                f"{printable(layer.path)}, which has {under}: the lower mount reads ahead less "
+                "and splits the larger requests",
                 f"'fusetune auto {point}' first, or 'fusetune set {point} read_ahead_kb={own}'",
             )
 
 
 def _csi_driver(seen: Seen, mount: Mount) -> Iterator[Found]:
     for why in left_to_driver(seen.host, mount).values():
-        yield f"{printable(mount.path)}: {why}", "set it by mountOptions of the volume"
+        yield f"{printable(mount.path)}: {why}", "set it with mountOptions of the volume"
 
 
-# Checks of the directory that a server keeps its files in
+# Checks of a server's backing directory
 
 
 def _interleaved_files(seen: Seen, directory: Path) -> Iterator[Found]:
@@ -261,24 +265,28 @@ def _interleaved_files(seen: Seen, directory: Path) -> Iterator[Found]:
         if mount.path in above:
             raise UsageError(
                 f"{printable(str(directory))} is in the FUSE mount {printable(mount.path)}; give "
-                "the directory that its server keeps its files in"
+                "the backing directory of its server",
             )
     try:
         points = {point for mount in seen.mounts for point in (mount.path, *mount.also_at)}
         files = interleaved(directory, besides=points)
     except OSError as error:
-        why = "its file system does not tell" if error.errno == EOPNOTSUPP else error.strerror
+        why = (
+            "its file system does not support FIEMAP"
+            if error.errno == EOPNOTSUPP
+            else error.strerror
+        )
         raise FusetuneError(
-            f"cannot see where the files of {printable(str(directory))} lie: {why}"
+            f"cannot locate the blocks of files in {printable(str(directory))}: {why}"
         ) from error
     if files:
         worst = files[0]
         yield (
-            f"{len(files)} files in {printable(str(directory))} have other files' blocks between "
-            f"theirs, {printable(str(worst.path))} at {worst.torn} places of its "
-            f"{worst.pieces} extents: they were written at once",
-            "let the server allocate ahead or one write at a time, as mirrorfs does with "
-            "serialize_alloc and f2fs-tuned by itself",
+            f"{len(files)} files in {printable(str(directory))} are interleaved with other files, "
+            f"{printable(str(worst.path))} at {worst.torn} places in {worst.pieces} extents: they "
+            "were written concurrently",
+            "let the server preallocate or serialize writes, like mirrorfs with serialize_alloc; "
+            "f2fs-tuned does so by itself",
         )
 
 
@@ -295,25 +303,26 @@ HOST_CHECKS: dict[str, Check[[Seen]]] = {
         partial(_control, "fusetunedctl"),
     ),
     "pipe-max-size": Check(
-        "fs.pipe-max-size is smaller than a libfuse server's buffer, so a server without "
-        "privileges copies data instead of splicing it",
+        "fs.pipe-max-size is smaller than a libfuse server's buffer, so an unprivileged server "
+        "copies data instead of splicing it",
         _pipe_size,
     ),
     "max_pages_limit": Check(
-        "fs.fuse.max_pages_limit is 256 or less, so no request holds more pages", _pages_limit
+        "fs.fuse.max_pages_limit is 256 or less, so no request can have more pages", _pages_limit
     ),
     "damaged-journal": Check("a damaged undo journal was set aside", _damaged_journal),
     "old-module": Check(
-        "a module of ours is made from older code than the kernel's", partial(_old_source, False)
+        "one of our modules was made from older code than the running kernel's",
+        partial(_old_source, False),
     ),
     "old-library": Check(
-        "the tuned libfuse3 is made from older code than the distribution's",
+        "the tuned libfuse3 was made from older code than the distribution's",
         partial(_old_source, True),
     ),
     "saved": Check("a saved result cannot be read", _saved),
-    "configuration": Check("the configuration is wrong", _configuration),
+    "configuration": Check("the configuration is invalid", _configuration),
     "dirty-memory": Check(
-        "all tuned mounts together may keep more dirty memory than max_dirty_percent",
+        "all tuned mounts together may use more dirty memory than max_dirty_percent",
         _dirty_memory,
     ),
     "allow-users": Check("allow_users names a user who does not exist", _allow_users),
@@ -324,18 +333,18 @@ MOUNT_CHECKS: dict[str, Check[[Seen, Mount]]] = {
     ),
     "stock": Check("a mount has the kernel's default values", _stock),
     "writeback-cache": Check(
-        "no page of a mount was ever dirty, so it seems to have no writeback cache",
+        "no page of a mount was ever dirty, so it probably has no writeback cache",
         _writeback_cache,
     ),
     "readahead-below": Check(
-        "a mount lies on a FUSE mount that reads less far ahead, which splits larger requests",
+        "a mount lies on a FUSE mount with a smaller readahead, which splits larger requests",
         _readahead_below,
     ),
     "csi-driver": Check("a CSI driver sets a value of a mount itself", _csi_driver),
 }
 BACKING_CHECKS: dict[str, Check[[Seen, Path]]] = {
     "interleaved-files": Check(
-        "files in the directory of --backing have other files' blocks between theirs",
+        "files in the directory of --backing are interleaved with blocks of other files",
         _interleaved_files,
     ),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The formats of ``report``. A new one is one more entry in the table."""
+"""The formats of ``report``. A new one needs only an entry in the table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fusetune.report.markdown import markdown
 
 @dataclass(frozen=True)
 class Format:
-    """What a format is for, what writes a report in it, and whether it shows measurements."""
+    """A format: its purpose, its writer, and whether it shows measurements."""
 
     purpose: str
     render: Callable[[HostReport], str]
@@ -25,7 +25,7 @@ def _text(report: HostReport) -> str:
 
 
 def _prometheus(report: HostReport) -> str:
-    from fusetune.report.prometheus import metrics  # noqa: PLC0415 - others need no client of it
+    from fusetune.report.prometheus import metrics  # noqa: PLC0415 - only used by these
 
     return metrics(report)
 
@@ -37,7 +37,7 @@ def _openmetrics(report: HostReport) -> str:
 
 
 def _html(report: HostReport) -> str:
-    from fusetune.report.html import page  # noqa: PLC0415 - others need no template engine
+    from fusetune.report.html import page  # noqa: PLC0415 - only HTML needs the template engine
 
     return page(report)
 
@@ -53,6 +53,6 @@ FORMATS = {
 
 
 def written(inventory: Inventory, name: str) -> str:
-    """Return the report of an inventory in the format of that name."""
+    """Return the report of an inventory in the named format."""
     chosen = FORMATS[name]
     return chosen.render(host_report(inventory, measured=chosen.measured))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What pages say once instead of once a mount or a knob: findings, origins, and stacks."""
+"""Findings, origins and stacks, grouped so that a page states each only once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fusetune.text import printable, shell_word
 
 @dataclass(frozen=True)
 class FoundOn:
-    """A finding and the paths of the mounts that it is on; none if it is on the host.
+    """A finding and the paths of the mounts concerned; none if it concerns the host.
 
-    In ``what`` and ``remedy`` of several mounts, M stands for the path of each.
+    In ``what`` and ``remedy`` for several mounts, M stands for the path of each.
     """
 
     name: str
@@ -27,7 +27,7 @@ class FoundOn:
 
 
 def findings(report: HostReport) -> list[FoundOn]:
-    """Return the findings of a report; those that differ in nothing but the mount are one."""
+    """Return the findings of a report; those that differ only in the mount are merged."""
     alike: dict[tuple[str, str, str], list[ShownFinding]] = {}
     for one in report.findings:
         alike.setdefault((one.name, *_general(one)), []).append(one)
@@ -47,7 +47,7 @@ def _general(one: ShownFinding) -> tuple[str, str]:
 
 
 def origins(mount: ReportedMount) -> list[tuple[Origin, list[str]]]:
-    """Return where desired values of a mount come from, each with the names of the knobs."""
+    """Return the origins of a mount's desired values, each with the names of its knobs."""
     found: dict[Origin, list[str]] = {}
     for knob in mount.knobs:
         if knob.origin:
@@ -58,10 +58,10 @@ def origins(mount: ReportedMount) -> list[tuple[Origin, list[str]]]:
 def stack(
     mount: ReportedMount, known: Mapping[str, ReportedMount]
 ) -> Iterator[tuple[LayerBelow, str | None]]:
-    """Yield each layer below a mount, nearest first, and what it is below of, None for the mount.
+    """Yield each layer below a mount, nearest first, and the layer above it, None for the mount.
 
-    ``known``: the mounts of the report by their path, of which it is known what they lie on. Each
-    layer is yielded once.
+    ``known``: the mounts of the report by path, with the layers below them. Each layer is yielded
+    once.
     """
     todo: list[tuple[LayerBelow, str | None]] = [(layer, None) for layer in mount.below]
     seen: set[tuple[str, str]] = set()

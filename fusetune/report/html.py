@@ -19,18 +19,18 @@ from fusetune.report.documents.inventory import HostReport
 from fusetune.report.text import figure_text, ratio_text
 from fusetune.text import counted, printable
 
-#: Bytes that a page takes at most, if names and values of its mounts alone do not take more.
+#: Maximum size of a page in bytes, unless names and values of its mounts alone exceed it.
 MOST = 1 << 20
 _TEMPLATES = Path(__file__).with_name("templates")
-# Where measurements of a mount stand. No name can make one, because < is escaped in names.
+# Placeholder for a mount's measurements. Names cannot contain one, because < is escaped.
 _PLACE = re.compile(r"<!--measured \d+-->\n")
 
 
 def page(report: HostReport) -> str:
     """Return a report as HTML.
 
-    Where the page would take more than `MOST`, trials and then curves of the last mounts are left
-    out, and it says so there.
+    If the page would exceed `MOST`, the trials and then the curves of the last mounts are left
+    out, and a note says so.
     """
     environment = templates()
     findings = grouped.findings(report)
@@ -57,9 +57,9 @@ def page(report: HostReport) -> str:
 
 
 def _measured(environment: Environment, report: HostReport, size: int) -> dict[str, str]:
-    """Return what stands at each place: the curves that fit, then the trials that still do.
+    """Return the content of each placeholder: the curves that fit, then the trials that fit.
 
-    ``size``: bytes of the page without them.
+    ``size``: bytes of the page without placeholders.
     """
     macros: Any = environment.get_template("measured.html").make_module()
     measured = [(number, one) for number, one in enumerate(report.mounts, 1) if one.measured]
@@ -79,7 +79,7 @@ def _measured(environment: Environment, report: HostReport, size: int) -> dict[s
 
 
 def _first(room: int, parts: Iterable[str], instead: str) -> list[str]:
-    """Return the first parts that fit into so many bytes; each takes the place of ``instead``."""
+    """Return the first parts that fit into ``room`` bytes, and ``instead`` for the others."""
     kept = []
     for part in parts:
         room -= len(part.encode()) - len(instead)
@@ -90,7 +90,7 @@ def _first(room: int, parts: Iterable[str], instead: str) -> list[str]:
 
 
 def templates() -> Environment:
-    """Return what templates are read with: each value is escaped, and printable on one line."""
+    """Return the template environment: each value is escaped and printable on one line."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -116,15 +116,15 @@ def templates() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return what the page shows of a value of a template, on one line."""
+    """Return a template's value as shown on the page, on one line."""
     if value is None:
         return "-"
     return value if isinstance(value, Markup) else printable(str(value))
 
 
 def _date(seconds: float) -> str:
-    """Return the minute of a time, given in seconds since the epoch."""
+    """Return a time in seconds since the epoch as a date, to the minute."""
     try:
         return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
-    except (OverflowError, ValueError, OSError):  # no file system has such a time
+    except (OverflowError, ValueError, OSError):  # out of range
         return f"{seconds:g} s after the epoch"

@@ -30,11 +30,11 @@ _LIBRARIES = ("lib*/libfuse*.so.*", "lib/*/libfuse*.so.*")
 
 @dataclass(frozen=True)
 class InventoriedMount:
-    """A mount: its knobs, what they should be, what is saved, and what the kernel counts of it.
+    """A mount: its knobs, their desired values, what is saved, and the kernel's counts.
 
-    ``waiting``: how many requests wait. ``differing``: names of knobs that are not as they should
-    be. ``dirty``: its dirty pages. ``counters``: what the module has counted, by operation. None
-    where the kernel does not show it. ``history``: what was done to it, the oldest first.
+    ``waiting``: how many requests wait. ``differing``: names of knobs without the desired value.
+    ``dirty``: its dirty pages. ``counters``: the module's counters, by operation. None if the
+    kernel does not show it. ``history``: what was done to it, oldest first.
     """
 
     mount: Mount
@@ -53,8 +53,8 @@ class InventoriedMount:
 class Inventory:
     """The whole host.
 
-    ``memory_bytes``: of the machine; ``libfuse``: the versions of libfuse that are installed;
-    ``problems``: sentences about configuration and saved results that cannot be used.
+    ``memory_bytes``: of the machine; ``libfuse``: the installed versions of libfuse;
+    ``problems``: configuration and saved results that cannot be used, one sentence each.
     """
 
     kernel: str
@@ -119,13 +119,13 @@ def _mount(
 def _counters(host: Host, mount: Mount) -> Mapping[str, Counters] | None:
     if not mount.is_tuned_type or mount.connection is None:
         return None
-    with suppress(FusetuneError):  # an older module, or no right to read them
+    with suppress(FusetuneError):  # an older module, or no permission to read them
         return read_counters(host, mount)
     return None
 
 
 def _libfuse(host: Host) -> list[str]:
-    """Return the versions, from the file names: libfuse3.so.3.14.0 is 3.14.0."""
+    """Return the versions from the file names: libfuse3.so.3.14.0 is 3.14.0."""
     names = (path.name for glob in _LIBRARIES for path in Path(host.path("usr")).glob(glob))
     matches = (re.fullmatch(r"libfuse3?\.so\.(\d+(?:\.\d+)+)", name) for name in names)
     return sorted({match[1] for match in matches if match})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`report` as GitHub-flavoured Markdown, for tickets.
 
-Names and sentences stand in code, where nothing is a mark-up, a link or a mention.
+Names and sentences are code, so that nothing in them becomes markup, a link or a mention.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from fusetune.report.documents.measured import Measured, MeasuredKnob
 from fusetune.report.text import figure_text, ratio_text, value_text
 from fusetune.text import counted, printable
 
-#: Mounts that a finding names.
+#: Maximum number of mounts that a finding names.
 _MOST_NAMED = 10
 _LATEST = 3  # entries of the history
-# These would end code or a table cell: a row is split into cells before code is parsed.
+# These would end code or a table cell: rows are split into cells before code is parsed.
 _SHOWN = str.maketrans({"`": "\\x60", "|": "\\x7c"})
 
 
 def code(text: str) -> str:
-    """Return a text as code on one line, also in a table; ` and | become \\x60 and \\x7c."""
+    """Return a text as code on one line, also valid in a table; ` and | become \\x60 and \\x7c."""
     shown = printable(text).translate(_SHOWN) or "-"
-    # A space at both ends is taken away, unless there is nothing else.
+    # Markdown strips a space at both ends, unless the code is blank.
     padded = shown[0] == shown[-1] == " " and shown.strip(" ")
     return f"` {shown} `" if padded else f"`{shown}`"
 
@@ -45,8 +45,8 @@ def _host(report: HostReport) -> Iterator[str]:
     parts = [one for one in host.parts() if one]
     bound = report.max_dirty_percent
     parts.append(
-        f"tuned mounts together may keep {report.dirty_percent} % of the host's dirty limit"
-        + ("" if bound is None else f", at most {bound} by configuration")
+        f"tuned mounts together may use {report.dirty_percent} % of the host's dirty limit"
+        + ("" if bound is None else f"; max_dirty_percent is {bound}")
     )
     parts.append(
         f"{counted(len(report.mounts), 'mount')}, "
@@ -123,7 +123,7 @@ def _note(knob: ReportedKnob) -> str:
 
 
 def _measured(measured: Measured) -> Iterator[str]:
-    """Yield what was measured: speeds before and after, a row a knob, and how many trials."""
+    """Yield the measurements: speeds before and after, a row for each knob, and the trials."""
     yield from _table(
         ("workload", "before", "after", "ratio"),
         [
@@ -138,7 +138,7 @@ def _measured(measured: Measured) -> Iterator[str]:
         ],
     )
     yield from _table(
-        ("knob", "before", "after", "speed with each value / with that before"),
+        ("knob", "before", "after", "speed with each value / initial value"),
         [
             (code(knob.name), str(knob.start), f"**{knob.chosen}**", _curve(knob))
             for knob in measured.knobs
@@ -157,7 +157,7 @@ def _curve(knob: MeasuredKnob) -> str:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table and an empty one; nothing if it has no rows."""
+    """Yield the lines of a table and an empty line; nothing if it has no rows."""
     if rows:
         for row in (headings, ["---"] * len(headings), *rows):
             yield f"| {' | '.join(row)} |"

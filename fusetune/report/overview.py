@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What fusetune says without a command: how the mounts stand, and what to type next."""
+"""The output of fusetune without a command: the state of the mounts, and what to type next."""
 
 from fusetune.changes.state import KnobState
 from fusetune.report.inventory import InventoriedMount, Inventory
@@ -30,16 +30,14 @@ def _tuned(state: KnobState) -> bool:
 
 def _kept(differing: int) -> str:
     if not differing:
-        return "no value differs from what is kept"
-    return f"not as kept: {counted(differing, 'value')}; 'fusetune verify' says which"
+        return "all values are as kept"
+    return f"not as kept: {counted(differing, 'value')}; 'fusetune verify' lists them"
 
 
 def _findings(number: int) -> str:
     if not number:
-        return "nothing was found that limits FUSE on this host"
-    return (
-        f"what limits FUSE here: {counted(number, 'finding')}; 'fusetune doctor' has the remedies"
-    )
+        return "nothing limits FUSE on this host"
+    return f"what limits FUSE here: {counted(number, 'finding')}; 'fusetune doctor' shows remedies"
 
 
 def _next(stock: list[InventoriedMount]) -> str:

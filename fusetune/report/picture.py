@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ``auto`` and ``bench`` measured, as one SVG file that needs nothing else (``--plot``)."""
+"""Measurements of ``auto`` and ``bench`` as one self-contained SVG file (``--plot``)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fusetune.report.html import templates
 from fusetune.report.text import figure_text
 from fusetune.text import printable
 
-#: Of the drawing, and where bars begin and end, in its own units.
+#: Size of the drawing, and where bars begin and end, in its own units.
 _WIDTH, _LEFT, _RIGHT = 480, 8, 460
 _FIRST, _CAPTION, _BAR, _GAP = 32, 20, 20, 10
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure with its interval: a bar from the left, from ``low`` to ``high`` a line over it."""
+    """A figure with its interval: a bar, with a line over it from ``low`` to ``high``."""
 
     top: float
     length: float
@@ -31,7 +31,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a picture under a caption: a curve, or bars. ``top``: its y in the picture."""
+    """A captioned part of a picture: a curve or bars. ``top``: its y in the picture."""
 
     caption: str
     curve: charts.Chart | None = None
@@ -40,30 +40,30 @@ class Panel:
 
     @property
     def height(self) -> int:
-        """Its height with the space below it."""
+        """Its height, including the space below it."""
         drawn = charts.HEIGHT if self.curve else _BAR * len(self.bars)
         return _CAPTION + drawn + _GAP
 
 
 def picture(document: AutoResult | BenchResult) -> str:
-    """Return what a document has measured as SVG."""
+    """Return a document's measurements as SVG."""
     if isinstance(document, AutoResult):
         return auto_picture(document)
     return bench_picture(document)
 
 
 def auto_picture(result: AutoResult) -> str:
-    """Return the curve of each knob of which ``auto`` measured several values, one below another.
+    """Return the curve of each knob with several measured values, one below another, as SVG.
 
-    Where there is none, a line says so.
+    If there is none, a line says so.
     """
     panels = [Panel(knob.caption(), charts.chart(knob)) for knob in result.curves]
-    nothing = [Panel("no knob was measured at several values, or the server is not known")]
+    nothing = [Panel("no knob was measured at several values, or the server is unknown")]
     return _picture(result.mount.path, panels or nothing)
 
 
 def bench_picture(result: BenchResult) -> str:
-    """Return bars for each workload: one for each thing measured, on a scale of the workload."""
+    """Return bars for each workload: one for each series, on the workload's own scale."""
     measured = [one for one in result.series if one.workloads]
     panels = []
     for position, workload in enumerate(measured[0].workloads):

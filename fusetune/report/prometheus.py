@@ -26,18 +26,18 @@ from fusetune.text import printable
 
 @dataclass(frozen=True)
 class Durations:
-    """How long requests took: how many by `CountedOperation.latency_counts`, and all together."""
+    """Latencies of requests: counts as in `CountedOperation.latency_counts`, and their sum."""
 
     counts: Sequence[int]
     seconds: float
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return the upper end of each bucket, in seconds, and how many took no longer."""
+        """Return the upper end of each bucket, in seconds, and its cumulative count."""
         ends = [*(str((1 << n) / 1e6) for n in range(len(self.counts) - 1)), "+Inf"]
         return list(zip(ends, accumulate(self.counts), strict=True))
 
 
-#: The values of a series' labels, and its value.
+#: A series: the values of its labels, and its value.
 Sample = tuple[tuple[str, ...], float | Durations]
 Samples = Callable[[HostReport], Iterator[Sample]]
 
@@ -54,10 +54,10 @@ _SOURCE = ("name", "source", "current")
 
 @dataclass(frozen=True)
 class Metric:
-    """What a metric says, how it is taken from a report, its labels, and its type.
+    """A metric: its help text, how it is read from a report, its labels, and its type.
 
-    ``bdi`` is among the labels of each mount, so no two mounts share a series. The name of a
-    counter ends in ``_total``. What is unknown has no series.
+    Every metric of a mount has the label ``bdi``, so no two mounts share a series. The name of a
+    counter ends in ``_total``. Unknown values have no series.
     """
 
     text: str
@@ -73,7 +73,7 @@ class _Report(Collector):
         self._report = report
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily]:
-        """Yield each metric with its series, labels fit for one line whatever a mount is called."""
+        """Yield each metric with its series, with labels that are printable on one line."""
         for name, metric in METRICS.items():
             family = _FAMILIES[metric.type](name, metric.text, labels=metric.labels)
             series = {
@@ -106,7 +106,7 @@ def _registry(report: HostReport) -> CollectorRegistry:
 
 
 def _one(number: Callable[[HostReport], float | None]) -> Samples:
-    """Return what yields the only series of a metric without labels, if it has a value."""
+    """Return a function that yields the single series of a metric, if it has a value."""
 
     def samples(report: HostReport) -> Iterator[Sample]:
         if (found := number(report)) is not None:
@@ -132,7 +132,7 @@ def _source(field: str, report: HostReport) -> Iterator[Sample]:
 
 
 def _version(source: SourceVersion) -> str:
-    """Return the version of a source, that of its package where that is known."""
+    """Return the version of a source; that of its package if known."""
     return source.package_version or source.version
 
 
@@ -162,7 +162,7 @@ def _waiting(report: HostReport) -> Iterator[Sample]:
 
 
 def _dirty(number: Callable[[DirtyMemory], int | None]) -> Samples:
-    """Return what yields a number of each mount whose dirty pages are known."""
+    """Return a function that yields a number for each mount whose dirty pages are known."""
 
     def samples(report: HostReport) -> Iterator[Sample]:
         for mount in report.mounts:
@@ -173,7 +173,7 @@ def _dirty(number: Callable[[DirtyMemory], int | None]) -> Samples:
 
 
 def _operations(value: Callable[[CountedOperation], float | Durations | None]) -> Samples:
-    """Return what yields a value of each operation that the module counts."""
+    """Return a function that yields a value for each operation that the module counts."""
 
     def samples(report: HostReport) -> Iterator[Sample]:
         for mount in report.mounts:
@@ -185,7 +185,7 @@ def _operations(value: Callable[[CountedOperation], float | Durations | None]) -
 
 
 def _durations(one: CountedOperation) -> Durations | None:
-    """Return how long requests took, None if none of them had a reply."""
+    """Return the latencies of requests, None if none of them had a reply."""
     return Durations(one.latency_counts, one.seconds) if any(one.latency_counts) else None
 
 
@@ -214,60 +214,59 @@ def _gain_end(position: int, report: HostReport) -> Iterator[Sample]:
 
 
 def _counted(text: str, number: Callable[[CountedOperation], int]) -> Metric:
-    """Return a counter of the module's, of each operation."""
+    """Return a metric of one of the module's counters, for each operation."""
     return Metric(text, _operations(number), _OPERATION, "counter")
 
 
 METRICS = {
     "fusetune_info": Metric("Version of fusetune and kernel.", _info, ("version", "kernel")),
-    "fusetune_mounts": Metric("FUSE mounts seen.", _one(lambda report: len(report.mounts))),
+    "fusetune_mounts": Metric("Number of FUSE mounts.", _one(lambda report: len(report.mounts))),
     "fusetune_differences": Metric(
-        "Values that are not as kept.", _one(lambda report: report.differences)
+        "Values that differ from those kept.", _one(lambda report: report.differences)
     ),
     "fusetune_problems": Metric(
-        "Files that cannot be used.", _one(lambda report: len(report.problems))
+        "Configuration files and saved results that cannot be used.",
+        _one(lambda report: len(report.problems)),
     ),
     "fusetune_dirty_percent": Metric(
-        "What tuned mounts together may keep dirty, in percent of the host's limit.",
+        "Dirty memory allowed to all tuned mounts together, in percent of the host's limit.",
         _one(lambda report: report.dirty_percent),
     ),
     "fusetune_max_dirty_percent": Metric(
-        "What the configuration allows for that.", _one(lambda report: report.max_dirty_percent)
+        "Configured bound of fusetune_dirty_percent.", _one(lambda report: report.max_dirty_percent)
     ),
     "fusetune_mounts_elsewhere": Metric(
-        "FUSE mounts in other mount namespaces, such as containers'.",
+        "FUSE mounts in other mount namespaces, such as containers.",
         _one(lambda report: report.mounts_elsewhere),
     ),
     "fusetune_findings": Metric("Findings of doctor.", _findings, ("name",)),
     "fusetune_source_behind_releases": Metric(
-        "Point releases that the code of a part in use is behind the kernel's or libfuse3's.",
+        "Point releases by which a part in use is behind the kernel or libfuse3.",
         partial(_source, "releases_behind"),
         _SOURCE,
     ),
     "fusetune_source_older": Metric(
-        "1: the code of a part in use is older than the kernel's or libfuse3's.",
+        "1 if a part in use was made from older code than the kernel or libfuse3.",
         partial(_source, "older"),
         _SOURCE,
     ),
-    "fusetune_knob_value": Metric("Value now.", partial(_knob, "value"), _KNOB),
+    "fusetune_knob_value": Metric("Current value.", partial(_knob, "value"), _KNOB),
     "fusetune_knob_stock": Metric("The kernel's default.", partial(_knob, "stock"), _KNOB),
-    "fusetune_knob_expected": Metric("Value that is kept.", partial(_knob, "expected"), _KNOB),
-    "fusetune_knob_differs": Metric("1: the value is not the one that is kept.", _differs, _KNOB),
+    "fusetune_knob_expected": Metric("Kept value.", partial(_knob, "expected"), _KNOB),
+    "fusetune_knob_differs": Metric("1 if the value differs from the kept one.", _differs, _KNOB),
     "fusetune_waiting_requests": Metric("Requests that wait for the server.", _waiting, _MOUNT),
     "fusetune_requests_total": _counted(
-        "Requests that ended, counted by the module fusetuned.", lambda one: one.requests
+        "Completed requests, counted by the module fusetuned.", lambda one: one.requests
     ),
-    "fusetune_request_errors_total": _counted(
-        "Requests that ended in an error.", lambda one: one.errors
-    ),
+    "fusetune_request_errors_total": _counted("Requests that failed.", lambda one: one.errors),
     "fusetune_request_sent_bytes_total": _counted(
-        "What followed the headers of requests.", lambda one: one.sent_bytes
+        "Bytes after the headers of requests.", lambda one: one.sent_bytes
     ),
     "fusetune_request_received_bytes_total": _counted(
-        "What followed the headers of replies.", lambda one: one.received_bytes
+        "Bytes after the headers of replies.", lambda one: one.received_bytes
     ),
     "fusetune_request_duration_seconds": Metric(
-        "From making a request to its end, with the wait for a place among max_background.",
+        "Time from creation to completion, including the wait for a slot among max_background.",
         _operations(_durations),
         *(_OPERATION, "histogram"),
     ),
@@ -280,30 +279,30 @@ METRICS = {
         "The mount's limit for dirty pages.", _dirty(lambda one: one.limit_bytes), _MOUNT
     ),
     "fusetune_dirty_pausing_bytes": Metric(
-        "Dirty pages from which on the kernel pauses writers, if the limit is strict.",
+        "Dirty pages above which the kernel throttles writers, if the limit is strict.",
         _dirty(lambda one: one.pausing_bytes),
         _MOUNT,
     ),
     "fusetune_written_back_bytes_total": Metric(
-        "What was written back from the page cache.",
+        "Bytes written back from the page cache.",
         _dirty(lambda one: one.written_back_bytes),
         *(_MOUNT, "counter"),
     ),
     "fusetune_layer_info": Metric(
-        "1: the mount lies on another one, below.",
+        "1 if the mount lies on the mount in the label below.",
         _layers,
         (*_MOUNT, "below", "below_fstype", "below_device", "found_by"),
     ),
     "fusetune_saved_timestamp_seconds": Metric(
-        "When auto or save saved the values that are kept, in seconds since 1970.",
+        "Time when auto or save saved the kept values, in seconds since the epoch.",
         _saved,
         (*_MOUNT, "by"),
     ),
-    "fusetune_auto_gain_ratio": Metric("Speed after / before, of the last auto.", _gain, _MOUNT),
+    "fusetune_auto_gain_ratio": Metric("Speed after / before the last auto.", _gain, _MOUNT),
     "fusetune_auto_gain_low": Metric(
-        "Lower end of the 95 % interval, of the last auto.", partial(_gain_end, 0), _MOUNT
+        "Lower end of the 95 % interval of fusetune_auto_gain_ratio.", partial(_gain_end, 0), _MOUNT
     ),
     "fusetune_auto_gain_high": Metric(
-        "Upper end of the 95 % interval, of the last auto.", partial(_gain_end, 1), _MOUNT
+        "Upper end of the 95 % interval of fusetune_auto_gain_ratio.", partial(_gain_end, 1), _MOUNT
     ),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Tables, figures and values as people read them."""
+"""Tables, figures and values as text for people."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -12,15 +12,15 @@ from fusetune.bench.figures import P99_UNIT
 from fusetune.text import printable
 
 _SCALES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-#: Between columns.
+#: Separator of columns.
 _GAP = 2
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings.
+    """Rows below headings.
 
-    ``right``: columns whose heading is among its words are aligned to the right.
+    ``right``: the words in it are the headings of right-aligned columns.
     """
 
     headings: Sequence[str]
@@ -30,9 +30,8 @@ class Table:
     def text(self, columns: int | None = None) -> str:
         """Return the table; no control character of a cell reaches the terminal.
 
-        A row is one line. Where it would be longer than ``columns``, cells that are not aligned to
-        the right go on in the next line; and where there is no room for their words, each row is a
-        paragraph under its first cell.
+        A row is one line. If it would exceed ``columns``, cells that are not right-aligned wrap; if
+        even their words do not fit, each row becomes a paragraph that starts with its first cell.
         """
         from rich.cells import cell_len  # noqa: PLC0415 - JSON needs no rich
 
@@ -65,7 +64,7 @@ def _narrowed(
 ) -> list[int] | None:
     """Return widths of columns with which the words of lines fit, None if there are none.
 
-    The longest words may be broken if they must, but not into less than a quarter of the line.
+    The longest words may be broken, but not into less than a quarter of the line.
     """
     from rich.cells import cell_len  # noqa: PLC0415 - as above
 
@@ -84,7 +83,7 @@ def _narrowed(
     else:
         return None
     room -= sum(found)
-    # Each gets its share of the room, those first that want least of it.
+    # Columns share the room; those that need least come first.
     for left, i in enumerate(sorted(range(len(found)), key=lambda i: widths[i] - found[i])):
         more = min(widths[i] - found[i], room // (len(found) - left))
         found[i] += more
@@ -93,8 +92,8 @@ def _narrowed(
 
 
 def _wrapped(line: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
-    """Return the lines that a line takes where its cells are so wide."""
-    from rich.console import Console  # noqa: PLC0415 - only what does not fit needs it
+    """Return the lines into which a line wraps with these widths of cells."""
+    from rich.console import Console  # noqa: PLC0415 - only needed for text that does not fit
     from rich.text import Text  # noqa: PLC0415
 
     console = Console()
@@ -106,7 +105,7 @@ def _wrapped(line: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
 
 
 def _paragraphs(lines: Sequence[Sequence[str]], columns: int) -> str:
-    """Return each line after the first as its first cell, and the others behind their headings."""
+    """Return each line but the first as a paragraph: its first cell, then headings with cells."""
     headings, *rows = lines
     shown = []
     for first, *cells in rows:
@@ -128,12 +127,12 @@ def _paragraphs(lines: Sequence[Sequence[str]], columns: int) -> str:
 
 
 def value_text(value: object) -> str:
-    """Return a value, or a dash where there is none."""
+    """Return a value, or a dash if there is none."""
     return "-" if value is None else str(value)
 
 
 def figure_text(figure: float, unit: str) -> str:
-    """Return a figure: bytes/s in MiB/s and the like, operations/s as they are, shares in %."""
+    """Return a figure: bytes/s in MiB/s and the like, operations/s as numbers, shares in %."""
     if unit == "bytes_per_second":
         return f"{size_text(figure)}/s"
     if unit == P99_UNIT:
@@ -142,7 +141,7 @@ def figure_text(figure: float, unit: str) -> str:
 
 
 def latency_text(p50_seconds: float, p99_seconds: float) -> str:
-    """Return how long half of the operations and 99 in 100 took."""
+    """Return the 50th and 99th percentile as text."""
     return f"p50 {seconds_text(p50_seconds)}, p99 {seconds_text(p99_seconds)}"
 
 

@@ -25,9 +25,9 @@ _NONE = "-"
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: its cells, and what it is about.
+    """A line of the table: its cells and its subject.
 
-    ``operation``: it is one's. ``mark``: what stands before the mount's name.
+    ``operation``: whether it is for an operation. ``mark``: text before the mount's name.
     """
 
     cells: Sequence[str]
@@ -46,7 +46,7 @@ def _number(value: float | None) -> float:
     return -1.0 if value is None else value
 
 
-#: What mounts are sorted by, highest first; as a tree they stay in the order of mounting.
+#: Sort keys, highest first; the tree keeps the order of mounting.
 ORDERS: Mapping[str, Callable[[TopMount], float]] = {
     "tree": lambda mount: 0.0,
     "requests": lambda mount: _number(mount.requests_per_second),
@@ -59,9 +59,9 @@ ORDERS: Mapping[str, Callable[[TopMount], float]] = {
 def table_rows(
     mounts: Sequence[TopMount], *, operations: bool, order: str = "tree"
 ) -> Iterator[Row]:
-    """Yield a row for each mount, below it what it lies on, and its operations if asked for.
+    """Yield a row for each mount, followed by the layers below it and, if wanted, its operations.
 
-    ``order``: one of `ORDERS`; what lies below a mount stays below it.
+    ``order``: one of `ORDERS`; layers stay below their mount.
     """
     known = {one.device: one for one in mounts}
     ranked = sorted(mounts, key=ORDERS[order], reverse=True)
@@ -73,10 +73,10 @@ def table_rows(
 
 
 def _mark(mount: TopMount) -> str:
-    """Return what marks a mount whose server may hang, empty for others."""
+    """Return the mark of a mount whose server may hang, empty for others."""
     if not mount.stuck:
         return ""
-    # Where nothing counts requests, some may have ended.
+    # If nothing counts requests, some may have completed.
     word = "NO REPLY" if mount.counted_by in COUNTING else "waits"
     return f"{word} {mount.unanswered_seconds:.0f}s: "
 
@@ -123,7 +123,7 @@ def limit_line(mount: TopMount) -> str:
 
 
 def source_lines(mounts: Sequence[TopMount]) -> Iterator[str]:
-    """Yield why requests are not counted, once for each reason."""
+    """Yield each reason why requests are not counted."""
     reasons: dict[str, list[TopMount]] = {}
     for one in mounts:
         if one.why:
@@ -134,14 +134,14 @@ def source_lines(mounts: Sequence[TopMount]) -> Iterator[str]:
 
 
 def lost_lines(mounts: Sequence[TopMount]) -> Iterator[str]:
-    """Yield how many requests were lost of each mount that lost some."""
+    """Yield the number of lost requests of each mount that lost some."""
     for one in mounts:
         if one.lost:
-            yield f"{printable(one.path)}: size and latency of {one.lost} requests are lost"
+            yield f"{printable(one.path)}: size and latency of {one.lost} requests were lost"
 
 
 def _scaled(value: float, step: float, units: str) -> str:
-    """Return a number with a unit, in at most five characters for all but the largest unit."""
+    """Return a number with a unit, in at most five characters except with the largest unit."""
     for unit in units[:-1]:
         if value < 9.95:
             return f"{value:.1f}{unit}".replace(".0", "")

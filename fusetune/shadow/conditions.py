@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Under what conditions a server runs, and how to run a program under the same.
+"""The conditions under which a server runs, and running a program under the same ones.
 
-Root runs what another user's process says, so everything that could give that user a right is
-refused: programs that run with other rights than their caller's, and confined processes.
+Root runs a command line from another user's process, so everything that could give that user
+privileges is refused: programs with elevated privileges, and confined processes.
 """
 
 import os
@@ -17,7 +17,7 @@ from fusetune import syscalls
 from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
 
-#: Namespaces that are entered; those of `_SHARED` must be this process's own.
+#: Namespaces to enter; those in `_SHARED` must be the same as this process's.
 _ENTERED = ("net", "ipc", "uts", "cgroup", "time")
 _SHARED = {"mnt": "mount", "user": "user"}
 _LIMIT = re.compile(r"(\d+|unlimited) +(\d+|unlimited)")
@@ -60,11 +60,11 @@ class Conditions:
         output: int,
         interceptor: Sequence[str] = (),
     ) -> NoReturn:
-        """Become the program with other words and variables; its output goes to ``output``.
+        """Execute the program with other arguments and variables; its output goes to ``output``.
 
-        There is no terminal, and nothing to read. ``interceptor``: the words of
-        fusetune-intercept(8) that go before, if its mounts are to be intercepted; the /proc of
-        this process may be of another PID namespace. Raises OSError.
+        There is no terminal and no input. ``interceptor``: the words of fusetune-intercept(8) to
+        put in front, if its mounts are to be intercepted; the /proc of this process may belong to
+        another PID namespace. Raises OSError.
         """
         for namespace in self.namespaces:
             syscalls.enter_namespace(namespace)
@@ -103,7 +103,7 @@ class Conditions:
 def conditions_of(host: Host, pid: int) -> Conditions:
     """Return the conditions of the process ``pid``.
 
-    Raises FusetuneError where it has ended, or where the same conditions cannot be given.
+    Raises FusetuneError if it has ended, or if its conditions cannot be reproduced.
     """
     opened: list[int] = []
     try:
@@ -131,7 +131,7 @@ def conditions_of(host: Host, pid: int) -> Conditions:
         )
     except OSError as error:
         _close(opened)
-        raise _cannot(f"process {pid} cannot be looked at: {reason(error)}") from error
+        raise _cannot(f"process {pid} cannot be examined: {reason(error)}") from error
     except FusetuneError:
         _close(opened)
         raise
@@ -143,7 +143,9 @@ def _close(descriptors: Sequence[int]) -> None:
 
 
 def _cannot(why: str) -> FusetuneError:
-    return FusetuneError(f"a second instance of the server cannot be started alike: {why}")
+    return FusetuneError(
+        f"a second instance of the server cannot run under the same conditions: {why}"
+    )
 
 
 def _status(host: Host, pid: int) -> dict[str, str]:
@@ -152,7 +154,7 @@ def _status(host: Host, pid: int) -> dict[str, str]:
 
 
 def _refuse(host: Host, pid: int, status: Mapping[str, str]) -> None:
-    """Raise FusetuneError for a process whose like would have other rights than it has."""
+    """Raise FusetuneError for a process whose copy would have different privileges."""
     for kind, name in _SHARED.items():
         if _namespace(host, str(pid), kind) != _namespace(host, "self", kind):
             raise _cannot(f"it runs in another {name} namespace, such as a container's")
@@ -180,7 +182,7 @@ def _limit(word: str) -> int:
 
 
 def _label(host: Host, pid: str) -> str:
-    """Return what the security module calls a process; SELinux's user, role, type and level."""
+    """Return the security module's label of a process, such as SELinux's context."""
     try:
         text = host.read(f"proc/{pid}/attr/current")
     except OSError:  # no security module

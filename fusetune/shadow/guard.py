@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The process that starts a server in a PID namespace, and ends all that has come of it.
+"""The process that starts a server in a PID namespace, and ends all of its processes.
 
-The first process of a PID namespace takes all others with it, whether they became daemons, are
-stopped or have children (pid_namespaces(7)). So nothing remains, also when fusetune is killed: the
-guard then sees its socket closed, waits until the scratch directories are removed, and ends.
+When the first process of a PID namespace ends, all others are killed, whether they are daemons,
+stopped or have children (pid_namespaces(7)). So nothing remains even if fusetune is killed: the
+guard then sees its socket closed, waits until the scratch directories are removed, and exits.
 """
 
 import os
@@ -29,12 +29,12 @@ from fusetune.mounts.mountinfo import mountinfo
 from fusetune.shadow.conditions import Conditions
 from fusetune.text import printable
 
-#: Seconds for a server to mount, to end by itself, and for the kernel to end it.
+#: Seconds for a server to mount, to exit by itself, and for the kernel to kill it.
 MOUNTED, _ENDED, _KILLED = 10.0, 2.0, 3.0
 #: Seconds for scratch directories to be removed after fusetune was killed.
 _REMOVED = 6.0
-_POLL = 50  # milliseconds: nothing tells when INIT is replied to
-#: Seconds for which a mount must serve: where a server has just died, nothing waits either.
+_POLL = 50  # milliseconds: nothing signals the reply to INIT
+#: Seconds for which a mount must serve: right after a server dies, no request waits either.
 _SERVING = 0.1
 _LAST_OUTPUT, _LAST_LINES = 4096, 3  # bytes of output, of which lines are shown
 #: A word of a command line, and a part of one.
@@ -45,8 +45,8 @@ POINT, PRIVATE = "\0point", "{private}"
 class Start:
     """What to start: words and variables of the server, and the directory that it mounts on.
 
-    In ``words``, `POINT` stands for that directory, and `PRIVATE` for one of the instance's own,
-    which is made and removed. ``interceptor``: as `Conditions.run` has it.
+    In ``words``, `POINT` stands for that directory, and `PRIVATE` for a private directory, which is
+    created and removed. ``interceptor``: see `Conditions.run`.
     """
 
     words: Sequence[str]
@@ -56,9 +56,9 @@ class Start:
 
 
 class Guard:
-    """Starts the server, waits until it has mounted, and ends it.
+    """Starts the server, waits until it has mounted, and stops it.
 
-    ``alive``: the reading end of a pipe; it ends when no scratch directory can be left any more.
+    ``alive``: the reading end of a pipe, closed once no scratch directory can be left.
     """
 
     def __init__(self, host: Host, conditions: Conditions, start: Start, alive: int) -> None:
@@ -70,7 +70,7 @@ class Guard:
         self._private: str | None = None
 
     def serve(self, line: socket.socket) -> None:
-        """Start the server, respond once it has mounted, and end it when asked, or left alone."""
+        """Start the server, respond once it has mounted, and stop it on request or disconnect."""
         try:
             if respond(line, self._mounted):
                 self._wait(line.fileno())
@@ -100,7 +100,7 @@ class Guard:
                 elif since is None:
                     since = time.monotonic()
                 if time.monotonic() > deadline:
-                    raise self._failure(f"did not mount and answer within {MOUNTED:.0f} s")
+                    raise self._failure(f"did not mount and reply within {MOUNTED:.0f} s")
                 ready = dict(events.poll(_POLL))
                 if self._output in ready and not self._read_output():
                     events.unregister(self._output)
@@ -108,21 +108,21 @@ class Guard:
                     events.unregister(self._report)
                     self._check(os.read(self._report, 16))
                 if self._ended in ready:
-                    raise self._failure("ended at once")
+                    raise self._failure("exited immediately")
 
     def _check(self, status: bytes) -> None:
-        """Raise FusetuneError unless the process that was started has succeeded."""
+        """Raise FusetuneError unless the started process has succeeded."""
         if status != b"0":
-            raise self._failure(f"ended with status {status.decode() or 'unknown'}")
+            raise self._failure(f"exited with status {status.decode() or 'unknown'}")
 
     def _failure(self, what: str) -> FusetuneError:
         self._read_output()
         lines = [line.strip() for line in self._said.decode("utf-8", "replace").split("\n")]
         last = [printable(mask_text(line))[:200] for line in lines if line][-_LAST_LINES:]
-        return FusetuneError(f"the server {what}: {'; '.join(last) or 'it printed nothing'}")
+        return FusetuneError(f"the server {what}: {'; '.join(last) or 'no output'}")
 
     def _serves(self) -> bool:
-        """Whether the mount is there and no request waits, as after the reply to INIT."""
+        """Whether the mount exists and no request waits, as after the reply to INIT."""
         if all(line.path != self._start.point for line in mountinfo(self._host)):
             return False
         with suppress(FusetuneError):  # the server has unmounted it meanwhile
@@ -176,7 +176,7 @@ class Guard:
         return [word.replace(PRIVATE, self._private or PRIVATE) for word in words]
 
     def _wait(self, descriptor: int, seconds: float | None = None) -> bool:
-        """Wait until ``descriptor`` is readable, and take the server's output meanwhile."""
+        """Wait until ``descriptor`` is readable, and collect the server's output meanwhile."""
         deadline = None if seconds is None else time.monotonic() + seconds
         watched = [descriptor, self._output]
         while True:
@@ -188,7 +188,7 @@ class Guard:
                 watched.remove(self._output)
 
     def _read_output(self) -> bool:
-        """Take what the server has printed; return whether it may print more."""
+        """Read the server's output; return whether there may be more."""
         with suppress(BlockingIOError):
             while part := os.read(self._output, 65536):
                 self._said = (self._said + part)[-_LAST_OUTPUT:]
@@ -196,9 +196,9 @@ class Guard:
         return True
 
     def _end(self) -> None:
-        """Unmount, and end every process of the namespace; remove the private directory.
+        """Unmount, kill every process of the namespace, and remove the private directory.
 
-        Raises FusetuneError if the kernel does not end them in time.
+        Raises FusetuneError if they do not end in time.
         """
         first, self._first = self._first, 0
         if first:

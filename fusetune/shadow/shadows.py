@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Shadow mounts: second instances of a mount's file system in a mount namespace of their own.
+"""Shadow mounts: second instances of a mount's file system in a separate mount namespace.
 
-fusetune itself enters that namespace, so that it can measure there, and covers its own directory in
-/run: what it makes in it vanishes with the namespace.
+fusetune itself enters that namespace to measure there, and covers its own directory in /run: what
+it creates there vanishes with the namespace.
 """
 
 import os
@@ -20,7 +20,7 @@ from fusetune.mounts.mount import Mount
 from fusetune.shadow.conditions import Conditions
 from fusetune.shadow.guard import MOUNTED, Guard, Start
 
-#: Seconds for a guard to end all that it has started: more than it waits itself.
+#: Seconds for a guard to end its processes: more than it waits itself.
 _ENDED = 10.0
 
 
@@ -32,12 +32,12 @@ class Shadow:
         self._companion = companion
 
     def end(self) -> None:
-        """Unmount it and end its server. Raises FusetuneError if that is not possible."""
+        """Unmount it and stop its server. Raises FusetuneError if that fails."""
         try:
             self._companion.ask(_ENDED, "end")
         except (OSError, Unanswered) as error:
             raise FusetuneError(
-                f"the server of the shadow mount {self.mount.bdi} has not been ended: {error}"
+                f"the server of the shadow mount {self.mount.bdi} was not stopped: {error}"
             ) from error
         finally:
             self._companion.close(_ENDED)
@@ -58,7 +58,7 @@ class Shadows:
         self._alive = self.inherited = -1
 
     def __enter__(self) -> Self:
-        """Enter a mount namespace. Raises FusetuneError where that is not allowed."""
+        """Enter a mount namespace. Raises FusetuneError if that is not allowed."""
         here = str(self._host.make_dir(self._host.run_dir))
         with ExitStack() as contexts:
             self._alive, self.inherited = os.pipe()
@@ -71,8 +71,8 @@ class Shadows:
                 syscalls.attach(tmpfs, syscalls.AT_FDCWD, here)
             except OSError as error:
                 raise FusetuneError(
-                    f"cannot make a mount namespace for shadow mounts: {reason(error)}; run it as "
-                    "root, with CAP_SYS_ADMIN"
+                    f"cannot create a mount namespace for shadow mounts: {reason(error)}; run "
+                    "fusetune as root with CAP_SYS_ADMIN"
                 ) from error
             os.close(tmpfs)
             contexts.callback(syscalls.detach, here)
@@ -90,7 +90,7 @@ class Shadows:
                 if error is None:
                     self.end(shadow)
                 else:
-                    with suppress(FusetuneError):  # the first failure is what the user reads
+                    with suppress(FusetuneError):  # the user sees the first failure
                         self.end(shadow)
 
     def mount(
@@ -99,7 +99,7 @@ class Shadows:
         environment: Mapping[str, str],
         interceptor: Sequence[str] = (),
     ) -> Shadow:
-        """Start a server and return its mount; ``words`` and ``interceptor`` as in `Start`.
+        """Start a server and return its mount; for ``words`` and ``interceptor`` see `Start`.
 
         Raises FusetuneError if it does not mount.
         """
@@ -114,7 +114,7 @@ class Shadows:
             companion.hear(MOUNTED + _ENDED)
             mount = next((one for one in discover(self._host) if one.path == str(point)), None)
             if mount is None:
-                raise FusetuneError("the server has unmounted it at once")
+                raise FusetuneError("the server unmounted it immediately")
         except BaseException:
             companion.close(_ENDED)
             raise
@@ -123,6 +123,6 @@ class Shadows:
         return shadow
 
     def end(self, shadow: Shadow) -> None:
-        """Unmount ``shadow`` and end its server. Raises FusetuneError if that is not possible."""
+        """Unmount ``shadow`` and stop its server. Raises FusetuneError if that fails."""
         self._shadows.remove(shadow)
         shadow.end()

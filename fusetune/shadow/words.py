@@ -13,7 +13,7 @@ from fusetune.text import printable
 
 
 def with_point(host: Host, mount: Mount, words: Sequence[str], directory: str) -> list[str]:
-    """Return ``words`` with `POINT` in place of the mount point.
+    """Return ``words`` with `POINT` instead of the mount point.
 
     ``directory``: the server's working directory. Raises FusetuneError unless exactly one word is
     the mount point.

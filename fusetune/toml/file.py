@@ -16,7 +16,7 @@ from fusetune.toml.lines import Where, lines_of, toml_problem
 
 
 class ConfigError(FusetuneError):
-    """A configuration file is wrong; the text begins with file and line."""
+    """A configuration file is invalid; the text begins with file and line."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Origin:
 class TomlFile:
     """A parsed file: its ``content``, and the line of each key.
 
-    ``check_writers``: whether it must not be writable by others than root if root reads it.
-    ``text``: what it has, None to read it. Raises `ConfigError` if others can write it, if it
-    cannot be read, or if it is not TOML.
+    ``check_writers``: whether it must be writable by root only if root reads it. ``text``: its
+    content, None to read it. Raises `ConfigError` if others can write it, if it cannot be read, or
+    if it is not valid TOML.
     """
 
     def __init__(self, path: Path, text: str | None = None, *, check_writers: bool = True) -> None:
@@ -68,11 +68,11 @@ class TomlFile:
         return Origin(self.path, self._lines.get(where, 1))
 
     def wrong(self, where: Where, what: str) -> ConfigError:
-        """Return the error that says what is wrong with a key."""
+        """Return the error for a key."""
         return ConfigError(f"{self.origin(where)}: {' '.join(what.split())}")
 
     def check_known(self, where: Where, name: str, known: Collection[str]) -> None:
-        """Raise `ConfigError` with the nearest known name unless ``name`` is a known one."""
+        """Raise `ConfigError` with the nearest known name unless ``name`` is known."""
         if name in known:
             return
         near = difflib.get_close_matches(name, known, n=1)
@@ -81,7 +81,7 @@ class TomlFile:
 
 
 def _check_writers(path: Path) -> None:
-    """Raise `ConfigError` if others than root can write a file that root is to obey."""
+    """Raise `ConfigError` if users other than root can write a file that root uses."""
     if os.geteuid():
         return
     for each in (path.parent, path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The line on which each key of a TOML document stands."""
+"""The line number of each key of a TOML document."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ Where = tuple[str | int, ...]
 
 
 def toml_problem(message: str, text: str) -> tuple[str, int]:
-    """Return what tomllib found wrong, and its line."""
+    """Return tomllib's error, and its line."""
     match = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", message)
     if not match:
         return message, 1
@@ -20,7 +20,7 @@ def toml_problem(message: str, text: str) -> tuple[str, int]:
 def statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield line, text and meaning of each expression of a valid TOML document.
 
-    Each stands on lines of its own and is a valid document by itself (TOML 1.0, toml.abnf).
+    Each occupies whole lines and is a valid document by itself (TOML 1.0, toml.abnf).
     """
     begin, chunk = 1, ""
     for number, line in enumerate(text.split("\n"), 1):
@@ -28,7 +28,7 @@ def statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
         try:
             parsed = tomllib.loads(chunk)
         except tomllib.TOMLDecodeError:
-            continue  # a value that goes on in the next line
+            continue  # a value that continues on the next line
         if parsed:
             yield begin, chunk, parsed
         begin, chunk = number + 1, ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A dataclass from a table of a TOML file, checked by the annotations of its fields."""
+"""A dataclass from a table of a TOML file, validated by the annotations of its fields."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from fusetune.toml.lines import Where
 
 T = TypeVar("T")
 _WORDS = {str: "a string", int: "a whole number", bool: "true or false"}
-#: By keyword of a `Rule`: whether a value is right, and what to say if it is not.
+#: By keyword of a `Rule`: the check of a value, and the message if it fails.
 _RULES: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "enum": (lambda value, known: value in known, "must be one of {}"),
     "pattern": (lambda value, text: re.search(text, value) is not None, "must match {}"),
@@ -26,18 +26,20 @@ _RULES: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 @cache
 def _hints(one: type[object]) -> Mapping[str, Any]:
-    """Return the annotations of a dataclass, which take most of the time of reading a table."""
+    """Return the annotations of a dataclass, which take most of the time to read a table."""
     return get_type_hints(one, include_extras=True)
 
 
 def table_as(one: type[T], file: TomlFile, where: Where, content: Any) -> T:
     """Return the dataclass ``one`` made of a table.
 
-    Raises `ConfigError` with file and line for a key that is not known (naming the nearest), a
+    Raises `ConfigError` with file and line for an unknown key (naming the nearest), a
     missing one, and a value that its annotation does not allow.
     """
     if not isinstance(content, dict):
-        raise file.wrong(where, f"{where[0]} is a table: write it as a heading and keys below it")
+        raise file.wrong(
+            where, f"{where[0]} must be a table: write it as a heading with keys below it"
+        )
     known = {key_of(field): field for field in fields(one)}  # type: ignore[arg-type]
     for key in content:
         file.check_known((*where, key), key, known)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``top``: mounts watched interval by interval, on a screen, in lines or in JSON."""
+"""``top``: mounts observed interval by interval, on a screen, in lines or in JSON."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The loop of ``top``: waits for the next interval, for keys and for signals, whatever comes first.
+"""The loop of ``top``: waits for the next interval, a key or a signal, whichever comes first.
 
 Nothing here touches a path in a mount, so a hung server delays nothing.
 """
@@ -17,7 +17,7 @@ from fusetune.signals import ENDING, Signals
 from fusetune.top.output import Lines, Output, View
 from fusetune.top.watching import Watching
 
-#: Seconds from frame to frame, at least.
+#: Minimum seconds between frames.
 LEAST_INTERVAL = 0.1
 
 
@@ -32,8 +32,8 @@ def run(
 ) -> bool:
     """Show the mounts every ``interval`` seconds, ``count`` times or until a key or signal.
 
-    ``named``: the mount to show with what it lies on, None for all. ``trace``: have bpftrace watch
-    all. Return whether it ended because the named mount is gone. Raises FusetuneError.
+    ``named``: the mount to show with its layers, None for all. ``trace``: let bpftrace observe all.
+    Return whether it ended because the named mount is gone. Raises FusetuneError.
     """
     with (
         Signals(signal.SIGWINCH) as signals,
@@ -62,7 +62,7 @@ class _Loop:
         self._watching.begin()
         due = time.monotonic()
         while count is None or count > 0:
-            # After a pause, such as a suspend of the machine, no interval is made up for.
+            # After a pause, such as a suspend of the machine, missed intervals are skipped.
             due = max(due + interval, time.monotonic())
             if self._wait(lambda end=due: time.monotonic() < end, due):  # type: ignore[misc]
                 return False
@@ -86,7 +86,7 @@ class _Loop:
         return False
 
     def _ended(self, seconds: float) -> bool:
-        """Take what comes within so many seconds; return whether that ends it."""
+        """Handle input for up to ``seconds``; return whether it ends the loop."""
         readers = self._watching.streams()
         keys = self._view.streams()
         ready = select.select([self._signals, *keys, *readers], [], [], seconds)[0]

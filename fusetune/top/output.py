@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Writing to standard output so that a reader who stopped reading does not keep us from ending."""
+"""Writing to standard output without blocking the exit if the reader has stopped reading."""
 
 import os
 import select
@@ -11,12 +11,12 @@ from fusetune.report.documents.top import Top
 from fusetune.report.top_rows import source_lines
 from fusetune.signals import Signals
 
-#: Bytes that a pipe takes without waiting once it is writable (pipe(7), PIPE_BUF).
+#: Bytes that a writable pipe accepts without blocking (pipe(7), PIPE_BUF).
 _PART = 4096
 
 
 class View(Protocol):
-    """What shows the frames."""
+    """Shows the frames."""
 
     def __enter__(self) -> "View": ...
     def __exit__(self, *exception: object) -> None: ...
@@ -25,26 +25,26 @@ class View(Protocol):
         ...
 
     def resized(self) -> None:
-        """Show the same again: the terminal has another size now."""
+        """Redraw after a change of the terminal's size."""
         ...
 
     def streams(self) -> list[IO[bytes] | int]:
-        """Return what keys come from, for select(2)."""
+        """Return the sources of keys, for select(2)."""
         ...
 
     def key(self) -> bool:
-        """Read what was typed; return whether it ends the view."""
+        """Read typed keys; return whether they end the view."""
         ...
 
 
 class Output:
-    """Standard output; a write is given up when a signal comes."""
+    """Standard output; a write is abandoned when a signal arrives."""
 
     def __init__(self, signals: Signals, descriptor: int = 1) -> None:
         self._signals, self._descriptor = signals, descriptor
 
     def write(self, text: str) -> None:
-        """Write ``text``. Raises OSError, BrokenPipeError where nobody reads any more."""
+        """Write ``text``. Raises OSError, BrokenPipeError if nobody reads any more."""
         rest = text.encode(errors="backslashreplace")
         while rest:
             ready = select.select([self._signals], [self._descriptor], [])
@@ -53,7 +53,7 @@ class Output:
             rest = rest[os.write(self._descriptor, rest[:_PART]) :]
 
     def finish(self, text: str) -> None:
-        """Write a few last bytes, if there is room for them at once."""
+        """Write a few last bytes, if that does not block."""
         if select.select([], [self._descriptor], [], 0)[1]:
             os.write(self._descriptor, text.encode())
 
@@ -62,7 +62,7 @@ class Lines:
     """Frames as plain text, or each as one line of JSON."""
 
     def __init__(self, output: Output, *, operations: bool, as_json: bool) -> None:
-        """``operations``: whether the text has a line for each."""
+        """``operations``: whether the text has a line for each operation."""
         self._output, self._operations, self._as_json = output, operations, as_json
         self._told: list[str] = []
 
@@ -73,7 +73,7 @@ class Lines:
         return None
 
     def show(self, frame: Top) -> None:
-        """Write the frame; why requests are not counted, only if that is new."""
+        """Write the frame; reasons why requests are not counted are only written when new."""
         if self._as_json:
             self._output.write(frame.as_line())
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The live screen of ``top``, drawn by rich on the terminal's other page."""
+"""The live screen of ``top``, drawn by rich on the terminal's alternate screen."""
 
 import io
 import os
@@ -31,11 +31,11 @@ from fusetune.text import printable
 from fusetune.top.output import Output
 
 _KEYS = "q quit  s sort: {order}  o operations"
-#: Widths of the cells after the mount's, and the least of that.
+#: Widths of the cells after the mount's, and the minimum width of the mount's.
 _WIDTHS = (3, 4, 4, 4, 5, 5, 5, 4, 4, 5, 5)
 _LEAST = 12
-#: Share of the time at the background limit, of the dirty limit, and of data read in vain, from
-#: which on it is coloured.
+#: Shares of the time at the background limit, of the dirty limit, and of unread data, above which
+#: cells are coloured.
 _HIGH = 0.5
 _BACKGROUND, _DIRTY, _WASTE = (HEADINGS.index(name) for name in ("bg", "dirty", "waste"))
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
@@ -50,7 +50,7 @@ class Screen:
     def __init__(
         self, output: Output, interval: float, *, operations: bool, descriptor: int = 0
     ) -> None:
-        """``interval``: seconds from frame to frame; ``operations``: whether to begin with them.
+        """``interval``: seconds between frames; ``operations``: whether to start with them.
 
         ``descriptor``: where keys come from, if that is a terminal.
         """
@@ -63,7 +63,7 @@ class Screen:
         if self._keyboard is not None:
             self._before = termios.tcgetattr(self._keyboard)
             tty.setcbreak(self._keyboard)
-            # Ctrl-Z would leave the terminal as it is now.
+            # Ctrl-Z would leave the terminal in this state.
             now: list[Any] = termios.tcgetattr(self._keyboard)
             now[6][termios.VSUSP] = b"\0"
             termios.tcsetattr(self._keyboard, termios.TCSANOW, now)
@@ -90,7 +90,7 @@ class Screen:
         return [] if self._keyboard is None else [self._keyboard]
 
     def key(self) -> bool:
-        """Read what was typed; return whether it ends the view."""
+        """Read typed keys; return whether they end the view."""
         typed = os.read(self._keyboard, 64) if self._keyboard is not None else b""
         if not typed:  # the terminal is gone
             return True
@@ -121,10 +121,10 @@ def rendered(
     order: str = "tree",
     operations: bool = False,
 ) -> str:
-    """Return what draws a frame on a terminal of this size, colours by the environment.
+    """Return a frame's text for a terminal of this size, with colours by the environment.
 
-    ``interval``: seconds from frame to frame; ``order``: one of `ORDERS`. A frame of None is that
-    before the first interval is over.
+    ``interval``: seconds between frames; ``order``: one of `ORDERS`. The frame is None before the
+    first interval is over.
     """
     console = Console(
         file=io.StringIO(), force_terminal=True, width=width, height=height, highlight=False
@@ -146,7 +146,7 @@ def _lines(
     keys = _KEYS.format(order=order)
     if frame is None:
         yield Text(title, style="bold")
-        yield Text("waiting for the first interval to be over")
+        yield Text("waiting for the end of the first interval")
         yield Text(keys, style="dim")
         return
     count = f"{len(frame.mounts)} mount{'s' * (len(frame.mounts) != 1)}"
@@ -169,7 +169,7 @@ def _table(frame: Top, width: int, height: int, order: str, operations: bool) ->
     yield _line(HEADINGS, "", first, Style(reverse=True))
     for number, row in enumerate(rows):
         if len(body) >= height - 1:
-            body[height - 2 :] = [Text(f"... and more: {len(rows) - number + 1} lines")]
+            body[height - 2 :] = [Text(f"... {len(rows) - number + 1} more lines")]
             break
         body.append(_row(row, first))
         ends = number + 1 == len(rows) or not rows[number + 1].operation
@@ -203,7 +203,7 @@ def _share(part: int | None, whole: int | None) -> float | None:
 
 
 def _line(cells: Sequence[str], mark: str, first: int, style: Style) -> Text:
-    """Return cells side by side; the first, if it is too long after the mark, loses its begin."""
+    """Return cells side by side; the first is truncated at its start if too long after the mark."""
     name, by, *numbers = cells
     text = mark + _fitted(name, first - cell_len(mark)) + " " + by.ljust(_WIDTHS[0])
     for cell, width in zip(numbers, _WIDTHS[1:], strict=True):

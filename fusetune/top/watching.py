@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The mounts that are watched: all of this mount namespace, or one and what it lies on."""
+"""The observed mounts: all of this mount namespace, or one and its layers."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,16 +14,16 @@ from fusetune.mounts.stack import Stacks
 from fusetune.profile.sampling import Sampled
 from fusetune.report.documents.top import Top, top_frame
 
-#: The most mounts that bpftrace watches at once: each takes a process of its own.
+#: The most mounts that bpftrace observes at once: each needs a separate process.
 MOST_TRACED = 8
-#: Seconds from one look at what waits to the next, at least, and for each mount.
+#: Minimum seconds between checks of waiting requests, and additional seconds per mount.
 _LOOK, _LOOK_EACH = 0.1, 0.01
 #: Readings of bpftrace in an interval, so that a figure is no older than that part of it; and
 #: seconds from one to the next.
 _READINGS, _READING_LEAST, _READING_MOST = 4, 0.05, 1.0
 _UNNAMED = "name the mount, or use --trace"
-_TOO_MANY = f"bpftrace watches {MOST_TRACED} mounts at most"
-#: Identity of a mount: the same number may be another one's later.
+_TOO_MANY = f"bpftrace observes at most {MOST_TRACED} mounts"
+#: Identity of a mount: numbers are reused.
 _Key = tuple[str, int | None, str]
 
 
@@ -32,12 +32,12 @@ def _key(mount: Mount) -> _Key:
 
 
 class Watching:
-    """The mounts and what is known of each. Raises FusetuneError where /proc cannot be read."""
+    """The mounts and what is known about each. Raises FusetuneError if /proc cannot be read."""
 
     def __init__(self, host: Host, named: Mount | None, interval: float, *, trace: bool) -> None:
-        """``named``: the one that is asked for; ``interval``: seconds from frame to frame.
+        """``named``: the requested mount, if any; ``interval``: seconds between frames.
 
-        ``trace``: whether bpftrace watches all, up to `MOST_TRACED`.
+        ``trace``: whether bpftrace observes all, up to `MOST_TRACED`.
         """
         self._host, self._named, self._trace = host, named, trace
         self._every = min(_READING_MOST, max(_READING_LEAST, interval / _READINGS))
@@ -50,7 +50,7 @@ class Watching:
     # What is mounted
 
     def _mounts(self) -> list[Mount]:
-        """Return the mounts to watch now."""
+        """Return the mounts to observe now."""
         found = discover(self._host)
         keys = {_key(mount) for mount in found}
         if self._stacks is None or keys != self._stacked:
@@ -74,13 +74,13 @@ class Watching:
 
     @property
     def gone(self) -> bool:
-        """Whether the mount that was asked for is no longer there."""
+        """Whether the requested mount is gone."""
         return self._named is not None and not any(
             self._is_named(one.mount) for one in self._sampled.values()
         )
 
     def _follow(self, mounts: Sequence[Mount]) -> None:
-        """Watch these mounts, and no others."""
+        """Observe exactly these mounts."""
         wanted = {_key(mount): mount for mount in mounts}
         for key in self._sampled.keys() - wanted.keys():
             self._sampled.pop(key).close()
@@ -107,7 +107,7 @@ class Watching:
         return any(one.attaching for one in self._sampled.values())
 
     def streams(self) -> dict[IO[bytes], Callable[[], None]]:
-        """Return what is to be read, for select(2), and what reads it."""
+        """Return the streams to read, for select(2), with their readers."""
         return {
             stream: lambda one=one, stream=stream: one.read(stream)  # type: ignore[misc]
             for one in self._sampled.values()
@@ -116,7 +116,7 @@ class Watching:
         }
 
     def close(self) -> None:
-        """End all that runs."""
+        """End all running programs."""
         while self._sampled:
             self._sampled.popitem()[1].close()
 
@@ -128,7 +128,7 @@ class Watching:
         return max(_LOOK, _LOOK_EACH * len(self._sampled))
 
     def look(self) -> None:
-        """See how many requests wait at each mount."""
+        """Check how many requests wait at each mount."""
         for one in self._sampled.values():
             one.look()
 
@@ -139,9 +139,9 @@ class Watching:
             one.begin(ValuesWhenAsked(self._host, one.mount))
 
     def frame(self) -> Top:
-        """Return what the mounts did since the last call, and begin the next interval.
+        """Return the activity of the mounts since the last call, and start the next interval.
 
-        A new mount is shown from its first whole interval on.
+        A new mount is shown from its first complete interval on.
         """
         mounts = self._mounts()
         there = {_key(mount) for mount in mounts}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``auto``: which values to try, which to measure next, and which are proven better."""
+"""``auto``: which values to try, which to measure next, and which are proven to be better."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``auto``: let the search choose by what fio measures, then set and save the choice."""
+"""``auto``: let the search choose values from fio's measurements, then set and save them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,11 +38,11 @@ Progress = Callable[[float, str], None]
 class Outcome:
     """What ``auto`` found and did; ``before`` and ``after`` by knob name, in the knob's unit.
 
-    ``reading``: what was read if it was files that were there; ``bytes_read`` and ``requests`` are
-    of these. ``start``: the searched knobs before; ``latencies``, ``usages``: by setting of these.
-    ``ended_by``: as `Ending` has it. ``source``: ``fio``, or ``live`` where programs' own traffic
-    was watched. ``warm_start``: the earlier run that the search began with, if any. ``run``: all
-    that was measured, None where the server is not known or traffic was watched.
+    ``reading``: the existing files that were read, if any, with ``bytes_read`` and ``requests``.
+    ``start``: the searched knobs before; ``latencies``, ``usages``: by setting of these.
+    ``ended_by``: see `Ending`. ``source``: ``fio``, or ``live`` if the mount's own traffic was
+    observed. ``warm_start``: the earlier run from which the search started, if any. ``run``: all
+    measurements, None if the server is unknown or traffic was observed.
     """
 
     mount: Mount
@@ -70,7 +70,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Candidates:
-    """A knob's file, its value now, and the values that ``auto`` would try."""
+    """A knob's file, its current value, and the values that ``auto`` would try."""
 
     knob: str
     file: str
@@ -102,7 +102,7 @@ def preview(
 
 
 class _Run(Values):
-    """One ``auto`` on a locked mount, from its first trial to its last write."""
+    """One run of ``auto`` on a locked mount, from the first trial to the last write."""
 
     def __init__(self, host: Host, mount: Mount, before: dict[str, int], journal: Journal) -> None:
         super().__init__(host, mount, before, journal)
@@ -110,7 +110,7 @@ class _Run(Values):
         self.ended_by = NOTHING
 
     def measure(self, search: Search, bench: Bench, guards: Guards, progress: Progress) -> None:
-        """Measure what the search asks for, then put every value back as it was."""
+        """Measure what the search asks for, then restore every value."""
         try:
             with bench:
                 self._measure(search, bench, guards, progress)
@@ -120,7 +120,7 @@ class _Run(Values):
             self.put_back()
 
     def _measure(self, search: Search, bench: Bench, guards: Guards, progress: Progress) -> None:
-        """Search; where the guards refuse what was proven, search on."""
+        """Search; if the guards refuse a proven setting, continue the search."""
         search.limits.check(Cost.of(bench.usage, bench.workloads))
 
         def guard(setting: Mapping[str, int]) -> dict[str, float]:
@@ -138,9 +138,9 @@ class _Run(Values):
         progress(1 - bench.seconds_left / bench.budget.seconds, words_of(setting))
 
     def _search(self, search: Search, bench: Bench, kept: float, progress: Progress) -> None:
-        """Tell the search the figures of each setting it asks for, while the budget lasts.
+        """Give the search the figures of each setting it asks for, until the budget is spent.
 
-        ``kept``: seconds of the budget that are for the guards.
+        ``kept``: seconds of the budget that are reserved for the guards.
         """
         while (remaining := bench.affordable(kept)) > 0:
             setting = search.ask(remaining)
@@ -184,10 +184,11 @@ def auto(
 ) -> Outcome:
     """Measure ``mount``, choose values, set and save them.
 
-    ``resolver``: knows what the configuration allows; ``reading``: which files are read, None for
-    scratch files; ``unguarded``: the guards to leave out; ``limits``: on what a choice costs;
-    ``cold``: begin anew. Nothing is changed unless it is proven better. Raises FusetuneError where
-    it cannot be measured, `Interrupted` on a signal; every value is then as it was.
+    ``resolver``: knows what the configuration allows; ``reading``: the files to read, None for
+    scratch files; ``unguarded``: the guards to leave out; ``limits``: on the cost of a choice;
+    ``cold``: ignore earlier runs. Nothing is changed unless it is proven to be better. Raises
+    FusetuneError if it cannot be measured, `Interrupted` on a signal; all values are then
+    restored.
     """
     host = resolver.host
     resolver.check_not_left_alone(mount)
@@ -195,7 +196,7 @@ def auto(
         before = values_now(host, mount)
         dimensions, reasons = searched_on(resolver, mount, before, workloads, allowed_owners)
         if not dimensions:
-            reasons.append("no knob that can be set live matters to these workloads")
+            reasons.append("no live knob affects these workloads")
             return Outcome(mount, list(workloads), before, before, unchanged(), reasons=reasons)
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
         known = TunedBefore(host, mount, workloads, cold=cold)
@@ -220,7 +221,7 @@ def auto(
 
 
 def _reasons(search: Search, ending: Ending, guards: Guards) -> list[str]:
-    """Say what ended the search, why the choice is what it is, and what was refused."""
+    """Return why the search ended, the reasons for the choice, and what was refused."""
     words = partial(_changes, start=guards.start)
     refused = [f"{words_of(one)}: refused, because {why}" for one, why in search.refused]
     found = [*ending.reasons(search, words), *refused]
@@ -233,11 +234,11 @@ def unchanged() -> Choice:
 
 def _proven(choice: Choice) -> str:
     if not choice.changed:
-        return "nothing was proven better so far"
+        return "nothing was proven to be better so far"
     gain = choice.gain
     return (
-        f"the best proven so far was {words_of(choice.setting)} with "
-        f"{gain.ratio:.2f} [{gain.low:.2f}, {gain.high:.2f}] of the speed before"
+        f"the best proven setting so far was {words_of(choice.setting)} with "
+        f"{gain.ratio:.2f} [{gain.low:.2f}, {gain.high:.2f}] times the speed before"
     )
 
 
@@ -248,20 +249,20 @@ def _without_writeback(
     before: Mapping[str, int],
     after: Mapping[str, int],
 ) -> list[str]:
-    """Tell what a writeback cache would bring, if the measured writes went without one."""
+    """Return a hint on the writeback cache, if the measured writes did not use one."""
     if not any(Access.BUFFERED_WRITE in workload.accesses for workload in workloads):
         return []
     if any(before.get(knob) != after.get(knob) for knob in ("max_ratio", "strict_limit")):
-        return []  # a dirty limit was proven to matter, so there are dirty pages
+        return []  # a dirty limit had an effect, so there are dirty pages
     dirtied = dirtied_bytes(host, mount)
     if dirtied:
         return []
     found = (
         "this mount has no writeback cache"
         if dirtied == 0
-        else "if this mount has no writeback cache (debugfs would tell)"
+        else "if this mount has no writeback cache (debugfs would show it)"
     )
     return [
-        f"{found}: each small write is a request of its own, and max_ratio has no effect; "
+        f"{found}: each small write is a separate request, and max_ratio has no effect; "
         + remount_hint(mount, "writeback_cache")
     ]

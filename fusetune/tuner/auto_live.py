@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``auto --live``: choose by the traffic that a mount has, then set and save the choice."""
+"""``auto --live``: choose values from a mount's own traffic, then set and save them."""
 
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
@@ -30,10 +30,10 @@ def auto_live(
     seed: int = 0,
     progress: Progress = lambda share, words: None,
 ) -> Outcome:
-    """Search on the traffic of ``mount`` for up to ``seconds``; set and save what is proven.
+    """Search on the traffic of ``mount`` for up to ``seconds``; set and save proven values.
 
-    Nothing is written to the mount but its knobs. Raises FusetuneError where it cannot be watched,
-    `Interrupted` on a signal; every value is then as it was.
+    Only the knobs of the mount are written. Raises FusetuneError if it cannot be observed,
+    `Interrupted` on a signal; all values are then restored.
     """
     host = resolver.host
     resolver.check_not_left_alone(mount)
@@ -44,7 +44,7 @@ def auto_live(
         waits = [*WAITS.values()]
         dimensions, reasons = searched_on(resolver, mount, before, waits, allowed_owners)
         if not dimensions:
-            reasons.append("no knob that can be set live is there to change")
+            reasons.append("the mount has no live knob to change")
             outcome = Outcome(mount, waits, before, before, unchanged())
             return replace(outcome, reasons=reasons, source="live")
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
@@ -73,7 +73,7 @@ def auto_live(
 
 
 def _outcome(values: Values, live: Live, reasons: list[str]) -> Outcome:
-    """Return what was found; ``reasons``: why knobs were left out."""
+    """Return the outcome; ``reasons``: why knobs were left out."""
     found, choice, before = live.found, live.found.choice, values.before
     shares = found.shares.items()
     return Outcome(
@@ -95,13 +95,13 @@ def _outcome(values: Values, live: Live, reasons: list[str]) -> Outcome:
 
 def _so_far(found: Found) -> str:
     if not found.proven:
-        return "nothing was proven better so far"
-    return f"a search had found {words_of(found.proven)} better, but the proof was not complete"
+        return "nothing was proven to be better so far"
+    return f"the search found {words_of(found.proven)} to be better, but the proof was not complete"
 
 
 def _reasons(found: Found) -> list[str]:
     shares = ", ".join(f"{name} {share:.0%}" for name, share in found.shares.items())
-    said = [f"programs waited for {shares}"] if shares else ["programs waited for nothing here"]
+    said = [f"programs waited for {shares}"] if shares else ["programs did not wait for this mount"]
     if found.idle:
-        said.append(f"{found.idle} blocks had too little traffic, and count for nothing")
+        said.append(f"{found.idle} blocks had too little traffic and were ignored")
     return [*said, *found.reasons, *found.of_round]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Blocks of real traffic: what each tells of a setting, and when it is far too bad to go on.
+"""Blocks of real traffic: what each shows about a setting, and when to abort a bad one.
 
-Pure: no I/O and no clock; the times are those of the marks.
+Pure: no I/O and no clock; all times come from the marks.
 """
 
 import math
@@ -12,30 +12,30 @@ from fusetune.bench.intervals import t_quantile
 from fusetune.profile.waits import Mark, Waited
 from fusetune.profile.waits_program import Kind
 
-# Seconds between a change of values and the begin of its block. Calls and requests of the values
-# before end meanwhile: 100 of 2 ms each.
+# Seconds between a change of values and the beginning of its block. Calls and requests under the
+# previous values complete meanwhile: 100 of 2 ms each.
 LEAD = 0.2
-# Calls of a kind from which on a block tells something of it. If a call's time is as uncertain as
-# it is long (an exponential distribution), the mean of 32 is within 18 %.
+# Number of calls of a kind from which a block has a figure. If the times of calls are distributed
+# exponentially, the standard error of the mean of 32 is 18 %.
 LEAST_CALLS = 32
-# Seconds from which on a call that waits may be a stall, and how many times as long as the longest
-# one of the incumbent's blocks it must wait.
+# Seconds after which a waiting call may be a stall, and how many times as long as the incumbent's
+# longest call it must wait.
 _STALL, _STALLED = 5.0, 4.0
-#: The share of the incumbent's speed below which a block is broken off.
+#: The share of the incumbent's speed below which a block is aborted.
 MUCH_WORSE = 0.8
-# Blocks of the incumbent before others are judged by them, and how many of the last are remembered:
-# what programs do changes.
+# Blocks of the incumbent before others are compared with them, and how many of the latest are
+# kept: the activity of programs changes.
 _FEWEST, _REMEMBERED = 4, 12
-# Probability that a block with the incumbent's own values seems so much worse, and that so many of
-# its calls fail. As many blocks are judged as a search has evaluations, and a second look follows.
+# Probability that a block with the incumbent's own values seems that much worse, or has that many
+# failed calls. As many blocks are judged as a search has evaluations; a second look follows.
 _ERROR, _ERROR_OF_FAILURES = 0.002, 0.001
 _FEWEST_FAILURES = 3
 
 
 class Block:
-    """What was seen of the traffic under one setting, which was written at second ``since``.
+    """The traffic observed under one setting, which was written at second ``since``.
 
-    Reads count on files that were opened since, because a file's readahead is that at its opening.
+    Only reads of files opened since then count: readahead is fixed when a file is opened.
     """
 
     def __init__(self, since: float) -> None:
@@ -48,7 +48,7 @@ class Block:
         self.seconds = 0.0
 
     def take(self, mark: Mark) -> None:
-        """Take in the next mark."""
+        """Add the next mark."""
         waiting: dict[Kind, float] = {}
         self._longest = {}
         for (kind, opened), begun in mark.waiting:
@@ -69,22 +69,22 @@ class Block:
         return kind is not Kind.READ or opened >= self._since
 
     def has_enough(self, kind: Kind) -> bool:
-        """Whether the traffic of a kind suffices for a figure."""
+        """Whether there is enough traffic of a kind for a figure."""
         one = self._seen.get(kind)
         return one is not None and one.calls >= LEAST_CALLS and one.nbytes > 0
 
     def calls(self, kind: Kind) -> int:
-        """Return how many calls of a kind ended."""
+        """Return how many calls of a kind completed."""
         return self._seen[kind].calls if kind in self._seen else 0
 
     def waited(self, kind: Kind) -> float:
-        """Return the seconds that programs waited for a kind within the block, all together."""
+        """Return the total seconds that programs waited for a kind within the block."""
         ended = self._seen[kind].seconds if kind in self._seen else 0.0
-        # A microsecond: what is in the page cache takes no time that could be told.
+        # At least a microsecond: hits in the page cache take no measurable time.
         return max(1e-6, ended + self._late.get(kind, 0.0) - self._early.get(kind, 0.0))
 
     def figures(self) -> dict[str, float]:
-        """Return bytes per second of waiting for each kind with enough traffic, by its name."""
+        """Return bytes per second of waiting for each kind with enough traffic, by name."""
         return {
             name_of(kind): self._seen[kind].nbytes / self.waited(kind)
             for kind in Kind
@@ -92,7 +92,7 @@ class Block:
         }
 
     def bins(self) -> dict[str, Counter[float]]:
-        """Return how many calls took so many nanoseconds, by the kind's name."""
+        """Return the number of calls by nanoseconds, by the kind's name."""
         return {name_of(kind): one.latency for kind, one in self._seen.items()}
 
     def failures(self) -> tuple[int, int]:
@@ -101,11 +101,11 @@ class Block:
         return sum(one.failed for one in every), sum(one.calls for one in every)
 
     def longest_waiting(self) -> dict[str, float]:
-        """Return the seconds that the longest call of each kind has waited by now, by its name."""
+        """Return how many seconds the longest call of each kind has waited so far, by name."""
         return {name_of(kind): took for kind, took in self._longest.items()}
 
     def longest(self) -> float:
-        """Return the seconds of the longest call of all."""
+        """Return the duration of the longest call in seconds."""
         ended = (max(one.latency) for one in self._seen.values() if one.latency)
         return max([*self._longest.values(), *(1e-9 * took for took in ended)], default=0.0)
 
@@ -116,7 +116,7 @@ def name_of(kind: Kind) -> str:
 
 
 class Reference:
-    """The last blocks with the incumbent's values, by which others are judged."""
+    """The latest blocks with the incumbent's values, with which others are compared."""
 
     def __init__(self) -> None:
         self._logs: dict[str, deque[float]] = {}
@@ -124,14 +124,14 @@ class Reference:
         self._longest: deque[float] = deque(maxlen=_REMEMBERED)
 
     def add(self, block: Block) -> None:
-        """Take in a block with the incumbent's values."""
+        """Add a block with the incumbent's values."""
         for name, figure in block.figures().items():
             self._logs.setdefault(name, deque(maxlen=_REMEMBERED)).append(math.log(figure))
         self._failures.append(block.failures())
         self._longest.append(block.longest())
 
     def why_worse(self, block: Block, least: float = 0.0) -> str | None:
-        """Return why a block is too bad to go on, None if it is not.
+        """Return why a block is too bad to continue, None if it is not.
 
         It is stuck, or after ``least`` seconds it is slower.
         """
@@ -140,8 +140,8 @@ class Reference:
     def why_stuck(self, block: Block) -> str | None:
         """Return what stalls or fails, None if nothing does.
 
-        A call waits for 5 s, and four times as long as any of the incumbent's; or more calls fail
-        than the incumbent's share of failures explains, with a probability of 1 in 1000.
+        A call stalls if it waits for 5 s and four times as long as any of the incumbent's. Calls
+        fail if their number has a probability below 1 in 1000 at the incumbent's failure rate.
         """
         bearable = max(_STALL, _STALLED * max(self._longest, default=0.0))
         for name, seconds in block.longest_waiting().items():
@@ -150,14 +150,14 @@ class Reference:
         failed, calls = block.failures()
         before, of = (sum(one[i] for one in self._failures) for i in (0, 1))
         if failed >= _FEWEST_FAILURES and _tail(failed, calls, (before + 1) / (of + 2)):
-            return f"{failed} of {calls} calls failed, before {before} of {of}"
+            return f"{failed} of {calls} calls failed, compared with {before} of {of} before"
         return None
 
     def why_slower(self, block: Block) -> str | None:
         """Return which kind is more than 20 % slower, None if none is.
 
-        It must also be so slow as 1 in 500 blocks of the incumbent would be, by Student's
-        prediction interval of at least four.
+        The slowdown must also be as rare as in 1 of 500 blocks of the incumbent, by Student's
+        prediction interval from at least four blocks.
         """
         for name, figure in block.figures().items():
             logs = self._logs.get(name, ())
@@ -172,9 +172,9 @@ class Reference:
 
 
 def _tail(failed: int, calls: int, share: float) -> bool:
-    """Whether so many failures are unlikely, if each call fails with probability ``share``.
+    """Whether so many failures are unlikely if each call fails with probability ``share``.
 
-    By the Chernoff bound of the binomial distribution, which is never below its tail.
+    Uses the Chernoff bound of the binomial distribution, which is never below the tail.
     """
     found = failed / calls
     if found <= share:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The changes of options that are to be tried, and which of them go only with others."""
+"""The changes of options to try, and which of them depend on others."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -11,7 +11,7 @@ Options = frozenset[str]
 
 
 class Candidates:
-    """Changes by the name of their option; ``required``: those that each goes with alone."""
+    """Changes by option name; ``required``: the changes that each one depends on."""
 
     def __init__(self, changes: Mapping[str, Change], required: Mapping[str, Options]) -> None:
         self.changes, self.required = changes, required
@@ -20,7 +20,7 @@ class Candidates:
     def of(cls, recipe: Recipe, changes: Sequence[Change]) -> "Candidates":
         """Return the changes that a recipe proposes.
 
-        A change requires those that its option needs, and the repair of what it does not go with.
+        A change requires those that its option needs, and the removal of conflicting options.
         """
         known = {change.option: change for change in changes}
         repaired = {bad.option for bad in recipe.bad}
@@ -38,7 +38,7 @@ class Candidates:
         return cls(known, required)
 
     def with_required(self, name: str) -> Options:
-        """Return ``name`` and all that it requires."""
+        """Return ``name`` and all changes that it requires."""
         found: set[str] = set()
         todo = [name]
         while todo:
@@ -49,14 +49,14 @@ class Candidates:
         return frozenset(found)
 
     def possible(self, names: Collection[str]) -> Options:
-        """Return those of ``names`` that have all that they require."""
+        """Return those of ``names`` whose requirements are all met."""
         kept = set(names)
         while lacking := {name for name in kept if not self.required[name] <= kept}:
             kept -= lacking
         return frozenset(kept)
 
     def plan(self, names: Options) -> Plan:
-        """Return the plan to make the changes ``names``."""
+        """Return the plan with the changes ``names``."""
         return Plan([one for name, one in self.changes.items() if name in names])
 
     def values(self, names: Options) -> dict[str, str | None]:
@@ -64,7 +64,7 @@ class Candidates:
         return {name: one.after for name, one in self.changes.items() if name in names}
 
     def without(self, names: Collection[str]) -> "Candidates":
-        """Return the candidates less ``names`` and what requires these."""
+        """Return the candidates without ``names`` and the changes that require them."""
         kept = self.possible(self.changes.keys() - set(names))
         return Candidates(
             {name: one for name, one in self.changes.items() if name in kept},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Confirmation: start, incumbent and stock in fresh blocks, until a gain is proven or hopeless."""
+"""Confirmation: measure start, incumbent and stock until a gain is proven or hopeless."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Blocks = list[dict[Point, dict[str, float]]]
 
 @dataclass(frozen=True)
 class Proof:
-    """A point beside the start: its gain, and before, after and their ratio of each workload."""
+    """A point compared with the start: its gain, and each workload's before, after and ratio."""
 
     point: Point
     gain: Interval
     per_workload: dict[str, tuple[float, float, Interval]]
 
     def worse_somewhere(self) -> bool:
-        """Tell whether a workload is proven to be worse."""
+        """Return whether a workload is proven to be worse."""
         return any(ratio.high < 1 for _, _, ratio in self.per_workload.values())
 
     def holds(self) -> bool:
-        """Tell whether the gain is proven and worth a change, and no workload is proven worse."""
+        """Return whether the gain is proven and worth a change, and no workload proven worse."""
         worth = self.gain.ratio >= math.exp(constants.LEAST_GAIN)
         return self.gain.low > 1 and worth and not self.worse_somewhere()
 
 
 class Confirmation:
-    """Proves points on samples of its own; `proof` is the best so far, None without any."""
+    """Proves points on separate samples; `proof` is the best so far, None if there is none."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -63,12 +63,12 @@ class Confirmation:
         state.short = True
 
     def _rivals(self, point: Point) -> list[Point]:
-        """Return what may be proven better than the start: the point, and stock last."""
+        """Return the points that may be better than the start: the point, and stock last."""
         stock = [] if self._state.refused(self._stock) else [self._stock]
         return list(dict.fromkeys([point, *stock]))
 
     def analyse(self, blocks: Blocks, point: Point) -> bool:
-        """Make an interim analysis; tell whether a setting is proven or the point is hopeless."""
+        """Make an interim analysis; return whether a setting is proven or the point is hopeless."""
         self._state.analyses += 1
         rivals = [p for p in self._rivals(point) if p != self._start]
         error = error_of_analysis(self._state.analyses) / len(rivals)
@@ -78,14 +78,15 @@ class Confirmation:
         as_good = leading * math.exp(-constants.INDIFFERENCE)
         if proven:
             good = [p for p in proven if proofs[p].gain.ratio >= as_good]
-            # Stock comes last in proven: it wins where it is as good, unless the point is cheaper.
+            # Stock comes last in proven: it wins if it is equally good, unless the point is
+            # cheaper.
             self.proof = proofs[self._state.costs.cheapest(good[::-1] or proven[-1:])]
             if good:
                 return True
         return self._state.excluded(point) or proofs[point].worse_somewhere()
 
     def _worth_its_cost(self, proof: Proof) -> bool:
-        """Tell whether a proven gain keeps the limits and is worth its cost."""
+        """Return whether a proven gain keeps the limits and is worth its cost."""
         state, point = self._state, proof.point
         worth = state.keeps_limits(point, proven=True)
         worth = worth and not state.too_dear(point, self._start, proof.gain)
@@ -94,7 +95,7 @@ class Confirmation:
         return worth
 
     def is_futile(self, blocks: Blocks, point: Point) -> bool:
-        """Tell whether even an optimistic reading of the blocks leaves no way to a proof."""
+        """Return whether a proof is out of reach even by an optimistic reading of the blocks."""
         state = self._state
         differences = [
             dot(state.weights, [math.log(b[point][w] / b[self._start][w]) for w in state.workloads])
@@ -109,7 +110,7 @@ class Confirmation:
         return state.short
 
     def _compare(self, blocks: Blocks, point: Point, error: float) -> Proof:
-        """Return the point's ratios to the start over the blocks, with intervals of that error."""
+        """Return the point's ratios to the start over the blocks, with intervals for that error."""
         model = self._state.model
         differences: list[list[float]] = []
         per_workload = {}

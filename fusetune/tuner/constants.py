@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The constants of the search.
 
-No record says how these values were first found. `python3 -m tests.bench.constants` measures on
-simulated mounts what other values do, one constant at a time. "Tried" names those values, and
-docs/search.md has what was measured with them.
+How these values were first found is not recorded. `python3 -m tests.bench.constants` measures the
+effect of other values on simulated mounts, one constant at a time. "Tried" lists those values;
+docs/search.md has the results.
 """
 
 import math
 
-# Of all interim analyses together; below 5 %, so that the intervals are 95 % ones and better.
+# Of all interim analyses together; below 5 %, so that the intervals cover at least 95 %.
 # Tried 0.05, 0.01.
 ERROR = 0.03
 
@@ -24,11 +24,11 @@ INDIFFERENCE = 0.007
 # Tried 0.002, 0.008.
 PROMISE = 0.004
 
-# Samples that a candidate is imagined to get when its promise is weighed.
+# Number of future samples assumed when a candidate's expected gain is computed.
 # Tried 4, 16.
 AHEAD = 8
 
-# Standard deviations that are held against a setting's mean.
+# Standard deviations subtracted from a setting's mean.
 # Tried 0, 2.
 CAUTION = 1.0
 
@@ -36,16 +36,16 @@ CAUTION = 1.0
 # Tried 0, 1.
 DOUBT = 0.5
 
-# The same for a category: a switch that turns a protection off.
+# The same for a category: a switch that turns off a protection.
 # Tried 0.5, 4.
 SWITCH_DOUBT = 2.0
 
-# Probability of being better that a setting needs to be put to the proof.
+# Probability of being better at which a setting is put to the proof.
 # Tried 0.95, 0.7.
 EVIDENCE = 0.85
 
-# A dimension whose values all lie within this of each other has no effect. It chooses the words of
-# the reasons alone, no setting: nothing to measure.
+# A dimension whose values are all within this of each other has no effect. It only selects the
+# wording of reasons, never a setting, so there is nothing to measure.
 NO_EFFECT = 0.03
 
 # Settings in a block, the incumbent included.
@@ -56,7 +56,7 @@ BLOCK = 6
 # Tried 0, 6.
 WALK_BLOCKS = 3
 
-# Standard deviation beyond which those blocks would not tell equal from worse.
+# Standard deviation beyond which those blocks could not distinguish equal from worse.
 # Tried 0.01, 0.1.
 WALKABLE = 0.03
 
@@ -68,22 +68,22 @@ MOST_EXPLORED = 160
 # Tried 3, 6.
 FEWEST_PAIRS = 4
 
-# Pairs beyond which no gain is hoped for; it bounds a loop.
+# Pairs after which no gain is expected; bounds a loop.
 # Tried 30, 300.
 MOST_PAIRS = 100
 
-# Pairs kept back for hiccups of the host.
+# Extra pairs for hiccups of the host.
 # Tried 0, 6.
 SPARE_PAIRS = 3
 
-# Pairs at an interim analysis over pairs at the one before.
+# Growth of the number of pairs from one interim analysis to the next.
 # Tried 1.2, 2.
 ANALYSIS_GROWTH = 1.5
 
-# Standard errors to spare when the pairs for a proof are reckoned.
+# Extra standard errors when the pairs for a proof are estimated.
 # Tried 1, 3.
 POWER = 2.0
 
-# Part of the whole budget that exploration leaves for the proof.
+# Share of the budget that exploration leaves for the proof.
 # Tried 0.25, 0.6.
 MOST_RESERVED = 0.4

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What settings cost: CPU time for each unit of work and the server's memory, with limits on both.
+"""The cost of settings: CPU time per unit of work and the server's memory, with limits on both.
 
-The CPU times of two settings are compared by the geometric means of all their samples. Most
-settings have few samples, so how far these scatter is taken from all settings together, hiccups of
-the host left out. What drifts on the host meanwhile makes the interval wider.
+The CPU times of two settings are compared by the geometric means of their samples. Most settings
+have few samples, so the scatter is estimated from all settings together, without hiccups of the
+host. Drift of the host widens the interval.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from fusetune.tuner import constants
 from fusetune.tuner.model import Point
 
 # Decisions, not measured optima: a gain of less than LITTLE is not worth DEAR times the CPU time,
-# and CPU time that differs by less is equal.
+# and smaller differences of CPU time count as equal.
 LITTLE, DEAR = 1.1, 2.0
-# Standard deviations of a normal distribution in its median absolute deviation.
+# Standard deviation divided by the median absolute deviation, for a normal distribution.
 _DEVIATIONS = 1.4826
-# Standard deviation at least, because short CPU times are counted in few ticks of the clock.
+# Minimum standard deviation, because short CPU times are only a few clock ticks.
 _LEAST_NOISE = 0.05
-# Probability that a ratio of CPU times lies outside its interval.
+# Probability that a ratio of CPU times is outside its interval.
 _ERROR = 0.05
-_NOT_KNOWN = "what it costs is not known"
+_NOT_KNOWN = "its cost is unknown"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a choice may cost at most; None: no limit.
+    """The maximum cost of a choice; None: no limit.
 
-    ``cpu_ratio``: CPU seconds for each unit of work, divided by those at the start.
-    ``memory_bytes``: the server's memory peak.
+    ``cpu_ratio``: CPU seconds per unit of work, divided by those at the start.
+    ``memory_bytes``: the server's peak memory.
     """
 
     cpu_ratio: float | None = None
     memory_bytes: int | None = None
 
     def check(self, cost: Cost) -> None:
-        """Raise FusetuneError where a limit is set on what cannot be measured here."""
+        """Raise FusetuneError if a limit is set on a cost that cannot be measured here."""
         for option, limit, known in (
             ("--max-cpu-ratio", self.cpu_ratio, cost.cpu_seconds),
             ("--max-memory", self.memory_bytes, cost.memory_bytes),
         ):
             if limit is not None and known is None:
                 raise FusetuneError(
-                    f"{option} cannot be kept, because the processes that serve this mount cannot "
-                    "be measured; run it as root, or leave the option out"
+                    f"{option} cannot be enforced, because the processes that serve this mount "
+                    "cannot be measured; run fusetune as root, or leave the option out"
                 )
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What an evaluation cost; None where that is unknown.
+    """The cost of an evaluation; None if unknown.
 
-    ``cpu_seconds``: of client and server for each unit of work, the weighted geometric mean over
-    the workloads. ``memory_bytes``: the server's memory peak.
+    ``cpu_seconds``: of client and server per unit of work, the weighted geometric mean over the
+    workloads. ``memory_bytes``: the server's peak memory.
     """
 
     cpu_seconds: float | None = None
@@ -69,7 +69,7 @@ class Cost:
 
     @classmethod
     def of(cls, usage: Mapping[str, Usage], workloads: Sequence[Workload]) -> Cost:
-        """Return what an evaluation of ``workloads`` cost that took ``usage``, by name."""
+        """Return the cost of an evaluation of ``workloads`` from their ``usage`` by name."""
         logs = [math.log(s) for w in workloads if (s := usage[w.name].cpu_seconds)]
         peaks = [p for w in workloads if (p := usage[w.name].memory_bytes) is not None]
         known = len(logs) == len(workloads)
@@ -83,7 +83,7 @@ UNLIMITED, UNKNOWN = Limits(), Cost()
 
 
 class Costs:
-    """The costs of the points that a search has measured; ``start``: where it began."""
+    """The costs of the points that a search has measured; ``start``: its first point."""
 
     def __init__(self, start: Point, limits: Limits) -> None:
         self._start, self._limits = start, limits
@@ -91,14 +91,14 @@ class Costs:
         self._peaks: dict[Point, int] = {}
 
     def add(self, point: Point, cost: Cost) -> None:
-        """Take in an evaluation."""
+        """Add an evaluation."""
         if cost.cpu_seconds is not None:
             self._logs.setdefault(point, []).append(math.log(cost.cpu_seconds))
         if cost.memory_bytes is not None:
             self._peaks[point] = max(cost.memory_bytes, self._peaks.get(point, 0))
 
     def ratio(self, point: Point, other: Point) -> Interval | None:
-        """Return a point's CPU time divided by another's, None before there are enough samples."""
+        """Return a point's CPU time divided by another's, None until there are enough samples."""
         kept = self._without_hiccups()
         ours, theirs = kept.get(point), kept.get(other)
         freedom = sum(len(logs) - 1 for logs in kept.values())
@@ -110,7 +110,7 @@ class Costs:
         return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
     def _without_hiccups(self) -> dict[Point, list[float]]:
-        """Return the samples that lie near the median of their point, by the scatter of all."""
+        """Return the samples near the median of their point, relative to the scatter of all."""
         middles = {point: median(logs) for point, logs in self._logs.items()}
         several = {point: logs for point, logs in self._logs.items() if len(logs) > 1}
         away = [abs(log - middles[point]) for point, logs in several.items() for log in logs]
@@ -122,9 +122,9 @@ class Costs:
         return {point: logs for point, logs in near.items() if logs}
 
     def likely_ratio(self, point: Point, other: Point) -> Interval | None:
-        """Return `ratio`, or that of points that were measured and differ in the same value alone.
+        """Return `ratio`, or the ratio of other measured points that differ only in the same value.
 
-        Of several, it is that of the points with the most samples.
+        Of several such pairs, the one with the most samples is used.
         """
         places = [i for i, (one, two) in enumerate(zip(point, other, strict=True)) if one != two]
         if len(places) != 1 or (point in self._logs and other in self._logs):
@@ -138,12 +138,12 @@ class Costs:
         return self.ratio(*max(pairs)[1:]) if pairs else None
 
     def cheaper(self, point: Point, other: Point) -> bool:
-        """Whether a point is proven to take less CPU time than another, and it matters."""
+        """Whether a point is proven to need considerably less CPU time than another."""
         ratio = self.likely_ratio(point, other)
         return ratio is not None and ratio.high < 1 and ratio.ratio * LITTLE <= 1
 
     def cheapest(self, points: Sequence[Point]) -> Point:
-        """Return the first of ``points``, unless others are proven to take less CPU time."""
+        """Return the first of ``points``, unless others are proven to need less CPU time."""
         chosen = points[0]
         for point in points[1:]:
             chosen = point if self.cheaper(point, chosen) else chosen
@@ -157,18 +157,18 @@ class Costs:
         return f"a gain of {_text(gain)} is not worth {_text(ratio)} times the CPU time"
 
     def over_limit(self, point: Point, *, proven: bool) -> str | None:
-        """Return why a point breaks a limit, None if it does not, or is the start.
+        """Return why a point exceeds a limit, None if it does not or is the start.
 
-        A point whose gain is ``proven`` also breaks a limit on what is not known of it.
+        A point whose gain is ``proven`` also exceeds a limit on an unknown cost.
         """
         if point == self._start:
             return None
         most, limit = self._limits.cpu_ratio, self._limits.memory_bytes
         ratio, peak = self.ratio(point, self._start), self._peaks.get(point)
         if most is not None and ratio and ratio.low > most:
-            return f"it takes {_text(ratio)} times the CPU time, above --max-cpu-ratio {most:g}"
+            return f"it needs {_text(ratio)} times the CPU time, above --max-cpu-ratio {most:g}"
         if limit is not None and peak is not None and peak > limit:
-            return f"the server takes {_mib(peak)} of memory, above --max-memory {_mib(limit)}"
+            return f"the server needs {_mib(peak)} of memory, above --max-memory {_mib(limit)}"
         unknown = (most is not None and not ratio) or (limit is not None and peak is None)
         return _NOT_KNOWN if proven and unknown else None
 

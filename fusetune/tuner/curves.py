@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a run of ``auto`` measured, as one curve a knob, and the figures before and after.
+"""The measurements of a run of ``auto``: a curve for each knob, and figures before and after.
 
-The curves are those of the search's own model, so the host's drift between blocks drops out. Pure:
+The curves come from the search's own model, which removes the host's drift between blocks. Pure:
 no I/O.
 """
 
@@ -22,15 +22,15 @@ from fusetune.tuner.state import State
 from fusetune.tuner.warm import Block
 
 _ERROR = 0.05
-#: The most settings in a block that is to prove one: start, incumbent and stock.
+#: Maximum number of settings in a confirming block: start, incumbent and stock.
 _CONTESTANTS = 3
-#: The figures before and after, of one block.
+#: The figures before and after in one block.
 Pair = tuple[Mapping[str, float], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """A workload's figures with the values at the start and with the chosen ones.
+    """A workload's figures with the initial and with the chosen values.
 
     They are geometric means in the workload's unit; ``ratio`` is after / before.
     """
@@ -42,10 +42,10 @@ class BeforeAfter:
 
 
 def curves(run: Run) -> list[Curve]:
-    """Return a curve for each knob of which a run measured several values.
+    """Return a curve for each knob with several measured values.
 
-    There is none if the run does not tell its start, or was of other knobs or workloads than its
-    blocks.
+    Empty if the run does not record its start, or if its knobs or workloads differ from those of
+    its blocks.
     """
     blocks = [block for block in _fitting(run) if len(block) > 1]
     if not blocks:
@@ -62,10 +62,10 @@ def curves(run: Run) -> list[Curve]:
 
 
 def before_and_after(run: Run) -> list[BeforeAfter]:
-    """Return each workload's figures before and after, from the blocks that were to prove it.
+    """Return each workload's figures before and after, from the confirming blocks.
 
-    These hold the start, the chosen setting, and at most one other. Empty if there are fewer than
-    two, or if nothing was changed.
+    These contain the start, the chosen setting, and at most one other. Empty if there are fewer
+    than two, or if nothing was changed.
     """
     pairs = [_proof(run, block) for block in _fitting(run)]
     both = [pair for pair in pairs if pair]
@@ -75,7 +75,7 @@ def before_and_after(run: Run) -> list[BeforeAfter]:
 
 
 def _fitting(run: Run) -> list[Block]:
-    """Return the blocks without what lacks a knob or a workload of the run."""
+    """Return the blocks without entries that lack a knob or a workload of the run."""
     if not run.start or run.start.keys() != run.chosen.keys():
         return []
     names = run.conditions.units.keys()
@@ -93,7 +93,7 @@ def _dimensions(run: Run, blocks: Sequence[Block]) -> list[Dimension]:
         values = {start, run.chosen[name], *(s[name] for block in blocks for s, _ in block)}
         interacts = entry.interacts if entry else ()
         ordered = entry is None or entry.ordered
-        if entry and ordered:  # a step of the grid is as far as it was in the search
+        if entry and ordered:  # the distance of grid steps must be as in the search
             values.update(v for v in entry.candidates if min(values) <= v <= max(values))
         found.append(Dimension(name, tuple(sorted(values)), start, ordered, interacts))
     return found
@@ -104,7 +104,7 @@ def _curve(run: Run, state: State, i: int, counts: Mapping[tuple[str, int], int]
     grid = state.grid
     name, values = grid.dimensions[i].name, grid.values[i]
     chosen = grid.point(run.chosen)
-    assert chosen is not None  # noqa: S101 - `_dimensions` put it there
+    assert chosen is not None  # noqa: S101 - `_dimensions` added it
     start = run.start[name]
     measured = [v for v in sorted(values) if counts.get((name, v))]
     line = [grid.moved(chosen, i, values.index(value)) for value in (start, *measured)]
@@ -121,7 +121,7 @@ def _curve(run: Run, state: State, i: int, counts: Mapping[tuple[str, int], int]
 
 
 def _proof(run: Run, block: Block) -> Pair | None:
-    """Return the figures of start and chosen setting in a block of these and at most one other."""
+    """Return the figures of start and chosen setting in a confirming block."""
     before = next((figures for setting, figures in block if setting == run.start), None)
     after = next((figures for setting, figures in block if setting == run.chosen), None)
     return (before, after) if before and after and len(block) <= _CONTESTANTS else None

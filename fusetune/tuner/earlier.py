@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What an earlier run of ``auto`` saved for the same source, server and kernel."""
+"""Results of an earlier run of ``auto`` for the same source, server and kernel."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,9 +24,9 @@ from fusetune.tuner.warm import Earlier
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The searched knobs that an earlier run chose and this one began at, and when it ended.
+    """The values that an earlier run chose, from which this one started, and when it ended.
 
-    ``time``: seconds since the epoch; ``holds``: whether what it measured is still so.
+    ``time``: seconds since the epoch; ``holds``: whether its measurements still hold.
     """
 
     setting: dict[str, int]
@@ -35,9 +35,9 @@ class WarmStart:
 
 
 class TunedBefore:
-    """The conditions of a run, and what an earlier one saved under them, None if nothing.
+    """The conditions of a run, and the earlier run saved under them, None if there is none.
 
-    ``cold``: look for none.
+    ``cold``: do not look for one.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class TunedBefore:
     def search(
         self, dimensions: Sequence[Dimension], start: Setting, seed: int, limits: Limits
     ) -> Search:
-        """Return a search from ``start`` on, which begins with the earlier run if there is one."""
+        """Return a search from ``start``, which uses the earlier run if there is one."""
         names, weights = zip(*((one.name, one.weight) for one in self._workloads), strict=True)
         self._start = dict(start)
         earlier = None
@@ -65,13 +65,13 @@ class TunedBefore:
         return Search(dimensions, start, names, seed, weights, limits, earlier)
 
     def begun(self, search: Search) -> WarmStart | None:
-        """Return how ``search`` began, None if it found no setting of an earlier run."""
+        """Return how ``search`` started, None without an earlier run's setting."""
         if not self._saved or search.warm is None:
             return None
         return WarmStart(self._setting, self._saved.time, search.warm)
 
     def run(self, search: Search) -> Run | None:
-        """Return what ``search`` measured, None if the server is not known."""
+        """Return the measurements of ``search``, None if the server is unknown."""
         if not self._conditions:
             return None
         weights = {one.name: float(one.weight) for one in self._workloads}
@@ -81,7 +81,7 @@ class TunedBefore:
 
 
 def _conditions(host: Host, mount: Mount, workloads: Sequence[Workload]) -> Conditions | None:
-    """Return what must be alike for one run to begin where another ended; None: not known."""
+    """Return what two runs must have in common for a warm start; None if unknown."""
     process = served(host, mount)
     if not process.program:
         return None
@@ -95,9 +95,9 @@ def _conditions(host: Host, mount: Mount, workloads: Sequence[Workload]) -> Cond
 
 
 def _version(host: Host, mount: Mount, program: str, process: Served) -> str | None:
-    """Return the version of the server's package, as far as a recipe or its name says which."""
+    """Return the version of the server's package, if the recipe or the name tells the package."""
     packages = [program.rpartition("/")[2]]
-    with suppress(FusetuneError):  # a wrong recipe is `advise`'s to report
+    with suppress(FusetuneError):  # `advise` reports invalid recipes
         if found := recipe_of(load_recipes(host), mount, program, process.library).found:
             facts = found.recipe.server
             packages = [*([facts.package] if facts.package else []), *facts.program, *packages]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How a search ended: by itself or by a part of its budget, and what a larger one would show."""
+"""How a search ended: by itself or by its budget, and what a larger budget could show."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,31 +13,33 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Ending:
-    """What ended a search: `NOTHING`, `RANGES` or a part of ``budget``, after ``evaluations``."""
+    """Why a search ended: `NOTHING`, `RANGES` or a part of ``budget``, after ``evaluations``."""
 
     by: str
     budget: Budget
     evaluations: int
 
     def reasons(self, search: Search, words: Callable[[Mapping[str, int]], str]) -> list[str]:
-        """Return a sentence on it; ``words``: says what a setting changes."""
+        """Return a sentence on it; ``words`` describes what a setting changes."""
         if self.by == NOTHING:
             return []
         if self.by == RANGES:
-            said = "the search ended because it has read all that the files have"
+            said = "the search ended because it has read the files completely"
             more = "name more files with --files"
         else:
-            said = f"the search ended because {OPTIONS[self.by]} {self._text(1.0)} is spent"
-            more = "a larger one may find more"
+            said = f"the search ended because {OPTIONS[self.by]} {self._text(1.0)} is used up"
+            more = "a larger budget may find more"
         if found := search.unproven():
             setting, needed = found
-            said += f", before {words(setting)} was proven: about {needed} evaluations more"
+            said += (
+                f", before {words(setting)} was proven, which needs about {needed} more evaluations"
+            )
             if self.by != RANGES:
                 more = f"try {OPTIONS[self.by]} {self._text(1 + 1.2 * needed / self.evaluations)}"
         return [f"{said}; {more}"]
 
     def _text(self, times: float) -> str:
-        """Return so many times the part of the budget that was spent, as its option takes it."""
+        """Return a multiple of the exhausted budget in the syntax of its option."""
         if self.by == "seconds":
             return f"{math.ceil(self.budget.seconds * times):.0f}s"
         number = getattr(self.budget, self.by) * times

@@ -19,21 +19,21 @@ def _reason(state: State, chosen: Point, i: int) -> str:
     name, values = grid.dimensions[i].name, grid.values[i]
     before, after = values[grid.start[i]], values[chosen[i]]
     if not state.model.samples:
-        return f"{name}: left at {before}, nothing was measured"
+        return f"{name}: kept at {before}, nothing was measured"
     if before != after:
         ratio = _estimate(state, chosen, grid.moved(chosen, i, grid.start[i]))
         return f"{name}: {before} -> {after}, {_text(ratio)} times the figure with {before}"
     others = [v for v in range(len(values)) if v != chosen[i]]
     if not others:
-        return f"{name}: left at {before}, it has no other value"
+        return f"{name}: kept at {before}, it has no other value"
     ratios = {v: _estimate(state, grid.moved(chosen, i, v), chosen) for v in others}
     best = max(ratios, key=lambda v: ratios[v].ratio)
     verdict = _verdict(list(ratios.values()), ratios[best])
-    return f"{name}: left at {before}, {verdict} ({values[best]}: {_text(ratios[best])})"
+    return f"{name}: kept at {before}, {verdict} ({values[best]}: {_text(ratios[best])})"
 
 
 def _verdict(ratios: list[Interval], best: Interval) -> str:
-    """Return what the ratios of the other values to the present one show."""
+    """Return what the ratios of the other values to the current one show."""
     if best.high < 1:
         return "other values are worse"
     if best.high >= 1 + constants.NO_EFFECT:
@@ -44,7 +44,7 @@ def _verdict(ratios: list[Interval], best: Interval) -> str:
 
 
 def _estimate(state: State, point: Point, reference: Point) -> Interval:
-    """Return the ratio of two points by the model, with its 95 % interval."""
+    """Return the model's ratio of two points, with its 95 % interval."""
     state.model.fit()
     return state.ratio(point, reference)
 

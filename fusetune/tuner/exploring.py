@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Exploration: measure what promises most over the incumbent, until nothing does."""
+"""Exploration: measure the most promising candidates until none promises a gain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusetune.tuner.state import State, Steps
 
 
 class Exploration:
-    """Finds the incumbent of `state`: the setting that is most surely good, made safer."""
+    """Finds the incumbent of `state`: the setting with the most certain gain, made safer."""
 
     def __init__(self, state: State, safer: SaferValues) -> None:
         self._state = state
@@ -20,7 +20,7 @@ class Exploration:
         self._safer = safer
 
     def run(self) -> Steps:
-        """Measure what promises most until nothing does or the proof needs the rest."""
+        """Measure the most promising candidates until none is left or the proof needs the rest."""
         state = self._state
         if not state.screened:
             yield from self._screen()
@@ -35,9 +35,9 @@ class Exploration:
             yield from state.measure_block([state.incumbent, *candidates])
 
     def _screen(self) -> Steps:
-        """Measure a few far points, the likeliest first, in blocks with the start.
+        """Measure a few distant points, most promising first, in blocks with the start.
 
-        What was measured or refused before, in a screening that was broken off, is left out.
+        Points measured or refused before, in a screening that was cut short, are left out.
         """
         state = self._state
         done = set(state.model.points())
@@ -49,7 +49,7 @@ class Exploration:
         state.screened = True
 
     def _propose(self) -> Point:
-        """Return the point to compare the others with: the surest good one, made safer."""
+        """Return the new incumbent: the point with the most certain gain, made safer."""
         start = self._grid.start
         centre = self._climb(self._state.incumbent)
         posterior = self._state.model.posterior([start, *self._neighbourhood(centre)])
@@ -63,7 +63,7 @@ class Exploration:
         return start
 
     def _climb(self, point: Point) -> Point:
-        """Return the model's best point within reach of moves in one dimension or a pair."""
+        """Return the model's best point reachable by moves in one dimension or a pair."""
         groups: list[tuple[int, ...]] = [(i,) for i in range(len(self._grid.dimensions))]
         groups += self._grid.pairs
         best = point
@@ -71,17 +71,17 @@ class Exploration:
             box = self._grid.box(best, group)
             allowed = [p for p in box if not self._state.refused(p)]
             best = max(allowed or [best], key=self._state.model.mean)
-        # Each move is up, or to the first of equals, so none is made twice.
+        # Each move improves, or goes to the first of equals, so none is repeated.
         return best if best == point else self._climb(best)
 
     def _neighbourhood(self, centre: Point) -> list[Point]:
-        """Return what may be measured next: measured points, and those near the centre."""
+        """Return the candidates for measurement: measured points, and those near the centre."""
         grid, state = self._grid, self._state
         points = [centre, grid.start, grid.stock, *state.model.points(), *grid.near(centre)]
         return [p for p in dict.fromkeys(points) if not state.excluded(p)]
 
     def _bearable(self, point: Point) -> bool:
-        """Tell whether no workload is expected to suffer under a setting."""
+        """Return whether no workload is expected to suffer under a setting."""
         state = self._state
         if len(state.workloads) == 1:
             return True
@@ -91,7 +91,7 @@ class Exploration:
         return all(a - b > -leeway for a, b in zip(after, before, strict=True))
 
     def _candidates(self, size: int) -> list[Point]:
-        """Return up to size - 1 points that promise most over the incumbent, none if none does."""
+        """Return up to size - 1 points that promise the largest gains over the incumbent."""
         if size < 2:
             return []
         state, incumbent = self._state, self._state.incumbent
@@ -114,10 +114,10 @@ class Exploration:
         return [posterior.points[i] for i in chosen]
 
     def _promise(self, mean: float, deviation: float) -> float:
-        """Return the log gain to be expected from a few more samples of a candidate.
+        """Return the expected log gain from a few more samples of a candidate.
 
-        `mean` and `deviation` are of its log ratio to the incumbent. The samples would move the
-        mean by less than the deviation, as they are noisy themselves (the knowledge gradient).
+        `mean` and `deviation` describe its log ratio to the incumbent. The samples would shift the
+        mean by less than the deviation, because they are noisy themselves (knowledge gradient).
         """
         noise = math.sqrt(2 / constants.AHEAD) * self._state.model.noise
         moved = deviation**2 / math.hypot(deviation, noise)

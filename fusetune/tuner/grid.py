@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The grid that a search moves on: its dimensions, their values, and moves from point to point."""
+"""The grid of a search: its dimensions, their values, and moves from point to point."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Setting = Mapping[str, int]  # dimension name -> value, every dimension named
 class Grid:
     """All combinations of the dimensions' values, as points: one index for each dimension.
 
-    `values` are each dimension's, the safest first; `start` and `stock` are points; `pairs` are
-    the interacting dimensions, by place. ValueError where a dimension or start value is missing or
-    impossible.
+    `values` are each dimension's values, the safest first; `start` and `stock` are points; `pairs`
+    are the interacting dimensions, by index. Raises ValueError if a dimension or start value is
+    missing or impossible.
     """
 
     def __init__(self, dimensions: Sequence[Dimension], start: Setting) -> None:
@@ -33,9 +33,9 @@ class Grid:
         return zip(self.dimensions, self.values, strict=True)
 
     def kernels(self) -> list[list[list[float]]]:
-        """Return for each dimension how alike its values perform.
+        """Return for each dimension how similarly its values perform.
 
-        Values within a third of the grid perform much alike, categories not at all.
+        Values within a third of the grid are strongly correlated, categories not at all.
         """
         return [
             smooth_kernel(len(values), max(2.0, len(values) / 3))
@@ -45,11 +45,11 @@ class Grid:
         ]
 
     def setting(self, point: Point) -> dict[str, int]:
-        """Return the values that a point stands for, by name."""
+        """Return the values of a point, by name."""
         return {d.name: v[i] for (d, v), i in zip(self.with_values(), point, strict=True)}
 
     def point(self, setting: Setting) -> Point | None:
-        """Return the point of a setting, None if its names or values are not those of the grid."""
+        """Return the point of a setting, None if its names or values are not in the grid."""
         if set(setting) != {d.name for d in self.dimensions}:
             return None
         if any(setting[d.name] not in values for d, values in self.with_values()):
@@ -89,9 +89,9 @@ class Grid:
     def screening_points(self) -> list[Point]:
         """Return the points to measure first.
 
-        They are stock, then middle and far values of all dimensions together, of each dimension
-        and of interacting ones. Last come the remaining categories and, for dimensions whose
-        start value could be too large, a value half way down.
+        These are stock, then middle and far values of all dimensions together, of each dimension
+        and of interacting ones, then the remaining categories and, for dimensions whose start value
+        could be too large, a value half way down.
         """
         everything = range(len(self.dimensions))
         middle, far = self._away(0.4), self._away(0.8)
@@ -108,7 +108,7 @@ class Grid:
         return [p for p in dict.fromkeys(points) if p != self.start]
 
     def _away(self, part: float) -> Point:
-        """Return for each dimension the index that part of the way from the start to the end."""
+        """Return for each dimension the index at that fraction of the way from start to end."""
         target = []
         for start, values in zip(self.start, self.values, strict=True):
             last = len(values) - 1
@@ -127,13 +127,13 @@ def _check(dimensions: Sequence[Dimension], start: Setting) -> None:
         raise ValueError(f"start must name {sorted(names)}, not {sorted(start)}")
     for d in dimensions:
         if not d.values or len(set(d.values)) != len(d.values):
-            raise ValueError(f"values of {d.name} must be one or more different numbers")
+            raise ValueError(f"values of {d.name} must be one or more distinct numbers")
         if d.name in d.interacts:
             raise ValueError(f"{d.name} cannot interact with itself")
 
 
 def _values(dimension: Dimension, start: int) -> tuple[int, ...]:
-    """Return the dimension's values with stock and start put in where missing."""
+    """Return the dimension's values, including stock and start."""
     values = list(dimension.values)
     sign = 1 if values == sorted(values) else -1
     for extra in (dimension.stock, start):

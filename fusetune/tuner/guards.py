@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Guards: reads that nobody asked to measure, but that no choice of ``auto`` may make slower.
+"""Guards: reads that were not asked for, but that no choice of ``auto`` may make slower.
 
-More readahead serves a sequential reader, and may cost a program that faults its way through a
-mapped file many times what it reads. So a proven setting is put beside the start once more, with
-the guards alone, and is refused where one of them is proven to lose.
+More readahead helps a sequential reader, but may cost a program that reads a mapped file through
+page faults many times more than it needs. So each proven setting is compared with the start once
+more, with the guards alone, and is refused if one of them is proven to be slower.
 """
 
 import math
@@ -18,17 +18,17 @@ from fusetune.bench.workloads import WORKLOADS, Access, Workload
 from fusetune.tuner.search import Search
 from fusetune.tuner.space import SEARCHED
 
-#: The workloads that guard a choice made for reads.
+#: The workloads that guard choices made for reads.
 GUARDS = ("mmap-read", "rand-read")
-#: Part of the budget of seconds that is kept for them.
+#: Share of the time budget that is reserved for them.
 SHARE = 0.2
-# Probability that any guard of a setting is taken for slower or faster by chance, at both looks.
+# Probability that any guard of a setting appears slower or faster by chance, over both looks.
 _ERROR = 0.05
-# The same of a look before the proof, by which a harmless value is passed over in 1 of 10 cases.
+# The same for a look before the proof, which skips a harmless value in 1 of 10 cases.
 _PASSED_OVER = 0.2
-# And only for a loss of this much: the proof judges smaller ones, on more pairs.
+# That look only counts losses this large; the proof judges smaller ones, on more pairs.
 _GREAT_LOSS = 0.8
-# After how many pairs it is judged: at once where much is lost, else on all of them.
+# Numbers of pairs at which it is judged: early if the loss is large, otherwise after all.
 _FEWEST_PAIRS, _MOST_PAIRS = 3, 8
 
 #: Figures of the guards by label, before and after.
@@ -39,7 +39,7 @@ Measure = Callable[[Mapping[str, int]], dict[str, float]]
 
 @dataclass(frozen=True)
 class Guarded:
-    """One guard with ``setting``: its speed over the speed at the start."""
+    """One guard with ``setting``: its speed divided by the speed at the start."""
 
     setting: Mapping[str, int]
     guard: str
@@ -53,7 +53,7 @@ class Guarded:
 
 @dataclass
 class Guards:
-    """The guards of one run, and what was measured with them."""
+    """The guards of one run, and their measurements."""
 
     workloads: Sequence[Workload]
     start: Mapping[str, int]
@@ -71,8 +71,8 @@ class Guards:
     ) -> "Guards":
         """Return the guards for ``workloads`` and the searched knobs, by name in ``start``.
 
-        Workloads that are measured anyway need no guard, for none of them may get worse. There is
-        none with ``reading``, for guards need a scratch file.
+        Workloads that are measured anyway need no guard, because none of them may get worse. There
+        are no guards with ``reading``, because they need a scratch file.
         """
         names = {workload.name for workload in workloads}.union(GUARDS if reading else left_out)
         reads = any(workload.reads for workload in workloads) and any(map(_matters, start))
@@ -80,11 +80,11 @@ class Guards:
 
     @property
     def share(self) -> float:
-        """Part of the budget of seconds to keep for them."""
+        """Share of the time budget to reserve for them."""
         return SHARE if self.workloads else 0.0
 
     def concern(self, setting: Mapping[str, int]) -> bool:
-        """Whether ``setting`` changes what reads depend on."""
+        """Whether ``setting`` changes knobs that affect reads."""
         changed = (name for name, value in setting.items() if value != self.start.get(name))
         return bool(self.workloads) and any(map(_matters, changed))
 
@@ -95,9 +95,9 @@ class Guards:
         measure: Measure,
         seconds_left: Callable[[], float],
     ) -> None:
-        """Let ``explore`` search until nothing is proven, or what is proven passes the guards.
+        """Let ``explore`` search until nothing is proven, or the proven setting passes the guards.
 
-        What seems to lose is passed over before it is proven, so that the budget goes to less.
+        Settings that seem to lose are skipped before their proof, to save budget.
         """
 
         def permit(setting: Mapping[str, int]) -> bool:
@@ -116,9 +116,9 @@ class Guards:
     def refuse(
         self, setting: Mapping[str, int], measure: Measure, seconds_left: Callable[[], float]
     ) -> bool:
-        """Measure start and ``setting`` in pairs; return whether a guard is proven to lose.
+        """Measure start and ``setting`` in pairs; return whether a guard is proven to be slower.
 
-        What there is no time to guard is refused as well.
+        A setting is also refused if there is no time left to guard it.
         """
         pairs: list[Pair] = []
         found: list[Guarded] = []
@@ -136,7 +136,7 @@ class Guards:
     def _loses(
         self, setting: Mapping[str, int], measure: Measure, seconds_left: Callable[[], float]
     ) -> bool:
-        """Return whether a guard seems to lose much by the fewest pairs; no without time."""
+        """Return whether a guard seems to lose much after the first pairs; False without time."""
         pairs: list[Pair] = []
         self._add_pairs(pairs, _FEWEST_PAIRS, setting, measure, seconds_left)
         found = judged(setting, pairs, _PASSED_OVER) if len(pairs) == _FEWEST_PAIRS else []
@@ -152,11 +152,11 @@ class Guards:
         measure: Measure,
         seconds_left: Callable[[], float],
     ) -> None:
-        """Measure until there are as many pairs as ``wanted``, while there is time."""
+        """Measure until there are ``wanted`` pairs or the time is up."""
         cost = 0.0
         with suppress(BudgetSpent):
             while len(pairs) < wanted and (left := seconds_left()) > 1.2 * cost:
-                if len(pairs) % 2:  # the other way round, so that a steady drift cancels
+                if len(pairs) % 2:  # reversed, so that a steady drift cancels out
                     after = measure(setting)
                     pairs.append((measure(self.start), after))
                 else:
@@ -167,24 +167,24 @@ class Guards:
     def reasons(self, words: Callable[[Mapping[str, int]], str]) -> list[str]:
         """Return a sentence for each refusal.
 
-        ``words``: says what a setting changes.
+        ``words`` describes what a setting changes.
         """
         found = [
-            f"{words(one.setting)}: refused, because {one.guard} has "
-            f"{one.ratio.ratio:.2f} [{one.ratio.low:.2f}, {one.ratio.high:.2f}] of its speed before"
+            f"{words(one.setting)}: refused, because {one.guard} fell to "
+            f"{one.ratio.ratio:.2f} [{one.ratio.low:.2f}, {one.ratio.high:.2f}] times its speed"
             for one in self.measured
             if one.refused
         ]
         found += [
-            f"{words(one.setting)}: passed over, because {one.guard} seemed to fall to "
-            f"{one.ratio.ratio:.2f} of its speed"
+            f"{words(one.setting)}: skipped, because {one.guard} seemed to fall to "
+            f"{one.ratio.ratio:.2f} times its speed"
             for one in self.passed_over
         ]
         if self.unmeasured is not None:
             names = " and ".join(workload.name for workload in self.workloads)
             found.append(
-                f"{words(self.unmeasured)}: refused, because no time was left to see what becomes "
-                f"of {names}; give a larger --budget, or leave them out with --no-guard"
+                f"{words(self.unmeasured)}: refused, because no time was left to measure "
+                f"{names}; give a larger --budget, or leave them out with --no-guard"
             )
         return found
 
@@ -192,9 +192,9 @@ class Guards:
 def judged(
     setting: Mapping[str, int], pairs: Sequence[Pair], error: float = _ERROR / 2
 ) -> list[Guarded]:
-    """Return what pairs of figures, at the start and with ``setting``, show of each guard.
+    """Return the ratio of each guard from pairs of figures, at the start and with ``setting``.
 
-    ``error``: of all their intervals together.
+    ``error``: for all intervals together.
     """
     labels = list(pairs[0][0])
     found = []
@@ -206,7 +206,7 @@ def judged(
 
 
 def about_files(reading: Reading | None, workloads: Sequence[Workload]) -> list[str]:
-    """Say which ranges of files were read, and what was not guarded because of that."""
+    """Return which ranges of files were read, and which guards were therefore left out."""
     if not reading:
         return []
     names = {workload.name for workload in workloads}
@@ -216,5 +216,5 @@ def about_files(reading: Reading | None, workloads: Sequence[Workload]) -> list[
 
 
 def _matters(name: str) -> bool:
-    """Whether reads may depend on a live knob or, as any of them may, on an option."""
+    """Whether reads may depend on this live knob; they may depend on any option."""
     return name not in SEARCHED or Access.BUFFERED_READ in SEARCHED[name].affects

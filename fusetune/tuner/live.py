@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The search of ``auto --live``: settings in blocks of the traffic that is there.
+"""The search of ``auto --live``: settings are compared in blocks of the mount's own traffic.
 
-It has three parts, and begins anew where the traffic changes its kind:
+It has three parts, and starts over if the traffic changes its kind:
 
-1. A look at what programs wait for with the values that are set.
-2. Rounds of `Search` around the best values so far, the incumbent, each knob within 4 times its
-   value there. What a round proves is the next one's incumbent.
-3. The proof: the values at the start and the last incumbent in turn, for the rest of the time. Only
-   these blocks decide. Where the last of them speak against it, nothing is kept.
+1. Look: what do programs wait for with the current values?
+2. Rounds of `Search` around the best values so far, the incumbent, with each knob within 4 times
+   its value there. The values that a round proves become the next incumbent.
+3. Proof: the initial values and the last incumbent in turn, for the rest of the time. Only these
+   blocks decide. If the last of them contradict the gain, nothing is kept.
 
-All times are those of the marks: nothing here reads a clock.
+All times come from the marks: nothing here reads a clock.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,46 +26,46 @@ from fusetune.tuner.pairs import Pairs
 from fusetune.tuner.search import Choice, Search, Trial
 from fusetune.tuner.space import SEARCHED, Dimension, near
 
-# These numbers are decisions; tests/unit/test_live.py shows what they bring on simulated traffic.
+# These numbers are decisions; tests/unit/test_live.py shows their effect on simulated traffic.
 #
-# Seconds of a block: as many as let 30 minutes have 1200 of them, within these bounds.
+# Length of a block in seconds: 1200 blocks fit into 30 minutes; limited to these bounds.
 _BLOCKS, _SHORTEST, _LONGER = 1200, 0.4, 2.0
-# Seconds after which a block without enough traffic is given up.
+# Seconds after which a block without enough traffic is abandoned.
 _LONGEST = 15.0
-# Blocks of the look, and the share of the waiting below which a kind is left out.
+# Blocks of the look, and the share of the waiting time below which a kind is ignored.
 _LOOK, _LEAST_SHARE = 8, 0.05
-# Part of the time that the look takes at least, so that it sees programs that come and go.
+# Minimum share of the time for the look, so that it sees programs that come and go.
 _LOOK_SHARE = 0.03
-# Pairs by which a step is looked at once more.
+# Pairs with which a step is checked again.
 _STEP_PAIRS = 6
-# Blocks in a row that lack a kind of traffic while there is another, until the search begins anew.
+# Consecutive blocks that lack a kind of traffic and have another, after which the search restarts.
 _MISSING = 3
-# Part of the time that the search may take; the proof has the rest.
+# Share of the time for the search; the rest is for the proof.
 _SEARCH = 0.6
-# Blocks as long as this many shortest ones end in the proof though a kind lacks traffic.
+# In the proof, a block ends after this many minimum lengths even if a kind lacks traffic.
 _PATIENCE = 4
-# Rounds in a row that prove nothing, after which nothing better is looked for: traffic is so uneven
-# that one may well miss it.
+# Consecutive rounds that prove nothing, after which the search ends. One round is not enough,
+# because uneven traffic may hide a gain.
 _TRIES = 2
-# Blocks in a row that are broken off, and to blame, after which the proof is lost.
+# Consecutive aborted blocks, caused by the values, after which the proof fails.
 _SLOW = 2
 
-#: What the programs of a mount wait for. The figure is the bytes that they got a second of waiting.
+#: What programs wait for. The figure is the bytes transferred per second of waiting.
 WAITS = {
     name_of(kind): Workload(name_of(kind), measures, frozenset({access}))
     for kind, measures, access in (
-        (Kind.READ, "read(2) and its like, of files opened meanwhile", Access.BUFFERED_READ),
-        (Kind.WRITE, "write(2) and its like, fsync(2), and close(2)", Access.BUFFERED_WRITE),
+        (Kind.READ, "read(2) and its variants, on files opened meanwhile", Access.BUFFERED_READ),
+        (Kind.WRITE, "write(2) and its variants, fsync(2), and close(2)", Access.BUFFERED_WRITE),
         (Kind.FAULT, "page faults in mapped files", Access.BUFFERED_READ),
     )
 }
 
 
 class Source(Protocol):
-    """What watches the mount, such as `profile.waits.Waits`."""
+    """An observer of the mount, such as `profile.waits.Waits`."""
 
     def now(self) -> float:
-        """Return the second that it is."""
+        """Return the current time in seconds."""
 
     def next(self) -> Mark:
         """Return the next mark."""
@@ -77,12 +77,12 @@ Key = tuple[tuple[str, int], ...]
 
 @dataclass
 class Found:
-    """What was found so far.
+    """The results so far.
 
-    ``choice``: what the proof showed. ``incumbent``: the values to compare others with;
-    ``proven``: the last ones that a round proved better than those before them, until a proof is
-    lost. ``shares``: of the waiting. ``idle``: blocks without enough traffic. ``of_round``: the
-    last round's reasons. ``short``: whether the time ended the search.
+    ``choice``: the result of the proof. ``incumbent``: the values to compare others with;
+    ``proven``: the last values that a round proved better than their predecessors, until a proof
+    fails. ``shares``: of the waiting time. ``idle``: blocks without enough traffic. ``of_round``:
+    the last round's reasons. ``short``: whether the time limit ended the search.
     """
 
     choice: Choice
@@ -98,7 +98,7 @@ class Found:
     short: bool = True
 
     def take(self, setting: Mapping[str, int], block: Block) -> None:
-        """Take in a block with ``setting``."""
+        """Add a block with ``setting``."""
         self.evaluations += 1
         figures = block.figures()
         if figures:
@@ -116,9 +116,9 @@ class Found:
 class Live:
     """One search on live traffic.
 
-    ``start``: the values found. ``set_values``: writes a setting of all dimensions. ``check``:
-    raises where the run was interrupted. ``seconds``: the time that all may take. Raises what these
-    and the source raise.
+    ``start``: the initial values. ``set_values``: writes a setting of all dimensions. ``check``:
+    raises if the run was interrupted. ``seconds``: the time limit of the whole run. Passes on the
+    exceptions of these and of the source.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Live:
         return self._source.now() - self._begun
 
     def run(self) -> None:
-        """Search until nothing better is left to try, or the time is over."""
+        """Search until nothing promising is left to try, or the time is up."""
         found = self.found
         while self._left(_SEARCH) > 0 and self._look():
             fruitless, proven = 0, None
@@ -165,7 +165,7 @@ class Live:
                 return
 
     def _left(self, share: float = 1.0) -> float:
-        """Return the seconds left of a share of the time."""
+        """Return the remaining seconds of a share of the time."""
         return share * self._all - self.seconds
 
     def _block(
@@ -175,10 +175,10 @@ class Live:
         patience: float = _LONGEST,
         judge: Reference | None = None,
     ) -> tuple[Block, str | None]:
-        """Watch the traffic with ``setting``; return what was seen, and why it was broken off.
+        """Observe the traffic with ``setting``; return the block, and why it was aborted.
 
-        It ends when each of the ``wanted`` kinds has enough traffic; after ``patience`` seconds,
-        and where none is named, any kind suffices. ``judge``: what breaks it off.
+        It ends when each of the ``wanted`` kinds has enough traffic. After ``patience`` seconds, or
+        if none is wanted, any kind suffices. ``judge``: decides whether to abort.
         """
         self._set(setting)
         self._progress(min(1.0, self.seconds / self._all), words_of(setting))
@@ -196,7 +196,7 @@ class Live:
         return block, why
 
     def _look(self) -> bool:
-        """Watch what programs wait for with the incumbent; return whether it is anything."""
+        """Observe what programs wait for with the incumbent; return whether they wait at all."""
         self._reference = Reference()
         blocks: list[Block] = []
         began = self.seconds
@@ -207,7 +207,7 @@ class Live:
             if block.figures():
                 blocks.append(block)
                 self._reference.add(block)
-        least = LEAST_CALLS * len(blocks) / len(Kind)  # which one of them has at least
+        least = LEAST_CALLS * len(blocks) / len(Kind)  # at least one kind has as many
         waited = {
             name_of(kind): sum(block.waited(kind) for block in blocks)
             for kind in Kind
@@ -219,9 +219,9 @@ class Live:
         return bool(kept)
 
     def _round(self) -> bool | None:
-        """Search around the incumbent, and make what is proven the incumbent.
+        """Search around the incumbent; proven values become the incumbent.
 
-        Return whether anything is, None where the traffic has changed its kind.
+        Return whether any were proven, None if the traffic changed its kind.
         """
         found, shares = self.found, self.found.shares
         dimensions = [
@@ -242,7 +242,7 @@ class Live:
             figures = block.figures()
             if why:
                 if self._is_to_blame(shares):
-                    found.reasons.append(f"{words_of(setting)}: passed over, because {why}")
+                    found.reasons.append(f"{words_of(setting)}: skipped, because {why}")
                     search.pass_over()
             elif figures.keys() >= shares.keys():
                 missing = 0
@@ -253,7 +253,7 @@ class Live:
                 missing += bool(figures)
                 found.idle += bool(figures)
                 if missing == _MISSING:
-                    found.reasons.append("the traffic changed its kind, so the search began anew")
+                    found.reasons.append("the kind of traffic changed, so the search started over")
                     return None
         choice = search.choice()
         found.short = search.short or self._left(_SEARCH) <= 0
@@ -274,10 +274,10 @@ class Live:
         return bool(SEARCHED[dimension.name].affects & accesses)
 
     def _step_holds(self, better: Mapping[str, int]) -> bool:
-        """Compare the incumbent with values proven better once more; refer to these if they are.
+        """Compare the incumbent with proven values once more; adopt these if they are better.
 
-        There are as many rounds as steps: without this, one of them may well err. The first step is
-        from the start, with which the proof compares anyway.
+        There are as many rounds as steps, so without this check one of them may well be wrong. The
+        first step is from the start, with which the proof compares anyway.
         """
         shares, reference = self.found.shares, Reference()
         first = self.found.incumbent == self.start
@@ -296,13 +296,13 @@ class Live:
         return holds
 
     def _affordable(self) -> int:
-        """Return how many evaluations the rest of the search's time may have."""
+        """Return how many evaluations fit into the rest of the search's time."""
         return max(0, int(self._left(_SEARCH) * self.found.evaluations / self._cost))
 
     def _is_to_blame(self, wanted: Collection[str]) -> bool:
-        """Put the incumbent back at once; tell whether the values before it were to blame.
+        """Restore the incumbent at once; return whether the previous values were to blame.
 
-        If its own block is as bad, the traffic has changed, and what was known of it is forgotten.
+        If its own block is as bad, the traffic has changed, and its reference is discarded.
         """
         block, _ = self._block(self.found.incumbent, wanted)
         changed = self._reference.why_worse(block) is not None
@@ -333,7 +333,7 @@ class Live:
                 if setting is self.start:
                     self._reference.add(block)
             pairs.add(*(measured if order[0] is self.start else reversed(measured)))
-            order.reverse()  # so that a steady drift cancels over two pairs
+            order.reverse()  # so that a steady drift cancels out over two pairs
             if why_lost := pairs.why_lost():
                 found.reasons.append(f"{words_of(last)}: not kept; {why_lost}")
                 return

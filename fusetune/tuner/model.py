@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The mixed model of a run: settings with a covariance, blocks with a mean of their own.
+"""The mixed model of a run: settings with a covariance, blocks with separate means.
 
-numpy would be shorter and faster, but it takes more disk than all that the package may bring
-(tests/packaging/test_debian.py, ``_MOST_BROUGHT``).
+numpy would be shorter and faster, but it needs more disk space than the package's dependencies may
+have (tests/packaging/test_debian.py, ``_MOST_BROUGHT``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def dot(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def expected_gain(mean: float, deviation: float) -> float:
-    """Return E[max(0, X)] of a normal X: what trying X promises over staying at 0."""
+    """Return E[max(0, X)] of a normal X: the expected gain of trying X over staying at 0."""
     if deviation <= 0:
         return max(0.0, mean)
     z = mean / deviation
@@ -38,33 +38,33 @@ def smooth_kernel(size: int, reach: float) -> list[list[float]]:
 
 
 def identity_kernel(size: int) -> list[list[float]]:
-    """Return the correlation of `size` categories that tell nothing of each other."""
+    """Return the correlation of `size` independent categories."""
     return [[float(i == j) for j in range(size)] for i in range(size)]
 
 
 class BlockModel:
-    """Mixed model of log figures: block + one effect a dimension + interactions + rest + noise.
+    """Mixed model of log figures: block + effect of each dimension + interactions + rest + noise.
 
-    Each block has an effect of its own with a variance that leaves it free, so only comparisons
-    within a block carry information and the host's drift drops out. The effect of a dimension is
-    a smooth random function of its grid (categories: independent levels), that of two interacting
-    dimensions one of both grids, the rest belongs to a single setting. The variances (how much a
-    dimension matters, how noisy the host is) are learnt from the samples by the fixed-point
-    iteration of restricted maximum likelihood, s <- s * (y'V^-1 K V^-1 y) / tr(V^-1 K) for each
-    part s * K of the covariance V; outliers get a smaller weight. `kernels` are the correlations
-    along each dimension, `pairs` the interacting dimensions, and a sample has `outputs` figures,
-    whose weighted mean is the objective; `weights` sum to 1, and without them all count alike.
+    Each block has its own effect with a variance that leaves it free, so only comparisons within a
+    block carry information and the host's drift drops out. The effect of a dimension is a smooth
+    random function of its grid (categories: independent levels), that of two interacting dimensions
+    one of both grids, and the rest belongs to a single setting. The variances (how much a dimension
+    matters, how noisy the host is) are learnt from the samples by the fixed-point iteration of
+    restricted maximum likelihood, s <- s * (y'V^-1 K V^-1 y) / tr(V^-1 K) for each part s * K of
+    the covariance V; outliers get a smaller weight. `kernels` are the correlations along each
+    dimension, `pairs` the interacting dimensions. A sample has `outputs` figures, whose weighted
+    mean is the objective; `weights` sum to 1 and are equal by default.
     """
 
-    # No record says how these values were found; docs/search.md has what others do.
-    BLOCK = 4.0  # variance of a block's effect: e^2 either way, as good as free
+    # How these values were found is not recorded; docs/search.md has the effect of others.
+    BLOCK = 4.0  # variance of a block's effect: e^2 either way, practically free
     PRIOR = 0.04  # first guess of each dimension's variance: factors of about 1.2
     JOINT = 0.02  # of each interaction's
-    REST = 0.0001  # first guess of what a setting has of its own
+    REST = 0.0001  # first guess of the variance specific to one setting
     NOISE = 0.0025  # first guess of the variance of one sample: 5 %
-    REACH = 2.5  # standard deviations from which a sample loses weight
-    WEIGHT = 0.1  # how many samples' worth the first guesses count
-    ROUNDS = 200  # of learning, over the number of samples: few samples are cheap, and new
+    REACH = 2.5  # standard deviations above which a sample loses weight
+    WEIGHT = 0.1  # weight of the first guesses, in samples
+    ROUNDS = 200  # of learning, divided by the number of samples
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class BlockModel:
 
     @property
     def samples(self) -> int:
-        """Number of evaluations the model has seen."""
+        """Number of evaluations in the model."""
         return len(self._points)
 
     def count(self, point: Point) -> int:
@@ -112,7 +112,7 @@ class BlockModel:
         return list(dict.fromkeys(self._points))
 
     def add(self, block: int, point: Point, logs: Sequence[float]) -> None:
-        """Take in one evaluation: the block it belongs to and one log figure an output."""
+        """Add an evaluation: the block it belongs to and one log figure for each output."""
         self._points.append(point)
         self._blocks.append(block)
         self._weights.append(1.0)
@@ -133,7 +133,7 @@ class BlockModel:
         return [*single, *joint, [float(point == other) for other in columns.points]]
 
     def fit(self) -> None:
-        """Learn the variances further and solve for the effects."""
+        """Refine the variances and solve for the effects."""
         if self._fresh:
             return
         for _ in range(min(max(2, self.ROUNDS // len(self._points)), 10)):
@@ -163,7 +163,7 @@ class BlockModel:
             self._alpha.append([dot(column, half[j:]) for j, column in enumerate(columns)])
 
     def _learn(self) -> None:
-        """Take one step of the iteration for every variance, then weigh the samples anew."""
+        """Take one step of the iteration for every variance, then reweight the samples."""
         inverse = inverse_from_root(self._root)
         alpha = self._objective()
         for k, part in enumerate(self._parts):
@@ -174,7 +174,7 @@ class BlockModel:
             self._step(k, fitted, trace)
         fitted = sum(a * a / w for a, w in zip(alpha, self._weights, strict=True))
         trace = sum(inverse[i][i] / w for i, w in enumerate(self._weights))
-        noise = self._variance[-1]  # that of `inverse`
+        noise = self._variance[-1]  # as used in `inverse`
         self._step(len(self._parts), fitted, trace)
         self._weigh([inverse[i][i] for i in range(len(alpha))], noise)
 
@@ -182,18 +182,18 @@ class BlockModel:
         now, guess = self._variance[part], self._guess[part]
         fitted += self.WEIGHT * guess / now**2
         trace += self.WEIGHT / now
-        # At most tenfold a step, so that one outlier not yet weighed down cannot upset the rest.
+        # At most tenfold per step, so that an outlier not yet downweighted cannot upset the rest.
         self._variance[part] = max(now * min(max(fitted / trace, 0.1), 10.0), 1e-7)
 
     def _weigh(self, precision: Sequence[float], noise: float) -> None:
-        """Weigh each sample by its distance from what all the others predict for it."""
+        """Weight each sample by its distance from the prediction of all others."""
         distances = []
         for a, p, weight in zip(self._objective(), precision, self._weights, strict=True):
             spread = 1 / p - noise / weight + noise
             distances.append(abs(a / p) / math.sqrt(max(spread, 1e-12)))
-        usual = min(1.0, 1.4826 * median(distances))  # less where outliers blow up the noise
+        usual = min(1.0, 1.4826 * median(distances))  # less if outliers inflate the noise
         reach = self.REACH * max(usual, 0.1)
-        self._weights = [  # half way (in logs) from the old weight, or the iteration swings
+        self._weights = [  # half way (in logs) from the old weight, or the iteration oscillates
             math.sqrt(weight) * min(1.0, reach / max(d, 1e-9))
             for weight, d in zip(self._weights, distances, strict=True)
         ]
@@ -223,7 +223,7 @@ class BlockModel:
         return [[dot(row, alpha) for alpha in self._alpha] for row in rows]
 
     def _tabulate(self) -> None:
-        """Work out the expected effect of each value, pair of values, and measured setting."""
+        """Compute the expected effect of each value, pair of values, and measured setting."""
         alpha = self._objective()
         self._effects = []
         for k, kernel in enumerate(self._kernels):
@@ -295,7 +295,7 @@ class Posterior:
         ]
 
     def suppose(self, i: int) -> None:
-        """Reckon with one more sample of point i that says just what is expected."""
+        """Assume one more sample of point i with the expected result."""
         scale = math.sqrt(self._spreads[i] + self._model.noise**2)
         for j, shared in enumerate(self._covariances(i)):
             self._loads[j].append(shared / scale)
@@ -303,7 +303,7 @@ class Posterior:
 
 
 class Columns:
-    """Points by dimension, for going through many at once."""
+    """Points by dimension, to process many at once."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         self.points = points

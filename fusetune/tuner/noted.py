@@ -21,10 +21,10 @@ def note_run(
     changes: Mapping[str, Sequence[int]],
     run: Run | None = None,
 ) -> None:
-    """Add to the history what a run proved and why.
+    """Add the result of a run and its reasons to the history.
 
-    ``changes``: value before and after of each knob that was set for good; ``run``: all that was
-    measured, None where it cannot be compared with a later run.
+    ``changes``: value before and after of each knob that was changed permanently; ``run``: all
+    measurements, None if they cannot be compared with those of a later run.
     """
     gain = choice.gain if choice.changed else None
     record(

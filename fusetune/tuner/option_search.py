@@ -21,15 +21,15 @@ from fusetune.tuner.search import Search
 from fusetune.tuner.space import Dimension, with_followers
 from fusetune.tuner.trials import Trials, describe
 
-_MARK = "-o "  # in front of an option, in the name of its dimension
+_MARK = "-o "  # prefix of options in names of dimensions
 _SEARCH_SHARE = 0.75  # of the budget; the rest measures what each option contributes
 _FEWEST_ROUNDS, _MOST_ROUNDS = 4, 12
-_ERROR = 0.05  # of the interval of one option's share
+_ERROR = 0.05  # of the interval of one option's gain
 
 
 @dataclass(frozen=True)
 class OptionTrial:
-    """Options with their values (None: left out), live knobs, and all samples with them."""
+    """Options with their values (None: left out), live knobs, and all samples of both."""
 
     options: Mapping[str, str | None]
     setting: dict[str, int]
@@ -39,7 +39,7 @@ class OptionTrial:
 
 
 class OptionSearch:
-    """The search over options and live knobs, and then each option's own share."""
+    """The search over options and live knobs, followed by each option's own gain."""
 
     def __init__(
         self,
@@ -73,19 +73,19 @@ class OptionSearch:
         return Dimension(_MARK + name, (0, 1), 0, ordered=False, interacts=required)
 
     def options(self, setting: Mapping[str, int]) -> Options:
-        """Return the options that a setting of the search gives."""
+        """Return the options of a setting of the search."""
         names = [n for n in self.candidates.changes if setting.get(_MARK + n)]
         return self.candidates.possible(names)
 
     def knobs(self, setting: Mapping[str, int]) -> dict[str, int]:
-        """Return the live knobs that a setting of the search gives, with the others as they are."""
+        """Return the live knobs of a setting of the search; the others are unchanged."""
         chosen = {name: setting[name] for name in self._knobs}
         return self.before | with_followers(chosen, self.before)
 
     def explore(self) -> None:
-        """Search; where the guards refuse what was proven, search on.
+        """Search; if the guards refuse a proven setting, continue the search.
 
-        Raises FusetuneError where a limit is on what is not known of the last measurement.
+        Raises FusetuneError if a limit is set on a cost that the last measurement did not yield.
         """
         self.search.limits.check(Cost.of(self._trials.usage, self._measured))
         seconds = _SEARCH_SHARE * self._trials.budget.seconds
@@ -98,7 +98,7 @@ class OptionSearch:
         return self._measure(options, knobs, self.guards.workloads)
 
     def _explore(self) -> None:
-        """Tell the search the figures of each setting that it asks for, while its share lasts."""
+        """Give the search the figures of each setting that it asks for, until its share ends."""
         share = _SEARCH_SHARE - self.guards.share
         while (left := self._trials.affordable(share)) > 0:
             setting = self.search.ask(left)
@@ -116,9 +116,9 @@ class OptionSearch:
         self.ended_by = self._trials.scarcest(share)
 
     def shares(self) -> dict[str, Interval]:
-        """Return for each chosen option the speed with it over the speed without it.
+        """Return for each chosen option the speed with it divided by the speed without it.
 
-        Without it also those options go that require it; everything else is as chosen.
+        Options that require it are left out with it; everything else is as chosen.
         """
         choice = self.search.choice()
         chosen, knobs = self.options(choice.setting), self.knobs(choice.setting)
@@ -136,7 +136,7 @@ class OptionSearch:
                 break
             for name, others in without.items():
                 logs[name].append(means[chosen] - means[others])
-            order.reverse()  # so that a steady drift cancels over two rounds
+            order.reverse()  # so that a steady drift cancels out over two rounds
         return {
             name: ratio_interval(each, _ERROR, math.inf)
             for name, each in logs.items()
@@ -159,7 +159,7 @@ class OptionSearch:
         return self.words(self.options(setting), self.knobs(setting))
 
     def change_words(self, changed: Mapping[str, int]) -> str:
-        """Return as text the options and live knobs that a setting changes beside another."""
+        """Return as text the options and live knobs that a setting changes."""
         names = frozenset(name.removeprefix(_MARK) for name in changed if name.startswith(_MARK))
         knobs = [f"{n}={v}" for n, v in changed.items() if not n.startswith(_MARK)]
         return " ".join(filter(None, [describe(self.candidates.values(names)), *knobs]))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``auto --try-options``: prove on shadow mounts which options of a server are better.
 
-The live mount is not touched. Each set of options has a shadow mount of its own, and the search
-measures them in turn, with the live knobs set alike on each.
+The live mount is not touched. Each set of options has its own shadow mount, and the search measures
+them in turn, with the same live knobs on each.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -44,11 +44,11 @@ from fusetune.tuner.trials import Trials, refuse_second
 
 @dataclass(frozen=True)
 class OptionsOutcome:
-    """What was proven; ``before`` and ``after``: live knobs by name, in each knob's unit.
+    """The result; ``before`` and ``after``: live knobs by name, in each knob's unit.
 
-    ``gains``: for each option of the advice, the speed with it over that without it, all else
-    alike; none where the budget did not last for that. ``start``: the dimensions of the search
-    before; ``latencies``, ``usages``: by setting of these. ``ended_by``: as `Ending` has it.
+    ``gains``: for each option of the advice, the speed with it divided by that without it, all
+    else equal; missing if the budget did not suffice. ``start``: the initial dimensions of the
+    search; ``latencies``, ``usages``: by setting of these. ``ended_by``: see `Ending`.
     """
 
     mount: Mount
@@ -91,12 +91,12 @@ def prove_options(
 ) -> OptionsOutcome:
     """Prove on shadow mounts which options and live knobs are better than those of ``mount``.
 
-    ``unsafe``: unsafe options to try all the same, with a value or None for the recipe's;
-    ``unguarded``: the guards to leave out; ``limits``: on what a choice costs. ``reading``: which
-    files are read, None for scratch files. Raises `Unwritable` without it for a server whose second
-    instance may only read. Afterwards this process is in a mount namespace of its own. Raises
-    FusetuneError where no second instance is possible or measuring fails, `Interrupted` on a
-    signal; no shadow mount remains.
+    ``unsafe``: unsafe options to try as well, with a value or None for the recipe's; ``unguarded``:
+    the guards to leave out; ``limits``: on the cost of a choice. ``reading``: the files to read,
+    None for scratch files. Raises `Unwritable` without it if a second instance of the server must
+    be read-only. Afterwards this process is in its own mount namespace. Raises FusetuneError if no
+    second instance is possible or measuring fails, `Interrupted` on a signal; no shadow mount
+    remains.
     """
     host = resolver.host
     resolver.check_not_left_alone(mount)
@@ -128,15 +128,15 @@ def prove_options(
 def _working(
     trials: Trials, candidates: Candidates, before: Mapping[str, int], reasons: list[str]
 ) -> tuple[Candidates, list[str]]:
-    """Return the candidates that mount alone, and ``reasons`` with why each other one does not."""
-    trials.measure(candidates, frozenset(), before)  # tells what an evaluation costs
+    """Return the candidates that can be mounted alone, and ``reasons`` with those that cannot."""
+    trials.measure(candidates, frozenset(), before)  # shows the cost of an evaluation
     failed = trials.try_alone(candidates)
     why = [f"{name}: not tried: {error}" for name, error in failed.items()]
     return candidates.without(failed), [*reasons, *why]
 
 
 def _candidates(seen: Examined, found: Plan) -> tuple[Candidates, list[str]]:
-    """Return the changes that can be tried, and why others are not."""
+    """Return the changes that can be tried, and why others cannot."""
     usable = [one for one in found.changes if seen.can_say(one.option)]
     reasons = [
         f"{one.option}: not tried, because the command line cannot set it"
@@ -202,7 +202,7 @@ def _nothing(
     seen: Examined,
     reasons: Sequence[str],
 ) -> OptionsOutcome:
-    """Return the outcome where there is no option to try."""
+    """Return the outcome if there is no option to try."""
     choice = Choice({}, False, Interval(1.0, 1.0, 1.0), {}, ())
     advice = advice_of(seen, Plan())
     return OptionsOutcome(mount, workloads, values, values, choice, advice, {}, reasons=reasons)
@@ -218,10 +218,10 @@ def _trials(
     size: int | None,
     reading: Reading | None,
 ) -> Iterator[Trials]:
-    """Give the means to measure on shadow mounts, which are all ended afterwards."""
+    """Yield the means to measure on shadow mounts, which are all unmounted afterwards."""
     process = seen.process
     assert process.pid is not None  # noqa: S101 - as `_planned` says
-    # No window may ask for a password in place of a terminal.
+    # No window may ask for a password instead of a terminal.
     environment = {**process.environment, "SSH_ASKPASS_REQUIRE": "never"}
     with closing(conditions_of(host, process.pid)) as conditions:
         words = with_point(host, seen.mount, process.words, conditions.directory)
@@ -244,10 +244,10 @@ def _planned(
 ) -> tuple[Examined, Plan]:
     """Return what is known about the server, and what to change.
 
-    Raises FusetuneError where no second instance may be started.
+    Raises FusetuneError if no second instance may be started.
     """
     path = printable(mount.path)
-    # A mount that has the module's options already has them also in a second instance.
+    # If the mount already has the module's options, a second instance has them as well.
     means = None if mount.is_tuned_type else means_of(host)
     if means and not means.intercepts:
         means = None
@@ -255,20 +255,22 @@ def _planned(
     seen = examine(host, mount, recipes, names, means=means)
     if isinstance(seen, Advice):
         raise FusetuneError(
-            f"{path}: no recipe is about its server; 'fusetune advise {shell_word(mount.path)}' "
-            "says what limits it"
+            f"{path}: no recipe describes its server; 'fusetune advise {shell_word(mount.path)}' "
+            "shows what limits it"
         )
     recipe = seen.recipe
     for name, value in unsafe.items():
         option = recipe.named(name)
         if option is None or option.class_ != "unsafe":
-            raise UsageError(f"the recipe {recipe.name} has no unsafe option {name!r}")
+            raise UsageError(f"recipe {recipe.name} has no unsafe option {name!r}")
         if value is not None and (why := why_not(option, value)):
             raise UsageError(f"{name}: {why}")
         if value is None and not option.flag and option.propose is None:
             raise UsageError(f"{name} needs a value: --try-unsafe {name}=VALUE")
     if not seen.process.words or seen.process.pid is None:
-        raise FusetuneError(f"{path}: the command line of its server is not known; run it as root")
+        raise FusetuneError(
+            f"{path}: the command line of its server cannot be read; run fusetune as root"
+        )
     return seen, plan(recipe, seen.settings, replace(seen.here, unsafe=unsafe))
 
 
@@ -278,6 +280,6 @@ def _afterwards(mount: Mount, before: Mapping[str, int], after: Mapping[str, int
         return []
     path, values = shell_word(mount.path), " ".join(changed)
     return [
-        f"proven together with {values}: 'fusetune set {path} {values}' after the next mount, then "
-        f"'fusetune save {path}'"
+        f"proven together with {values}: run 'fusetune set {path} {values}' after the next mount, "
+        f"then 'fusetune save {path}'"
     ]

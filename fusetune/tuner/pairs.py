@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The proof of ``auto --live``: pairs of blocks with the values at the start and the new ones."""
+"""The proof of ``auto --live``: pairs of blocks with the initial and the new values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,20 +9,20 @@ from fusetune.bench.intervals import Interval, ratio_interval, t_quantile
 from fusetune.tuner import constants
 from fusetune.tuner.blocks import MUCH_WORSE
 
-#: Gains by workload, as `search.Choice` has them.
+#: Gains by workload, as in `search.Choice`.
 Gains = dict[str, tuple[float, float, Interval]]
-# A workload's speed over that before below which it counts as worse, if its interval does, too.
-# Hundreds of pairs show differences that nobody feels: a faster reader leaves a writer less of the
-# server.
+# A workload counts as worse if its speed relative to the start is below this, with its interval.
+# Hundreds of pairs show differences that nobody notices: a faster reader leaves less of the server
+# to a writer.
 _WORSE = 0.95
-# The numbers of last pairs that may speak against the new values. After each pair they are asked
-# for a great loss; at the end, once, for any.
+# Numbers of latest pairs that may contradict the new values. They are checked for a large loss
+# after each pair, and for any loss once at the end.
 _LAST, _ERROR_OF_LAST = (4, 8), 0.02
 _ERROR = 0.05
 
 
 class Pairs:
-    """What was measured; ``shares``: the weights of the workloads, by name."""
+    """The measured pairs; ``shares``: the weights of the workloads, by name."""
 
     def __init__(self, shares: Mapping[str, float]) -> None:
         self._shares = shares
@@ -33,7 +33,7 @@ class Pairs:
         return len(self._before)
 
     def add(self, before: Mapping[str, float], after: Mapping[str, float]) -> None:
-        """Take in a pair, for the workloads that both have a figure of."""
+        """Add a pair, for the workloads with a figure in both."""
         if before.keys() & after.keys():
             self._before.append(before)
             self._after.append(after)
@@ -43,16 +43,16 @@ class Pairs:
         return [math.log(b[name] / a[name]) for a, b in both if name in a and name in b]
 
     def _share(self, name: str) -> float:
-        """Return a workload's weight; that of one that came later is the smallest."""
+        """Return a workload's weight; one that appeared later gets the smallest."""
         return self._shares.get(name, min(self._shares.values()))
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(name for each in self._before for name in each))
 
     def why_lost(self, most: float = MUCH_WORSE) -> str | None:
-        """Return what of the last pairs speaks against the new values, None if nothing does.
+        """Return which of the last pairs contradict the new values, None if none do.
 
-        ``most``: of the speed before, for a kind to count as lost.
+        ``most``: ratio to the speed before below which a kind counts as lost.
         """
         for name in self._names():
             differences = self._differences(name)
@@ -61,14 +61,14 @@ class Pairs:
                     continue
                 last = ratio_interval(differences[-count:], _ERROR_OF_LAST, math.inf)
                 if last.high < 1 and last.ratio < most:
-                    return f"{name}: {_text(last)} of the speed before in the last {count} pairs"
+                    return f"{name}: {_text(last)} times the speed before in the last {count} pairs"
         return None
 
     def gain(self) -> Interval | None:
-        """Return the gain and its 95 % interval, None of too few pairs.
+        """Return the gain and its 95 % interval, None if there are too few pairs.
 
-        It is the mean over the workloads, by their shares. Its degrees of freedom are those of the
-        workload with the fewest pairs.
+        It is the weighted mean over the workloads. Its degrees of freedom are those of the workload
+        with the fewest pairs.
         """
         every = {name: self._differences(name) for name in self._names()}
         every = {n: d for n, d in every.items() if len(d) >= constants.FEWEST_PAIRS}
@@ -95,19 +95,19 @@ class Pairs:
         return found
 
     def holds(self) -> bool:
-        """Tell whether the gain is proven and worth a change, and no workload 5 % worse."""
+        """Return whether the gain is proven and worth a change, and no workload is 5 % worse."""
         return self.why_not() is None
 
     def why_not(self) -> str | None:
-        """Return why that does not hold, None if it does."""
+        """Return why `holds` is false, None if it is true."""
         gain = self.gain()
         if gain is None:
-            return f"{len(self)} pairs prove nothing"
+            return f"{len(self)} pairs are too few for a proof"
         if gain.low <= 1 or gain.ratio < math.exp(constants.LEAST_GAIN):
-            return f"{len(self)} pairs do not prove it: {_text(gain)} of the speed before"
+            return f"{len(self)} pairs do not prove a gain: {_text(gain)} times the speed before"
         for name, (_, _, ratio) in self.per_workload().items():
             if ratio.high < 1 and ratio.ratio < _WORSE:
-                return f"{name}: {_text(ratio)} of the speed before"
+                return f"{name}: {_text(ratio)} times the speed before"
         return self.why_lost(most=_WORSE)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Safer settings that perform as well: values nearer the start, smaller ones, switches put back.
+"""Safer settings that perform equally: values nearer the start, smaller ones, restored switches.
 
-What takes less CPU time wins over what is safer.
+Less CPU time takes precedence over safety.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from fusetune.tuner.state import State, Steps
 
 
 class SaferValues:
-    """Replaces a good point by the cheapest that the model counts as equal to it, or the safest."""
+    """Replaces a good point by an equal one that is cheaper or safer, according to the model."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._grid = state.grid
 
     def than(self, best: Point) -> Point:
-        """Keep each dimension's start value unless a change shows, else take the safest value.
+        """Keep each dimension's start value unless a change has an effect; then use the safest one.
 
-        A change must beat the start's value by INDIFFERENCE and the samples' doubt, or be as fast
-        and proven to take less CPU time; a small gain must not take much more of it. Among changes
-        the smallest values win that together lose no more than INDIFFERENCE, or others as fast that
-        are proven to take less CPU time than these.
+        A change must beat the start's value by INDIFFERENCE plus the uncertainty, or be equally
+        fast and proven to need less CPU time; a small gain must not cost much more CPU time. Among
+        changes, the smallest values win that together lose no more than INDIFFERENCE, or equally
+        fast ones that are proven to need less CPU time than these.
         """
         state, grid = self._state, self._grid
         point = self._unswitched(best)
@@ -52,12 +52,12 @@ class SaferValues:
         return point
 
     def _little_and_dear(self, point: Point, kept: Point) -> bool:
-        """Tell whether a point gains little over another for sure, and costs much more."""
+        """Return whether a point certainly gains little over another but costs much more."""
         gain = self._state.ratio(point, kept)
         return gain.high < LITTLE and self._state.too_dear(point, kept, gain)
 
     def _unswitched(self, point: Point) -> Point:
-        """Put a changed category back where a value of what it interacts with does as well."""
+        """Restore a changed category if a value of an interacting dimension performs equally."""
         for move in self._limits_instead(point):
             mean, deviation = self._state.contrast(point, move)
             if mean <= constants.INDIFFERENCE + constants.SWITCH_DOUBT * deviation:
@@ -65,7 +65,7 @@ class SaferValues:
         return point
 
     def _limits_instead(self, point: Point) -> list[Point]:
-        """Return for each changed category the best point without it, by what it interacts with.
+        """Return, for each changed category, the best point without it as its partners vary.
 
         A switch is riskier than any value of a limit.
         """
@@ -80,7 +80,7 @@ class SaferValues:
         return instead
 
     def walk_back(self) -> Steps:
-        """Measure safer points against the incumbent a few times, and take one that is as good."""
+        """Measure safer points against the incumbent a few times, and adopt one that is as good."""
         state = self._state
         best = state.incumbent
         for walked in count():
@@ -96,7 +96,7 @@ class SaferValues:
             yield from state.measure_block([point, *rivals[: size - 1]])
 
     def _rivals(self) -> list[Point]:
-        """Return for each changed dimension the smallest value that may well be as good."""
+        """Return for each changed dimension the smallest value that may be as good."""
         state, grid, incumbent = self._state, self._grid, self._state.incumbent
         rivals = []
         for move in self._limits_instead(incumbent):

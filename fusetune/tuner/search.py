@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Choose the next setting to measure, and in the end the setting that is proven better.
+"""Choose the next setting to measure, and finally the setting that is proven to be better.
 
 Pure: no I/O, no clock, no global random numbers; the same seed and figures give the same run.
 
 The host drifts, so settings are measured in short blocks in random order, and only differences of
-log figures within a block count. A run has two stages, and a short one before them if there was an
+log figures within a block count. A run has two stages, preceded by a short one if there was an
 earlier run (`warm`):
 
-1. Exploration (`exploring`, `safer`). A few far points of each dimension, alone and together with
-   the dimensions they interact with, then blocks of the incumbent and the candidates that promise
-   most by the mixed model of `model.BlockModel`. A setting that is clearly worse or makes no
-   difference promises nothing and is not measured again. The stage ends when nothing promises more,
-   or when the rest of the budget is needed for the proof.
+1. Exploration (`exploring`, `safer`). First a few distant points of each dimension, alone and
+   together with interacting dimensions, then blocks of the incumbent and the candidates that are
+   most promising by the mixed model `model.BlockModel`. A setting that is clearly worse or makes no
+   difference is not measured again. The stage ends when no candidate is promising, or when the
+   rest of the budget is needed for the proof.
 2. Confirmation (`confirming`). Start, incumbent and stock in fresh blocks. Only these samples
    decide, by Student intervals whose error is divided among all interim analyses: 1/2, 1/6, 1/12,
-   ... of it, which sums to the whole however many analyses there are.
+   ... of it, so that the sum is at most the total for any number of analyses.
 """
 
 from __future__ import annotations
@@ -53,9 +53,8 @@ class Choice:
     """The best proven setting.
 
     `gain` is chosen/start, the weighted geometric mean over the workloads, and `per_workload` holds
-    before, after (geometric means) and their ratio, all from the confirming blocks only; 1 (1 to 1)
-    and nothing where unchanged. `reasons` has one sentence for each dimension, from the
-    exploration.
+    before, after (geometric means) and their ratio, all from the confirming blocks only; 1 [1, 1]
+    and empty if unchanged. `reasons` has one sentence for each dimension, from the exploration.
     """
 
     setting: dict[str, int]
@@ -66,11 +65,11 @@ class Choice:
 
 
 class Search:
-    """Ask for a setting, measure every workload under it once, tell the figures, repeat.
+    """Usage: ask for a setting, measure every workload once with it, tell the figures, repeat.
 
-    `weights`: of the workloads in their order, above 0; without them all count alike. `limits`: on
-    what the choice costs. `earlier`: the run to begin with. ValueError where a dimension, start
-    value, workload or figure is missing or impossible.
+    `weights`: of the workloads in their order, above 0; equal by default. `limits`: on the cost of
+    the choice. `earlier`: the run to start from. Raises ValueError if a dimension, start value,
+    workload or figure is missing or impossible.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Search:
         if weights and (len(weights) != len(workloads) or min(weights) <= 0):
             raise ValueError("weights must be numbers above 0, one for each workload")
         if not workloads or len(set(workloads)) != len(workloads):
-            raise ValueError("workloads must be one or more different names")
+            raise ValueError("workloads must be one or more distinct names")
         self.limits = limits
         self._grid = Grid(dimensions, start)
         self._state = State(self._grid, workloads, seed, weights, limits)
@@ -97,7 +96,7 @@ class Search:
         self._pending: Point | None = None
         self._asked = False
         self._begun = False
-        #: Asked about a promising setting before it is proven; it may take its time.
+        #: Asked about a promising setting before its proof; it may be slow.
         self.permit: Callable[[Setting], bool] = lambda setting: True
         self._passed: set[Point] = set()
 
@@ -121,9 +120,9 @@ class Search:
             self._warm.proof_failed()
 
     def _permitted(self) -> bool:
-        """Ask whether the incumbent may be chosen, before it is proven at some cost.
+        """Ask whether the incumbent may be chosen, before the cost of its proof.
 
-        If not, the incumbent becomes the furthest one permitted on the way to it from the start.
+        If not, the incumbent becomes the furthest permitted point on the way to it from the start.
         """
         start, end = self._grid.start, self._state.incumbent
         if self._is_permitted(end):
@@ -142,7 +141,7 @@ class Search:
         return False
 
     def _is_permitted(self, point: Point) -> bool:
-        """Ask once about each point."""
+        """Ask only once about each point."""
         if point not in self._passed and not self._state.refused(point):
             if self.permit(self._grid.setting(point)):
                 self._passed.add(point)
@@ -151,10 +150,10 @@ class Search:
         return point in self._passed
 
     def ask(self, remaining: int) -> dict[str, int] | None:
-        """Return the next setting to evaluate, or None where the search has finished.
+        """Return the next setting to evaluate, or None if the search has finished.
 
-        `remaining` is how many evaluations are still affordable, this one included; it may shrink
-        or grow between calls. At 0 or less None is returned, and a later call with more goes on.
+        `remaining` is how many evaluations are still affordable, including this one; it may shrink
+        or grow between calls. At 0 or less, None is returned; a later call with more continues.
         """
         if remaining <= 0:
             return None
@@ -168,15 +167,15 @@ class Search:
         return self._grid.setting(self._pending)
 
     def tell(self, figures: Figures, cost: Cost = UNKNOWN) -> None:
-        """Take the figures of the setting asked for last, and what its evaluation cost.
+        """Record the figures of the last setting asked for, and the cost of its evaluation.
 
-        ValueError without such a setting, or unless each workload has a finite figure above 0.
+        Raises ValueError without such a setting, or unless each workload has a finite figure > 0.
         """
         if not self._asked or self._pending is None:
             raise ValueError("tell() needs an ask() before it")
         workloads = self._state.workloads
         if set(figures) != set(workloads):
-            raise ValueError(f"figures wanted for {sorted(workloads)}, not {sorted(figures)}")
+            raise ValueError(f"figures must be for {sorted(workloads)}, not {sorted(figures)}")
         for name, figure in figures.items():
             if not (math.isfinite(figure) and figure > 0):
                 raise ValueError(f"figure of {name} must be a number above 0, not {figure}")
@@ -193,9 +192,9 @@ class Search:
             self._pending = None
 
     def refuse(self) -> None:
-        """Reject the proven setting, for a reason that the search does not see, and search on.
+        """Reject the proven setting, for a reason that the search does not see, and continue.
 
-        With it go those that are at least as far from the start. ValueError if none is proven.
+        Settings at least as far from the start are rejected with it. ValueError if none is proven.
         """
         proof = self._confirmation.proof
         if proof is None:
@@ -203,9 +202,9 @@ class Search:
         self._refuse(proof.point)
 
     def pass_over(self) -> None:
-        """Reject the setting asked for last, which was not measured to its end, and search on.
+        """Reject the setting asked for last, whose measurement was aborted, and continue.
 
-        As `refuse`. ValueError without such a setting, or if it is the start.
+        Like `refuse`. ValueError without such a setting, or if it is the start.
         """
         point = self._pending if self._asked else None
         if point is None or point == self._grid.start:
@@ -226,7 +225,7 @@ class Search:
     def unproven(self) -> tuple[dict[str, int], int] | None:
         """Return what seems better than the start but is not proven, None if nothing does.
 
-        With it goes how many evaluations its proof would take.
+        The second value is the number of evaluations that its proof would need.
         """
         state = self._state
         point = state.incumbent
@@ -244,10 +243,10 @@ class Search:
 
     @property
     def refused(self) -> list[tuple[dict[str, int], str]]:
-        """What was refused for its cost although it seems better, as changed values, and why.
+        """What was refused because of its cost although it seems better: changed values, and why.
 
-        Of refusals that change the same dimensions, or more, this is the one that seemed to gain
-        most.
+        Of refusals that change the same dimensions, or more, only the one with the largest apparent
+        gain is returned.
         """
         if not self._state.costly:
             return []
@@ -272,7 +271,7 @@ class Search:
 
     @property
     def blocks(self) -> list[Block]:
-        """What a later search may begin with: blocks of this one, then of the one before it."""
+        """Blocks from which a later search may start: of this search, then of the one before it."""
         own: dict[int, list[tuple[Point, Mapping[str, float]]]] = {}
         for block, point, figures in self._state.samples:
             own.setdefault(block, []).append((point, figures))
@@ -283,11 +282,11 @@ class Search:
 
     @property
     def evaluations(self) -> int:
-        """How many evaluations have been told."""
+        """How many evaluations have been recorded."""
         return self._state.evaluations
 
     def choice(self) -> Choice:
-        """Return the best setting proven by now: at any time, the start where none is."""
+        """Return the best setting proven so far, the start if there is none."""
         proof = self._confirmation.proof
         point = proof.point if proof else self._grid.start
         return Choice(

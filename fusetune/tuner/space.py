@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The search space of ``auto``: which knobs matter to which accesses, and the values to try.
+"""The search space of ``auto``: which knobs affect which accesses, and the values to try.
 
-A knob that ``auto`` is to search is one more entry in `SEARCHED`.
+To make ``auto`` search another knob, add an entry to `SEARCHED`.
 """
 
 import math
@@ -15,7 +15,7 @@ from fusetune.desired.resolve import Resolver
 from fusetune.knobs import Knob, knobs_of
 from fusetune.mounts.mount import Mount
 
-#: How many times as large or as small a knob may become in one step on live traffic.
+#: Maximum factor by which a knob may change in one step on live traffic.
 STEP = 4
 
 
@@ -23,11 +23,11 @@ STEP = 4
 class Dimension:
     """A knob to search over.
 
-    `values` are the candidates from the smallest and safest to the largest and riskiest; `stock`,
-    the kernel's default, and the start value are added where missing. `ordered`: neighbouring
-    values perform alike (values on a log scale, figure roughly unimodal); otherwise they are
+    `values` are the candidates, from the smallest and safest to the largest and riskiest; `stock`,
+    the kernel's default, and the start value are added if missing. `ordered`: neighbouring values
+    perform similarly (values on a log scale, figure roughly unimodal); otherwise they are
     categories. `interacts` names dimensions whose best value may depend on this one's; naming it
-    on one of the two suffices, and names of dimensions not searched over are ignored.
+    in one of the two suffices, and names of dimensions that are not searched are ignored.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Searched:
     """How ``auto`` searches a knob.
 
     ``candidates``: values to try besides stock, the safest first; ``affects``: the accesses of a
-    workload that the knob can matter to; ``ordered`` and ``interacts`` as in `Dimension`.
+    workload that the knob can affect; ``ordered`` and ``interacts``: see `Dimension`.
     """
 
     candidates: tuple[int, ...]
@@ -51,14 +51,14 @@ class Searched:
     interacts: tuple[str, ...] = ()
 
     def within(self, knob: Knob) -> tuple[int, ...]:
-        """Return the candidates in the range that ``knob`` has on its mount."""
+        """Return the candidates within the range of ``knob`` on its mount."""
         high = math.inf if knob.high is None else knob.high
         return tuple(value for value in self.candidates if knob.low <= value <= high)
 
 
 @dataclass(frozen=True)
 class Follower:
-    """A knob that is not searched but set to a share of another one, rounded up."""
+    """A knob that is not searched but set to a fraction of another one, rounded up."""
 
     leader: str
     numerator: int
@@ -97,7 +97,7 @@ SEARCHED = {
     ),
 }
 
-#: The knobs that move with a searched one, by name. The kernel itself starts with this share
+#: The knobs that follow a searched one, by name. The kernel itself starts with this fraction
 #: (FUSE_DEFAULT_CONGESTION_THRESHOLD).
 FOLLOWERS = {"congestion_threshold": Follower("max_background", 3, 4)}
 
@@ -125,8 +125,8 @@ def searched(
 ) -> tuple[list[Dimension], list[str]]:
     """Return the knobs to search for these workloads, and why others are left out.
 
-    ``knobs``: the mount's. ``refuse``: tells why the mount must not get a knob's value, None if it
-    may.
+    ``knobs``: the mount's. ``refuse``: returns why the mount must not get a knob's value, None if
+    it may.
     """
     accesses = frozenset[Access]().union(*(workload.accesses for workload in workloads))
     dimensions, reasons = [], []
@@ -138,7 +138,7 @@ def searched(
         if not candidates:
             continue
         if knob.name not in now or knob.stock is None:
-            reasons.append(f"{knob.name}: not there on this kernel or mount")
+            reasons.append(f"{knob.name}: not available on this kernel or mount")
             continue
         refused = [refuse(knob.name, value) for value in candidates]
         allowed = tuple(v for v, why in zip(candidates, refused, strict=True) if not why)
@@ -150,11 +150,11 @@ def searched(
 
 
 def near(dimension: Dimension, value: int, earlier: int) -> Dimension | None:
-    """Return the dimension with the values within one step of ``value``, None if it has no other.
+    """Return the dimension limited to one step from ``value``, None if there is no other value.
 
-    One step is at most 4 times as much or a quarter; from and to 0 it is to the neighbouring value.
-    It does not go back to ``earlier``, from which a proof led to ``value``, nor beyond. A category
-    has no steps.
+    One step is at most a factor of 4 in either direction; from and to 0 it is to the neighbouring
+    value. It does not go back to or beyond ``earlier``, from which a proof led to ``value``. A
+    category has no steps.
     """
     if not dimension.ordered:
         return dimension
@@ -171,7 +171,7 @@ def near(dimension: Dimension, value: int, earlier: int) -> Dimension | None:
 
 
 def with_followers(setting: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """Return ``setting`` with its knobs' followers, which move where their leader does."""
+    """Return ``setting`` with the followers of its knobs, which change with their leaders."""
     whole = dict(setting)
     for name, follower in FOLLOWERS.items():
         leader = follower.leader

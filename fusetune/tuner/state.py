@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the stages of a search share: the model, the incumbent, and the evaluations left."""
+"""State shared by the stages of a search: model, incumbent, and remaining evaluations."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fusetune.tuner.costs import UNLIMITED, Costs, Limits
 from fusetune.tuner.grid import Grid
 from fusetune.tuner.model import BlockModel, Point
 
-#: Yields the next point to measure, and is sent its figure for each workload.
+#: Yields the next point to measure, and receives its figure for each workload.
 Steps = Generator[Point, dict[str, float], None]
 
 
 class State:
-    """The samples so far in a model, and the budget.
+    """The model of the samples so far, and the budget.
 
-    `weights` are the workloads' shares of the objective, which sum to 1, `remaining` is how many
-    evaluations are affordable, `analyses` how many interim analyses the error was spent on,
-    `rejected` the points that failed the proof, `refusals` those that were refused for a reason
-    that the figures do not show. `short` tells whether the last stage ended for want of budget,
-    `screened` whether the far points have had their turn. `costs` is what the points cost, `costly`
-    why a point was refused beside another one for that.
+    `weights` are the workloads' shares of the objective, which sum to 1; `remaining` is how many
+    evaluations are affordable; `analyses` how many interim analyses the error was spent on;
+    `rejected` the points that failed the proof; `refusals` those refused for a reason that the
+    figures do not show. `short`: whether the last stage ended for lack of budget; `screened`:
+    whether the distant points were measured. `costs` is the cost of the points, `costly` why a
+    point was refused in comparison with another one because of its cost.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class State:
         self.costly: dict[tuple[Point, Point], str] = {}
         self.screened = False
         self.most_explored = constants.MOST_EXPLORED
-        #: The samples of this search alone: number of the block, point and figures.
+        #: The samples of this search only: number of the block, point and figures.
         self.samples: list[tuple[int, Point, dict[str, float]]] = []
         self._blocks = 0
 
@@ -66,7 +66,7 @@ class State:
     def measure_in_order(
         self, points: Sequence[Point]
     ) -> Generator[Point, dict[str, float], dict[Point, dict[str, float]]]:
-        """Measure the points as a block of their own for the model; return their figures."""
+        """Measure the points as a separate block of the model; return their figures."""
         self._blocks += 1
         measured: dict[Point, dict[str, float]] = {}
         for point in points:
@@ -80,14 +80,14 @@ class State:
         self.model.add(block, point, logs)
 
     def assume(self, blocks: Sequence[Sequence[tuple[Point, Mapping[str, float]]]]) -> None:
-        """Give the model blocks of an earlier run, beside those of this one."""
+        """Add blocks of an earlier run to the model."""
         for block in blocks:
             self._blocks += 1
             for point, figures in block:
                 self._model_takes(self._blocks, point, figures)
 
     def drop_assumed(self) -> None:
-        """Take out of the model again all that this run has not measured itself."""
+        """Remove from the model everything that this run has not measured itself."""
         self.model = self._new_model()
         for sample in self.samples:
             self._model_takes(*sample)
@@ -96,14 +96,14 @@ class State:
         return BlockModel(self.grid.kernels(), self.grid.pairs, len(self.workloads), self.weights)
 
     def excluded(self, point: Point) -> bool:
-        """Tell whether a point was rejected, or is at least as far from the start as a refused one.
+        """Return whether a point was rejected, or is as far from the start as a refused one.
 
-        As far means in each value that the refused one changes, and to the same side.
+        That is, in each value that the refused one changes, in the same direction.
         """
         return point in self.rejected or self.refused(point)
 
     def refused(self, point: Point) -> bool:
-        """Tell whether a point is at least as far from the start as a refused one."""
+        """Return whether a point is at least as far from the start as a refused one."""
         start = self.grid.start
         return any(
             all(
@@ -115,7 +115,7 @@ class State:
         )
 
     def keeps_limits(self, point: Point, *, proven: bool = False) -> bool:
-        """Tell whether a point keeps the limits on costs; if not, refuse it.
+        """Return whether a point keeps the limits on costs; if not, refuse it.
 
         `proven`: whether it would be chosen, so that its cost must be known.
         """
@@ -126,7 +126,7 @@ class State:
         return not why
 
     def too_dear(self, point: Point, other: Point, gain: Interval) -> bool:
-        """Tell whether a gain over another point is not worth its cost; if so, reject the point."""
+        """Return whether a gain over another point is not worth its cost, and then reject it."""
         why = self.costs.why_too_dear(point, other, gain)
         if why:
             self.rejected.add(point)
@@ -134,15 +134,15 @@ class State:
         return bool(why)
 
     def contrast(self, point: Point, reference: Point) -> tuple[float, float]:
-        """Return mean and standard deviation of the log ratio of two points, by the model."""
+        """Return the model's mean and standard deviation of the log ratio of two points."""
         return self.model.posterior([reference, point]).contrasts()[1]
 
     def ratio(self, point: Point, reference: Point) -> Interval:
-        """Return the ratio of two points by the model, with its 95 % interval."""
+        """Return the model's ratio of two points, with its 95 % interval."""
         return normal_interval(*self.contrast(point, reference))
 
     def promising(self, point: Point) -> bool:
-        """Tell whether a point seems better than the start clearly enough for the proof."""
+        """Return whether a point seems clearly enough better than the start for the proof."""
         if point == self.grid.start:
             return False
         mean, deviation = self.contrast(point, self.grid.start)
@@ -150,7 +150,7 @@ class State:
         return mean >= constants.LEAST_GAIN and certainty >= constants.EVIDENCE
 
     def affordable(self, wanted: int) -> int:
-        """Return how many of the wanted evaluations exploration can have: 0 or at least 2.
+        """Return how many of the wanted evaluations exploration may use: 0 or at least 2.
 
         The others are reserved for the proof.
         """
@@ -168,7 +168,7 @@ class State:
         return spare if spare >= 2 else 0
 
     def pairs_needed(self) -> int:
-        """Return after how many pairs the incumbent's gain is almost certain to be proven."""
+        """Return the number of pairs that almost certainly prove the incumbent's gain."""
         if not self.model.samples or self.incumbent == self.grid.start:
             return constants.FEWEST_PAIRS
         gain, _ = self.contrast(self.incumbent, self.grid.start)

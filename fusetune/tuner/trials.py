@@ -34,16 +34,16 @@ from fusetune.shadow.shadows import Shadow, Shadows
 from fusetune.text import printable
 from fusetune.tuner.candidates import Candidates, Options
 
-_MOST_SHADOWS = 8  # at once; each has a server and its scratch files
-_RECENT = 8  # evaluations that tell what the next one costs
-#: Part of the budget of bytes that one shadow may write or read.
+_MOST_SHADOWS = 8  # at the same time; each has a server and scratch files
+_RECENT = 8  # evaluations from which the cost of the next one is estimated
+#: Share of the byte budget that one shadow may write or read.
 _SHARE = 4
 
 _Open = tuple[Shadow, Bench, ExitStack]
 
 
 class Trials:
-    """Measures options and live knobs on shadow mounts, which it mounts as they are asked for."""
+    """Measures options and live knobs on shadow mounts, which it mounts on demand."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Trials:
         self.evaluations = 0
         #: Latencies of each workload at the last measurement, by name.
         self.bins: dict[str, Bins] = {}
-        #: What each workload took then.
+        #: Host resources that each workload used then.
         self.usage: dict[str, Usage] = {}
 
     def __enter__(self) -> Self:
@@ -95,12 +95,12 @@ class Trials:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of files that were there, read on all shadow mounts."""
+        """Bytes of existing files read on all shadow mounts."""
         return sum(bench.bytes_read for bench in self._benches)
 
     @property
     def requests(self) -> int:
-        """Calls of read(2) for these."""
+        """Calls of read(2) for these bytes."""
         return sum(bench.requests for bench in self._benches)
 
     @property
@@ -108,11 +108,11 @@ class Trials:
         return [*self._ended, *(bench for _, bench, _ in self._open.values())]
 
     def affordable(self, share: float) -> int:
-        """Return how many evaluations fit into a share of the budget, by the cost of the last."""
+        """Return how many evaluations fit into a share of the budget, at the latest cost."""
         return affordable(self._left(share))
 
     def scarcest(self, share: float) -> str:
-        """Return the part of that share of the budget that pays for the fewest."""
+        """Return the part of that share of the budget that limits the evaluations most."""
         return scarcest(self._left(share))
 
     def _left(self, share: float) -> Left:
@@ -125,7 +125,7 @@ class Trials:
         return left
 
     def try_alone(self, candidates: Candidates) -> dict[str, str]:
-        """Mount each change with what it requires; return why those fail that do."""
+        """Mount each change with those that it requires; return the failures with their reasons."""
         failed = {}
         for name in candidates.changes:
             try:
@@ -142,10 +142,10 @@ class Trials:
         knobs: Mapping[str, int],
         guards: Sequence[Workload] = (),
     ) -> dict[str, float]:
-        """Measure every workload once with ``options`` and live ``knobs``, or ``guards`` alone.
+        """Measure every workload once with ``options`` and live ``knobs``, or only ``guards``.
 
         Returns the figure of each workload, or of each job of the guards, in its unit. Raises
-        FusetuneError as `Bench` does.
+        FusetuneError like `Bench`.
         """
         shadow, bench = self._bench(candidates, options)
         began = self.seconds
@@ -161,7 +161,7 @@ class Trials:
     def _bench(self, candidates: Candidates, options: Options) -> tuple[Shadow, Bench]:
         self._interruption.check()
         found = self._open.pop(options, None) or self._opened(candidates, options)
-        self._open[options] = found  # as the last one used
+        self._open[options] = found  # now the most recently used
         return found[:2]
 
     def _opened(self, candidates: Candidates, options: Options) -> _Open:
@@ -169,7 +169,7 @@ class Trials:
         if seconds < LEAST_SECONDS:
             raise BudgetSpent(seconds)
         if len(self._open) == _MOST_SHADOWS:
-            self._end(next(filter(None, self._open)))  # all are compared with that without options
+            self._end(next(filter(None, self._open)))  # the one without options stays
         share = Budget(
             seconds,
             max(LEAST_BYTES, self.budget.bytes_written // _SHARE),
@@ -202,11 +202,11 @@ class Trials:
             shadow = self._shadows.mount(second_words(server, words), environment, before)
             if server.second == "read-only" and not shadow.mount.read_only:
                 self._shadows.end(shadow)
-                raise FusetuneError("its recipe's second_with does not mount it read-only")
+                raise FusetuneError("its recipe's second_with does not make it read-only")
             return shadow
         except FusetuneError as error:
             changes = describe(candidates.values(options))
-            what = f"with {changes}" if options else "as it is mounted"
+            what = f"with {changes}" if options else "with the current options"
             raise FusetuneError(f"no second instance can be mounted {what}: {error}") from error
 
     def _end(self, options: Options) -> None:
@@ -216,29 +216,27 @@ class Trials:
 
 
 def prefix(host: Host, options: Sequence[str]) -> list[str]:
-    """Return the words before a server that give its mounts options of the module, if any."""
+    """Return the command prefix that gives a server's mounts options of the module, if any."""
     return way.prefix(host, ",".join([REQUIRED, *options])) if options else []
 
 
 def describe(values: Mapping[str, str | None]) -> str:
-    """Return options with their values as text, those to leave out with a minus sign."""
+    """Return options with their values as text; those to leave out have a minus sign."""
     return " ".join(f"-{name}" if to is None else f"{name}={to}" for name, to in values.items())
 
 
 def refuse_second(seen: Examined, reading: Reading | None) -> None:
-    """Raise FusetuneError where a second instance is not safe, `Unwritable` if it may only read."""
+    """Raise FusetuneError if a second instance is unsafe, `Unwritable` if it must be read-only."""
     server = seen.recipe.server
-    said = (
-        f"{printable(seen.mount.path)}: a second instance of {seen.recipe.name} beside the live one"
-    )
+    said = f"{printable(seen.mount.path)}: running a second instance of {seen.recipe.name}"
     if server.second == "no":
         raise FusetuneError(f"{said} is not safe: {server.second_because}")
     if server.second == "read-only" and not server.second_with:
         raise FusetuneError(
-            f"{said} may only read, and its recipe has no second_with that mounts it so: "
+            f"{said} is only safe read-only, but its recipe has no second_with for that: "
             f"{server.second_because}"
         )
     if unsafe := not_safe_with(server, seen.process.words):
         raise FusetuneError(f"{said} is not safe with {unsafe[0]}: {server.second_because}")
     if server.second == "read-only" and reading is None:
-        raise Unwritable(f"{said} may only read: {server.second_because}")
+        raise Unwritable(f"{said} is only safe read-only: {server.second_because}")

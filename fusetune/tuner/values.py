@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The values of one run of ``auto`` on a locked mount: set, kept for good, or put back."""
+"""The values of one run of ``auto`` on a locked mount: set, kept, or restored."""
 
 import errno
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from fusetune.mounts.mount import Mount
 
 
 class Values:
-    """What is written to a mount, each value journalled first; ``before``: the values found."""
+    """Writes values to a mount, after adding each to the journal; ``before``: the values found."""
 
     def __init__(self, host: Host, mount: Mount, before: dict[str, int], journal: Journal) -> None:
         self.host, self.mount, self.before, self.journal = host, mount, before, journal
@@ -36,10 +36,10 @@ class Values:
             raise failure(self.mount, errno.ENODEV, "set values") from error
 
     def keep(self, after: Mapping[str, int], gain: Interval, run: Run | None = None) -> None:
-        """Set ``after`` for good and save it; if that fails, put everything back.
+        """Set ``after`` permanently and save it; if that fails, restore everything.
 
-        ``run``: what was measured, for a later run to begin with. Where the kernel's defaults are
-        best, that is saved, so that no result of a like volume is taken for this mount.
+        ``run``: the measurements, from which a later run may start. If the kernel's defaults are
+        best, that is saved as well, so that no result of a similar volume is used for this mount.
         """
         try:
             self.set(after, f"auto: gain {gain.ratio:.3f}")
@@ -51,7 +51,7 @@ class Values:
             raise
 
     def put_back(self) -> None:
-        """Set the values found at the start, even if they cannot be journalled any more."""
+        """Restore the initial values, even if the journal can no longer be written."""
         try:
             self.set(self.before, "auto: put back")
         except FusetuneError:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Warm start: a search that begins at what an earlier run chose, once it sees that this holds.
+"""Warm start: a search that starts at an earlier run's choice, after checking that it still holds.
 
-The samples of the earlier run go into the model, so that little promises more than its choice, and
-the proof can begin soon. They never count in the proof, which takes fresh samples alone. Before
-that the choice and other settings are measured again. If they differ from what the earlier samples
-predict by more than chance explains, these are dropped and the search is a cold one. They are
-dropped as well if the proof fails, unless the earlier choice is set already.
+The samples of the earlier run go into the model, so that little seems more promising than its
+choice, and the proof can begin soon. They never count in the proof, which uses fresh samples only.
+Before that, the choice and other settings are measured again. If they differ from the predictions
+of the earlier samples by more than chance explains, these are dropped and the search is a cold one.
+They are also dropped if the proof fails, unless the earlier choice is already set.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from fusetune.tuner.state import State, Steps
 
 # `python3 -m tests.bench.warm_start` judges these on simulated mounts.
 PROBES = 9  # settings that are measured again
-SURPRISE = 3.0  # standard deviations from what is expected at which one is measured once more
+SURPRISE = 3.0  # standard deviations from the expectation at which one is measured again
 DISAGREEMENT = 2.0  # mean square of these distances that chance does not explain
 MISFIT = 0.05  # log ratio by which the model may miss a setting that was measured often
-EXPLORED = 10  # samples to explore with besides, while the earlier ones hold
+EXPLORED = 10  # additional samples for exploration while the earlier ones hold
 KEPT = 80  # samples to save for a later run
 
-#: What was measured together: each setting with its figures.
+#: A block of measurements: each setting with its figures.
 Block = Sequence[tuple[Setting, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """An earlier run: what it chose, and its samples in the blocks that they were measured in."""
+    """An earlier run: its choice, and its samples in their blocks."""
 
     setting: Setting
     blocks: Sequence[Block]
 
 
 class WarmStart:
-    """Begins a search at an earlier run's choice; `holds`: whether its samples are in use."""
+    """Starts a search at an earlier run's choice; `holds`: whether its samples are in use."""
 
     def __init__(self, state: State, earlier: Earlier | None) -> None:
         self._state = state
@@ -51,7 +51,7 @@ class WarmStart:
         self._checked = False
 
     def check(self) -> Steps:
-        """Measure, once, whether the earlier samples still predict what is measured."""
+        """Measure, once, whether the earlier samples still predict the results."""
         state, point = self._state, self._point
         if self._checked or not self.holds or point is None:
             return
@@ -66,10 +66,10 @@ class WarmStart:
             asked, probes = probes[: size - 1], probes[size - 1 :]
             found = yield from self._distances(asked, expected)
             far = [p for p in asked if found[p] > SURPRISE]
-            if far and state.affordable(1 + len(far)):  # once may be a hiccup
+            if far and state.affordable(1 + len(far)):  # a single deviation may be a hiccup
                 again = yield from self._distances(far, expected)
                 found |= {p: min(found[p], again[p]) for p in far}
-            # A single one that stays far may have been a hiccup then, so it counts for no more.
+            # A single one that stays far may have been a hiccup back then, so it is ignored.
             distances += [min(found[p], SURPRISE) ** 2 for p in asked]
         if distances and fmean(distances) > DISAGREEMENT:
             self._drop()
@@ -77,7 +77,7 @@ class WarmStart:
             state.most_explored = state.model.samples + EXPLORED
 
     def _probes(self, point: Point) -> list[Point]:
-        """Return settings to measure again: the earlier choice, then those it was screened by."""
+        """Return settings to measure again: the earlier choice, then those of its screening."""
         grid = self._state.grid
         probes = dict.fromkeys([point, grid.stock, *self._state.model.points()])
         probes.pop(grid.start, None)
@@ -92,7 +92,7 @@ class WarmStart:
     ) -> Generator[Point, dict[str, float], dict[Point, float]]:
         """Measure points in a block with the start.
 
-        Return how far each is from what is expected beside the start, in standard deviations.
+        Return how far each ratio to the start is from the expectation, in standard deviations.
         """
         state, before = self._state, len(self._state.samples)
         noise = math.hypot(math.sqrt(2) * state.model.noise, MISFIT)
@@ -106,7 +106,7 @@ class WarmStart:
         return {p: abs(missed[p] - usual) / math.hypot(expected[p][1], noise) for p in points}
 
     def proof_failed(self) -> None:
-        """Go on without the earlier samples if the earlier choice should have been proven."""
+        """Continue without the earlier samples if the earlier choice should have been proven."""
         if self._point != self._state.grid.start:
             self._drop()
 
@@ -119,7 +119,7 @@ class WarmStart:
 
 
 def _known(state: State, blocks: Sequence[Block]) -> list[list[tuple[Point, Mapping[str, float]]]]:
-    """Return the blocks as points of the grid, less what it does not have."""
+    """Return the blocks as points of the grid, without settings outside it."""
     names, known = set(state.workloads), []
     for block in blocks:
         points = [(state.grid.point(setting), figures) for setting, figures in block]

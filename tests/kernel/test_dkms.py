@@ -232,11 +232,11 @@ print(json.dumps([asdict(one) for one in state.kernels]))')"
 _FAILURES = {
     "unsupported kernel": (
         "mv /lib/modules/$kernel /lib/modules/6.5.0-other",
-        ("skipped", "not for this kernel, but for those that match"),
+        ("skipped", "it is not for this kernel, only for those that match"),
     ),
     "no headers": (
         "rm /lib/modules/$kernel/build",
-        ("skipped", "its headers are not there: apt install linux-headers-"),
+        ("skipped", "its headers are missing: apt install linux-headers-"),
     ),
     "no compiler": (
         "unset DEBIAN_KERNEL_USE_CCACHE; rm /usr/bin/gcc* /usr/bin/x86_64-linux-gnu-gcc*",

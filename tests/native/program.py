@@ -106,7 +106,11 @@ class Fusetune:
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         assert done.stdout == ""
         *progress, line = done.stderr.splitlines()
-        expected = (" of the budget used, ", "fusetune reads at most ", "; so it reads files")
+        expected = (
+            " of the budget used, ",
+            "fusetune reads at most ",
+            "; reading existing files instead",
+        )
         assert all(any(words in told for words in expected) for told in progress), done.stderr
         return line
 

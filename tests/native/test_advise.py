@@ -104,7 +104,7 @@ def test_a_server_without_a_recipe(fusetune: Fusetune, tmp_path: Path, tmpfs_dir
         found = fusetune.json("advise", tmp_path / "mnt")
     assert (found["recipe"], found["changes"]) == (None, [])
     assert any("has the kernel's default values" in note for note in found["notes"])
-    assert found["notes"][-1].startswith("no recipe is about this server; docs/recipes.md")
+    assert found["notes"][-1].startswith("no recipe describes this server; docs/recipes.md")
 
 
 def test_an_administrators_recipe(fusetune: Fusetune, mirror: Mirror) -> None:
@@ -128,7 +128,7 @@ def test_a_stopped_server_is_not_waited_for(fusetune: Fusetune, mirror: Mirror) 
 def test_another_users_server(mirror: Mirror, open_path: Path) -> None:
     done = Fusetune(open_path)("advise", mirror.mountpoint, before=AS_NOBODY)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "the process that serves the mount cannot be seen; run it as root\n" in done.stdout
+    assert "the process that serves the mount was not found; run fusetune as root\n" in done.stdout
     assert "now: " not in done.stdout
 
 

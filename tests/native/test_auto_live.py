@@ -119,7 +119,7 @@ def test_without_traffic_of_its_own_nothing_is_tried_on_a_mount(
         counted = other.counters()["ops"]
     assert not document["applied"]
     assert document["trials"] == []
-    assert document["reasons"][0] == "programs waited for nothing here"
+    assert document["reasons"][0] == "programs did not wait for this mount"
     assert not any(counted[name]["count"] for name in ("READ", "WRITE", "CREATE", "OPEN"))
 
 
@@ -134,7 +134,7 @@ def test_a_signal_puts_everything_back(
         said, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, said) == (1, "")
     line = errors.splitlines()[-1]
-    assert line.startswith("fusetune: interrupted: everything was put back as it was; ")
+    assert line.startswith("fusetune: interrupted: everything was restored; ")
     assert sysfs_values(slow.bdi) == before
     assert fusetune.json("show", slow.mountpoint)["saved"] is None
     assert _programs() == []
@@ -187,15 +187,24 @@ def test_a_dry_run_writes_nothing(fusetune: Fusetune, slow: Mirror) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--workload", "mixed"), "--workload does not go with --live, which makes no load"),
-        (("--size", "1M"), "--size does not go with --live, which writes no files"),
-        (("--files", "x"), "--files does not go with --live, which reads no files"),
-        (("--budget", "9"), "--budget does not go with --live, which has --for instead"),
-        (("--try-options",), "--try-options does not go with --live, which uses the live mount"),
-        (("--no-guard", "mmap-read"), "--no-guard does not go with --live"),
-        (("--target", "throughput"), "--target does not go with --live"),
-        (("--max-memory", "1G"), "--max-memory does not go with --live"),
-        (("--cold",), "--cold does not go with --live, which always begins anew"),
+        (
+            ("--workload", "mixed"),
+            "--workload cannot be combined with --live, which generates no load",
+        ),
+        (("--size", "1M"), "--size cannot be combined with --live, which writes no files"),
+        (("--files", "x"), "--files cannot be combined with --live, which reads no files"),
+        (
+            ("--budget", "9"),
+            "--budget cannot be combined with --live, which is limited by --for instead",
+        ),
+        (
+            ("--try-options",),
+            "--try-options cannot be combined with --live, which uses the live mount",
+        ),
+        (("--no-guard", "mmap-read"), "--no-guard cannot be combined with --live"),
+        (("--target", "throughput"), "--target cannot be combined with --live"),
+        (("--max-memory", "1G"), "--max-memory cannot be combined with --live"),
+        (("--cold",), "--cold cannot be combined with --live, which always starts from"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -207,4 +216,4 @@ def test_what_makes_no_sense_is_refused(
 
 def test_for_needs_live(fusetune: Fusetune, mirror: Mirror) -> None:
     said = fusetune.fails("auto", mirror.mountpoint, "--for", "1m", code=2)
-    assert said == "fusetune: --for needs --live; without it --budget is the time"
+    assert said == "fusetune: --for needs --live; without --live, give --budget"

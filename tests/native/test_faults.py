@@ -127,7 +127,7 @@ def test_a_second_auto_says_so(fusetune: Fusetune, mirror: Mirror) -> None:
 def test_a_server_stopped_before(fusetune: Fusetune, mirror: Mirror) -> None:
     mirror.suspend()
     try:
-        assert_one_line(start(fusetune, mirror.mountpoint), "did not answer")
+        assert_one_line(start(fusetune, mirror.mountpoint), "did not reply")
     finally:
         mirror.process.send_signal(signal.SIGCONT)
     # A process that makes the directory late also removes it and ends: see the leak check.
@@ -142,7 +142,7 @@ def test_a_server_stopped_meanwhile(fusetune: Fusetune, mirror: Mirror) -> None:
         wait_for(lambda: sysfs_values(mirror.bdi) != before, "a trial")
         mirror.suspend()
         try:
-            assert_one_line(process, "did not answer")
+            assert_one_line(process, "did not reply")
             assert sysfs_values(mirror.bdi) == before
         finally:
             mirror.process.send_signal(signal.SIGCONT)
@@ -194,7 +194,9 @@ def test_less_free_space_than_asked(fusetune: Fusetune, mirror: Mirror) -> None:
 def test_read_only(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path, command: str) -> None:
     with Mirror(tmpfs_dir, tmp_path / "mnt", "ro") as mirror:
         line = fusetune.fails(command, mirror.mountpoint)
-        assert f"cannot read in {mirror.mountpoint}: no regular file of at least 1 MiB" in line
+        assert (
+            f"cannot read in {mirror.mountpoint}: found no regular file of at least 1 MiB" in line
+        )
 
 
 def test_unknown_workload(fusetune: Fusetune, mirror: Mirror) -> None:
@@ -299,6 +301,6 @@ def test_no_permission_in_the_top_directory(
     assert done.returncode == 1
     why, line = done.stderr.splitlines()
     assert why.endswith(
-        "permission denied to its owner in its top directory; so it reads files that are there"
+        "its owner may not write in its top directory; reading existing files instead"
     )
     assert "no regular file of at least 1 MiB" in line

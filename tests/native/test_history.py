@@ -70,4 +70,4 @@ def test_trials_are_no_changes(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Pa
         assert run["reasons"]
         said = _said(fusetune, point, "read_ahead_kb")
         assert said[1].startswith("fusetune did not set it")
-        assert "measured seq-read: left at 4096, " in said[-1]
+        assert "measured seq-read: kept at 4096, " in said[-1]

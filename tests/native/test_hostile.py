@@ -317,8 +317,8 @@ def test_what_others_put_there_is_left_and_told(
         stderr = run.communicate(timeout=30)[1]
         assert run.returncode == 1
         assert stderr.splitlines()[-1] == (
-            f"fusetune: {mirror.mountpoint / directory.name} was left, because it holds what "
-            "fusetune did not make: letter"
+            f"fusetune: {mirror.mountpoint / directory.name} was not removed, because it has files "
+            "that fusetune did not create: letter"
         )
         assert [file.name for file in directory.iterdir()] == ["letter"]
 
@@ -334,7 +334,7 @@ def test_what_a_killed_run_left_is_removed_through_no_link(
     (directory / "write-data").symlink_to(secret)
     fusetune.run.mkdir()
     scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{directory.name}"]')
-    assert "was left, because" in fusetune.fails("bench", mirror.mountpoint)
+    assert "was not removed, because" in fusetune.fails("bench", mirror.mountpoint)
     assert [file.name for file in directory.iterdir()] == ["write-data"]
     (directory / "write-data").unlink()
     scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{directory.name}"]')

@@ -205,7 +205,7 @@ def test_run_without_the_module(fusetune: Fusetune) -> None:
     assert "the module fusetuned is not loaded" in done.stderr
     done = fusetune("run", "-o", "tuned,splice=off", "--", "sh")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "'splice' is no option of the module" in done.stderr
+    assert "'splice' is not an option of the module" in done.stderr
 
 
 @pytest.mark.skipif("fusetuned" in FILE_SYSTEMS, reason="the module is loaded here")

@@ -53,7 +53,7 @@ def test_no_fight_with_another_program(fusetune: Fusetune, mirror: Mirror) -> No
         write_sysfs(bdi, read_ahead_kb=256)
         done = fusetune("apply", "--all")
         assert done.returncode == 0
-        assert ("read_ahead_kb=256 is left: another program" in done.stderr) == left
+        assert ("read_ahead_kb=256 is not set again: another program" in done.stderr) == left
         assert sysfs_values(bdi)["read_ahead_kb"] == (256 if left else 1024)
     assert written(fusetune.json("apply", point)) == {"read_ahead_kb": 1024}
 

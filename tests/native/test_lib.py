@@ -49,7 +49,7 @@ def test_status(server: str, fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 def test_without_the_library(words: tuple[str, ...], fusetune: Fusetune) -> None:
     done = fusetune(*words)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("fusetune: there is no tuned libfuse3 under /usr/lib/")
+    assert done.stderr.startswith("fusetune: there is no tuned libfuse3 in /usr/lib/")
 
 
 def test_nothing_to_disable(fusetune: Fusetune) -> None:
@@ -61,4 +61,4 @@ def test_nothing_to_disable(fusetune: Fusetune) -> None:
 def test_an_old_name_says_the_new_one(fusetune: Fusetune) -> None:
     done = fusetune("lib", "disable", "no-such-unit", "--dry-run", "--json")
     assert done.returncode == 0
-    assert done.stderr == "fusetune: 'fusetune disable no-such-unit' is the name of this now\n"
+    assert done.stderr == "fusetune: 'fusetune disable no-such-unit' replaces this command\n"

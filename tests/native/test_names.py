@@ -83,7 +83,7 @@ def test_odd_paths(fusetune: Fusetune, tmp_path: Path, name: bytes) -> None:
             done.stdout.encode("utf-8")
         assert sysfs_values(bdi) == found
         inside = fusetune.fails("show", bytes(point) + b"/file")
-        assert "lies in a FUSE mount" in inside
+        assert "is in a FUSE mount" in inside
         assert "\x1b" not in inside
 
 
@@ -126,7 +126,7 @@ def test_names_that_are_no_mount(fusetune: Fusetune, mirror: Mirror, tmp_path: P
             (tmp_path / "directory", "is not a FUSE mount point"),
             (tmp_path, "is not a FUSE mount point"),
             (tmp_path / "absent", "does not exist"),
-            (mirror.mountpoint / "inside", "lies in a FUSE mount but is not its mount point"),
+            (mirror.mountpoint / "inside", "is in a FUSE mount but is not its mount point"),
             (Path("/sys/fs/fuse/connections"), "is not a FUSE mount point"),
             ("0:1048575", "no FUSE mount has the bdi 0:1048575"),
         ):

@@ -147,7 +147,7 @@ def test_a_profile_is_saved_and_measured(fusetune: Fusetune, mirror: Mirror) -> 
     words = ("bench", mirror.mountpoint, "-w", "profile", "--budget", "10s", "--json")
     done = fusetune(*words)
     assert done.returncode == 0, done.stderr
-    assert "measuring by the mount's profile, what was seen of it in " in done.stderr
+    assert "measuring the mount's profile: its traffic during " in done.stderr
     (series,) = schemas.validate(json.loads(done.stdout))["series"]
     assert [one["name"] for one in series["workloads"]] == list(document["workloads"])
 
@@ -216,7 +216,7 @@ def test_without_tracefs(fusetune: Fusetune, mirror: Mirror) -> None:
 def test_only_for_root(fusetune: Fusetune, mirror: Mirror) -> None:
     as_nobody = ("setpriv", "--reuid", "65534", "--clear-groups", "--")
     line = fusetune.fails("profile", mirror.mountpoint, before=as_nobody)
-    assert line == "fusetune: only root may trace the kernel; run it as root"
+    assert line == "fusetune: only root may trace the kernel; run fusetune as root"
 
 
 @pytest.mark.parametrize("given", ["", "0", "0s", "-1"])

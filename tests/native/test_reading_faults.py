@@ -57,7 +57,7 @@ def _stops(mirror: Mirror) -> None:
         (_is_another, "file was removed or replaced while it was read"),
         (_goes, "it was unmounted meanwhile"),
         (_dies, "its server has died"),
-        (_stops, "the server did not answer within"),
+        (_stops, "the server did not reply within"),
     ],
 )
 def test_what_happens_meanwhile_is_one_line(
@@ -88,12 +88,12 @@ def test_what_happens_meanwhile_is_one_line(
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [
-        ("", 1, "no regular file of at least 1 MiB was found there"),
+        ("", 1, "no regular file of at least 1 MiB"),
         ("nothing", 1, "nothing: No such file or directory"),
         ("link", 1, "link is neither a regular file nor a directory"),
         ("link/secret", 1, "link/secret: Too many levels of symbolic links"),
         ("fifo", 1, "fifo is neither a regular file nor a directory"),
-        ("short", 1, "short has 5 bytes, less than"),
+        ("short", 1, "short has 5 bytes, but"),
         ("../secret", 2, "../secret is not in "),
         ("/etc/passwd", 2, "/etc/passwd is not in "),
     ],

@@ -32,7 +32,7 @@ def test_an_ordinary_user_may_look_but_not_set(
     assert entry["knobs"]["max_ratio"] == found["max_ratio"]
     assert "max_background" not in entry["knobs"]
     for words in (["set", mirror.bdi, "max_ratio=20"], ["set", "host", "fs.pipe-max-size=2M"]):
-        assert "Permission denied; run it as root" in nobody.fails(*words, before=AS_NOBODY)
+        assert "Permission denied; run fusetune as root" in nobody.fails(*words, before=AS_NOBODY)
     assert sysfs_values(mirror.bdi) == found
 
 

@@ -87,7 +87,7 @@ def test_a_link_in_its_place_leads_nowhere(
         name.symlink_to(outside)
         assert shell(made, "echo 1 >write-data").returncode == 0
         assert (mirror.source / "moved" / "write-data").read_text() == "1\n"
-        with pytest.raises(FusetuneError, match="the scratch directory is another one now"):
+        with pytest.raises(FusetuneError, match="the scratch directory was replaced"):
             made.check({"write-data": range(10)}, 10.0)
     assert (outside / "write-data").read_text() == "kept"
     assert os.listdir(outside) == ["write-data"]
@@ -101,10 +101,10 @@ def test_a_link_among_its_files_is_told(fusetune: Fusetune, mirror: Mirror, tmp_
     def meet_a_link() -> None:
         with held(fusetune, mirror) as (made, directory):
             (directory / "write-data").symlink_to(victim)
-            with pytest.raises(FusetuneError, match="write-data is a symbolic link now"):
+            with pytest.raises(FusetuneError, match="write-data is now a symbolic link"):
                 made.check({"write-data": range(10)}, 10.0)
 
-    with pytest.raises(FusetuneError, match="holds what fusetune did not make: write-data"):
+    with pytest.raises(FusetuneError, match="files that fusetune did not create: write-data"):
         meet_a_link()
     assert victim.read_text() == "kept"
     (left,) = mirror.source.rglob("write-data")

@@ -84,17 +84,20 @@ def test_a_second_instance_only_reads(
     assert [file["path"] for file in found["read"]["files"]] == ["file"]
     assert found["cost"]["bytes_written"] == 0 < found["cost"]["bytes_read"]
     assert any(one["options"] for one in found["trials"])
-    assert "may only read: " in done.stderr.splitlines()[0]
-    assert "seq-write needs files of its own" in refused
+    assert "is only safe read-only: " in done.stderr.splitlines()[0]
+    assert "seq-write needs scratch files" in refused
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (('second_with = ["-ro"]', ""), " may only read, and its recipe has no second_with"),
+        (
+            ('second_with = ["-ro"]', ""),
+            " is only safe read-only, but its recipe has no second_with",
+        ),
         (('second = "read-only"', 'second = "no"'), " is not safe: "),
         (("second_with", 'second_not_with = ["-passfile"]\nsecond_with'), "safe with -passfile: "),
-        (('["-ro"]', '["-rw"]'), "second_with does not mount it read-only"),
+        (('["-ro"]', '["-rw"]'), "second_with does not make it read-only"),
     ],
     ids=["no-words", "not-safe", "not-safe-with", "writable"],
 )

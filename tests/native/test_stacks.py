@@ -248,7 +248,7 @@ def test_layers_that_cannot_be_measured_are_left_out(fusetune: Fusetune, tower: 
     locked = tower.add("mirrorfs", "-o", "ro")
     tower.add("bindfs")
     line = fusetune.fails("advise", tower.top, "--measure-layers", "--budget", "5s")
-    assert line.endswith(f"nothing below can be measured: {locked}: it is read-only")
+    assert line.endswith(f"no mount below it can be measured: {locked}: it is read-only")
 
 
 def test_a_user_cannot_have_roots_mount_measured(
@@ -263,5 +263,5 @@ def test_a_user_cannot_have_roots_mount_measured(
         assert (str(mirror.mountpoint), "argument") in shown[str(point)]
         mirror.reset_counters()
         line = fusetune.fails("advise", point, "--measure-layers")
-        assert "only the server of another user's mount leads there" in line
+        assert "it is known only from the server of another user's mount" in line
         assert mirror.counters()["ops"]["MKDIR"]["count"] == 0

@@ -57,10 +57,10 @@ def test_a_given_mount_shows_what_compares_jobs(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--only", "yu"), "--only goes with --suite published"),
+        (("--only", "yu"), "--only needs --suite published"),
         (("--suite", "published", "--only", "ext4"), "unknown work 'ext4'; known are szeredi"),
-        (("--suite", "published", "--calibrate"), "--suite goes neither with --calibrate"),
-        (("--suite", "published", "-w", "mixed"), "--suite goes neither with --calibrate"),
+        (("--suite", "published", "--calibrate"), "--suite cannot be combined with --calibrate"),
+        (("--suite", "published", "-w", "mixed"), "--suite cannot be combined with --calibrate"),
     ],
 )
 def test_wrong_use(fusetune: Fusetune, words: tuple[str, ...], said: str) -> None:

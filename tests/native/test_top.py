@@ -145,7 +145,7 @@ def test_a_named_mount_lies_on_others(
         done = fusetune(*words, before=AS_NOBODY)
         assert done.returncode == 0, done.stderr
         shown = schemas.validate(json.loads(done.stdout))["mounts"]
-        assert shown[0]["why"] == "only root may trace the kernel; run it as root"
+        assert shown[0]["why"] == "only root may trace the kernel; run fusetune as root"
         assert [one["path"] for one in shown] == [str(upper.mountpoint), str(mirror.mountpoint)]
         assert [one["path"] for one in shown[0]["below"]] == [str(mirror.mountpoint)]
 

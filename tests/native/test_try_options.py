@@ -104,7 +104,7 @@ def test_an_option_that_does_not_mount_is_told(fusetune: Fusetune, mirror: Mirro
     assert done.returncode in (0, 4), done.stderr
     told = [one for one in json.loads(done.stdout)["reasons"] if one.startswith("no_xatr: ")]
     assert len(told) == 1
-    assert "ended with status" in told[0]
+    assert "exited with status" in told[0]
     assert "no_xatr" in told[0].partition("not tried")[2]
 
 
@@ -112,8 +112,8 @@ def test_an_option_that_does_not_mount_is_told(fusetune: Fusetune, mirror: Mirro
     ("ssh", "what"),
     [
         ("read password </dev/tty && sleep 600", "/dev/tty"),
-        ("kill -STOP -1", "did not mount and answer within 10 s"),
-        ("sh -c 'sleep 600 & sleep 600'", "did not mount and answer within 10 s"),
+        ("kill -STOP -1", "did not mount and reply within 10 s"),
+        ("sh -c 'sleep 600 & sleep 600'", "did not mount and reply within 10 s"),
     ],
     ids=["asks-for-a-password", "is-stopped", "forks"],
 )
@@ -263,7 +263,7 @@ def test_a_program_with_its_owners_rights_is_refused(tmp_path: Path) -> None:
         (("--try-unsafe", "x"), "--try-unsafe needs --try-options"),
         (("--try-options", "--try-unsafe", "x"), "mirrorfs has no unsafe option 'x'"),
         (("--try-options", "--dry-run"), "shows what --try-options would try"),
-        (("--try-options", "--cold"), "--cold does not go with --try-options"),
+        (("--try-options", "--cold"), "--cold has no effect with --try-options"),
     ],
 )
 def test_wrong_use(fusetune: Fusetune, mirror: Mirror, words: tuple[str, ...], line: str) -> None:
@@ -275,7 +275,7 @@ def test_a_full_disk_is_told(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
     source.mkdir()
     with tmpfs(source, "size=8M"), Mirror(source, point):
         line = fusetune.fails("auto", point, *TRY, timeout=60)
-        assert "MiB free, less than the scratch files need" in line
+        assert "MiB of free space, less than the scratch files need" in line
         assert list(source.iterdir()) == []
 
 

@@ -79,7 +79,7 @@ def test_bench_shows_cpu_time_and_memory_of_a_server_and_its_child(
         assert more["server_memory_peak_bytes"] > MORE << 20
         sysfs_files(mirror.bdi)["read_ahead_kb"].write_text("128\n")
         shown = fusetune(*words).stdout
-        assert "of CPU a GiB" in shown
+        assert "of CPU per GiB" in shown
         assert usage(fusetune.json(*words))["server_memory_peak_bytes"] < MORE << 20  # set back
 
 

@@ -123,7 +123,7 @@ def test_what_was_set_by_hand_since_is_left_alone_and_said_once(
     fusetune: Fusetune, mirror: Mirror
 ) -> None:
     fusetune.configure(SECTION)
-    told = "max_ratio=7 was set by somebody else and is left alone"
+    told = "max_ratio=7 was set by another program or user and is left alone"
     with Watching(fusetune) as watching:
         has(mirror.bdi, **KEPT)
         write_sysfs(mirror.bdi, max_ratio=7)

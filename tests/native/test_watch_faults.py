@@ -51,7 +51,7 @@ def test_garbage_in_the_configuration_while_it_runs(fusetune: Fusetune, tmp_path
         watching.reload()
         (line,) = watching.said()
         assert str(file) in line
-        assert line.endswith("the previous configuration stays in force")
+        assert line.endswith("the previous configuration remains in effect")
         with RawServer(tmp_path / "one") as raw:
             raw.answer()
             has(raw.device, **KEPT)

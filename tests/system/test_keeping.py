@@ -113,7 +113,8 @@ def test_verify_tells_who_changed_what(quiet: Container, server: Answering) -> N
     assert values(quiet, bdi)["max_background"] == 99
     quiet.run("systemctl", "reload", SERVICE)
     quiet.wait(
-        lambda: "max_background=99 was set by somebody else" in "\n".join(quiet.journal(SERVICE)),
+        lambda: "max_background=99 was set by another program or user"
+        in "\n".join(quiet.journal(SERVICE)),
         "a word on it",
     )
     assert has(quiet, bdi, KEPT | {"max_background": 99})

@@ -154,7 +154,7 @@ def test_a_new_mount_that_fails_brings_the_old_one_back(
     assert why in line
     waited = "fusetune: waiting for /mnt/fstab to reply, at most 8 s more"
     assert (waited in told) == ("reply" in why)
-    assert line.endswith("the old mount and its files are back")
+    assert line.endswith("the old mount and its files were restored")
     assert container.path("/etc/fstab").read_text() == FSTAB
     # If the new server replied late, it ends after its delay; both write their counters.
     container.wait(lambda: len(servers(container, "/mnt/fstab")) == 1, "the new server to end")
@@ -200,7 +200,7 @@ def test_a_service(container: Container) -> None:
         container.path("/etc/systemd/system/served.service.d/50-broken.conf").write_text(broken)
         line = refused(container, "remount", "/mnt/service", "--accept", "no_xattr", "--now")
         assert "token=***" in line
-        assert "and so does the old one" in line
+        assert "restoring the old one failed as well" in line
         container.path("/etc/systemd/system/served.service.d/50-broken.conf").unlink()
         fusetune(container, "reset", "/mnt/service")
         assert not container.path("/etc/systemd/system/served.service.d").exists()

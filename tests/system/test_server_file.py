@@ -119,6 +119,6 @@ def test_a_key_that_davfs2_refuses_brings_the_old_mount_and_file_back(webdav: Co
     finally:
         own.unlink()
     assert f"{FILE}:9: unknown option" in line
-    assert line.endswith("the old mount and its files are back\n")
+    assert line.endswith("the old mount and its files were restored\n")
     assert container.path(FILE).read_text() == CONFIG
     assert container.run("cat", f"{POINT}/file").stdout == "text"

@@ -19,7 +19,7 @@ def import_documents(mount: Mount) -> list[Document]:
     results = [
         Imported(saved, file, "imported", None, [words]),
         Imported(saved, file, "kept", f"of {mount.source}"),
-        Imported(saved, file, "refused", "it was found on Linux 6.1, and this host has 6.12"),
+        Imported(saved, file, "refused", "it was measured on Linux 6.1, but this host has 6.12"),
     ]
     full = Exported("6.12", [saved], [{"path": mount.path}])
     sections = Path(f"/etc{mount.path}.toml")

@@ -115,7 +115,7 @@ def test_where_undoing_fails_too_the_journal_remembers(
 def test_a_mount_that_goes_away_meanwhile(tree: Tree, mounted: Mount) -> None:
     changes = plan(tree.host, mounted, knobs(read_ahead_kb=256, max_ratio=5))
     (tree.root / "sys/class/bdi/0:40/max_ratio").unlink()
-    with pytest.raises(FusetuneError, match=r"^/mnt/one went away meanwhile: "):
+    with pytest.raises(FusetuneError, match=r"^/mnt/one disappeared meanwhile: "):
         make(tree.host, Journal(tree.host, mounted), changes, "set")
 
 
@@ -173,7 +173,7 @@ def test_enforce_tries_every_knob(tree: Tree, mounted: Mount) -> None:
     tree.live(values=NEW)
     tree.write("sys/class/bdi/0:40/read_ahead_kb", "garbage\n")
     (tree.root / "sys/class/bdi/0:40/max_ratio").unlink()
-    with pytest.raises(FusetuneError, match="read_ahead_kb holds 'garbage'"):
+    with pytest.raises(FusetuneError, match="read_ahead_kb contains 'garbage'"):
         enforce(tree.host, mounted, STOCK)
     tree.write("sys/class/bdi/0:40/read_ahead_kb", "128\n")
     tree.write("sys/class/bdi/0:40/max_ratio", "1\n")

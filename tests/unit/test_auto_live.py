@@ -148,11 +148,11 @@ def test_a_signal_puts_everything_back(
 
     monkeypatch.setattr(Interruption, "__enter__", entered)
     traffic.at_mark = staticmethod(stop)
-    with pytest.raises(Interrupted, match="everything was put back as it was; ") as raised:
+    with pytest.raises(Interrupted, match="everything was restored; ") as raised:
         run(tree, mounted)
     found = "read_ahead_kb=512" in str(raised.value)
     assert found is (second > 50)
-    assert found or str(raised.value).endswith("nothing was proven better so far")
+    assert found or str(raised.value).endswith("nothing was proven to be better so far")
     assert tree.values() == STOCK
     assert not tree.journals()
     assert saved_for(tree.host, mounted) is None
@@ -164,7 +164,7 @@ def test_a_source_that_ends_puts_everything_back(
 ) -> None:
     def end(one: Traffic) -> None:
         if tree.values() != STOCK and one.elapsed > 20:
-            raise FusetuneError("bpftrace ended: it said nothing")
+            raise FusetuneError("bpftrace ended: no output")
 
     traffic.at_mark = staticmethod(end)
     with pytest.raises(FusetuneError, match="bpftrace ended"):

@@ -179,10 +179,10 @@ def test_a_file_put_in_its_place_changes_it(tree: Tree) -> None:
         ("[policy]\nmax_dirty_percent = 100001", 2, "from 0 to 100000"),
         ("[policy]\nexclude = [1]", 2, "exclude must be a list of strings"),
         ("[watch]\nidle_seconds = '60s'", 2, "idle_seconds must be a whole number"),
-        ("policy = 1", 1, "policy is a table: write [policy]"),
-        ("[[policy]]", 1, "policy is a table: write [policy]"),
-        ("\n[mount]\nmax_ratio = 1", 2, "mount is a list of tables: write [[mount]]"),
-        ("\nmount = [\n1]", 2, "mount is a table: write [[mount]]"),
+        ("policy = 1", 1, "policy must be a table: write [policy]"),
+        ("[[policy]]", 1, "policy must be a table: write [policy]"),
+        ("\n[mount]\nmax_ratio = 1", 2, "mount must be a list of tables: write [[mount]]"),
+        ("\nmount = [\n1]", 2, "mount must be a table: write [[mount]]"),
         ("[[mount]]\n[[mount]]\nmax_ration = 1", 3, "unknown key 'max_ration': did you mean max_r"),
         ("[[mount]]\nmax_ratio = 1\n\n'pa th' = 1", 4, "unknown key 'pa th': did you mean path?"),
         ('[[mount]]\n"\\u001b" = 1', 2, r"unknown key '\x1b'"),
@@ -193,7 +193,7 @@ def test_a_file_put_in_its_place_changes_it(tree: Tree) -> None:
         ("[[mount]]\nstrict_limit = true", 2, "strict_limit must be a whole number"),
         ("[[mount]]\nmax_ratio = [\n1\n]", 2, "max_ratio must be a whole number"),
         ("[[mount]]\nmax_ratio = '1K'", 2, "max_ratio counts percent"),
-        ("[[mount]]\nread_ahead_kb = 3", 2, "the kernel takes multiples of 4"),
+        ("[[mount]]\nread_ahead_kb = 3", 2, "the kernel only accepts multiples of 4"),
         ("[[mount]]\nread_ahead_kb = 'much'", 2, "'much' is not a whole number"),
         ("[[mount]]\n\npath = 1", 3, "path must be a string"),
         ("[[mount]]\nfstype = ''", 2, "fstype must be a string"),
@@ -242,7 +242,7 @@ def test_options_stand_where_the_library_reads_them(tree: Tree) -> None:
     main = "fusetune.toml"
     for name, vendor in ((main, False), (main, True), ("mounts.d/a.toml", True)):
         file = configure(tree, text, name, vendor=vendor)
-        assert wrong(tree) == f"{file}:2: options belong in /etc/fusetune/mounts.d"
+        assert wrong(tree) == f"{file}:2: options are only allowed in /etc/fusetune/mounts.d"
         file.unlink()
     configure(tree, text, "mounts.d/a.toml")
     assert load(tree.host).sections[0].options == "direct_io"

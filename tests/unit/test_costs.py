@@ -126,7 +126,7 @@ def test_a_small_gain_is_not_worth_twice_the_cpu_time(
 
 def test_limits_are_broken_by_what_is_proven_or_seen() -> None:
     of = costs({A: 1.0, B: 2.0}, Limits(cpu_ratio=1.5))
-    assert "takes 2.00 [" in str(of.over_limit(B, proven=False))
+    assert "needs 2.00 [" in str(of.over_limit(B, proven=False))
     assert of.over_limit(A, proven=True) is None
     within = costs({A: 1.0, B: 2.0}, Limits(cpu_ratio=1.95))  # it may be below
     assert within.over_limit(B, proven=True) is None
@@ -139,7 +139,7 @@ def test_limits_are_broken_by_what_is_proven_or_seen() -> None:
 def test_what_is_not_known_breaks_a_limit_only_once_it_is_proven(limits: Limits) -> None:
     of = costs({A: 1.0}, limits)
     assert of.over_limit(B, proven=False) is None
-    assert of.over_limit(B, proven=True) == "what it costs is not known"
+    assert of.over_limit(B, proven=True) == "its cost is unknown"
     assert costs({A: 1.0}).over_limit(B, proven=True) is None
 
 

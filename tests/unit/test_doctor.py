@@ -149,7 +149,7 @@ def test_the_sum_of_dirty_memory(tree: Tree, mounted: Mount) -> None:
 def test_a_user_allowed_who_does_not_exist(tree: Tree) -> None:
     tree.write("etc/fusetune.toml", "[policy]\nallow_users = ['root', 'no-such-user', 4242]\n")
     said = [f.what for f in diagnose(tree.host).findings if f.name == "allow-users"]
-    assert said == ["allow_users names no-such-user, and there is no such user"]
+    assert said == ["allow_users names no-such-user, but there is no such user"]
 
 
 def test_mounts_of_other_mount_namespaces_are_counted(tree: Tree, mounted: Mount) -> None:

@@ -40,8 +40,8 @@ def test_the_part_that_is_spent_and_what_would_do(by: str, spent: str, larger: s
     start, _, more = said.partition("; ")
     setting, needed = search.unproven() or ({}, 0)
     assert setting["max_ratio"] >= 10
-    assert start.startswith(f"the search ended because {spent} is spent, before {setting} was ")
-    assert start.endswith(f"proven: about {needed} evaluations more")
+    assert start.startswith(f"the search ended because {spent} is used up, before {setting} was ")
+    assert start.endswith(f"proven, which needs about {needed} more evaluations")
     assert more.startswith(f"try {larger}")
 
 
@@ -49,12 +49,12 @@ def test_without_a_candidate_no_number_is_made_up() -> None:
     search = searched(8, gain=1.0)
     assert search.unproven() is None
     (said,) = Ending("seconds", BUDGET, 8).reasons(search, words)
-    assert said == "the search ended because --budget 60s is spent; a larger one may find more"
+    assert said == "the search ended because --budget 60s is used up; a larger budget may find more"
 
 
 def test_files_that_were_read_whole() -> None:
     (said,) = Ending(RANGES, BUDGET, 8).reasons(searched(8, gain=1.0), words)
-    assert said.endswith("it has read all that the files have; name more files with --files")
+    assert said.endswith("it has read the files completely; name more files with --files")
 
 
 def test_a_search_that_has_ended_by_itself_needs_no_word() -> None:

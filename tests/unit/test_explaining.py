@@ -41,9 +41,9 @@ def test_a_reason_gives_the_ratio_and_its_interval() -> None:
     words = f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
     assert reasons(of, (1,)) == (f"max_ratio: 1 -> 40, {words} times the figure with 1",)
     (stays,) = reasons(of, (0,))
-    assert stays == f"max_ratio: left at 1, not decided within the budget (40: {words})"
+    assert stays == f"max_ratio: kept at 1, not decided within the budget (40: {words})"
 
 
 def test_a_value_without_others_is_said_to_be_the_only_one() -> None:
     of = modelled(state(replace(RATIO, values=(1,)), STRICT), lambda _: {"read": 1.0}, [(0, 0)])
-    assert reasons(of, (0, 0))[0] == "max_ratio: left at 1, it has no other value"
+    assert reasons(of, (0, 0))[0] == "max_ratio: kept at 1, it has no other value"

@@ -155,13 +155,13 @@ def test_what_mount_options_forced_is_shown(tree: Tree, by_module: Mount) -> Non
         tree.write(INIT_FILE, INIT.format(256, "async_read") + line)
         what = shown(by_module, states, None, {}, negotiated(tree.host, by_module))
         assert schemas.check(what)["init"].get("forced") == forced
-        assert ("forced by mount options: big_writes no_xattr" in what.as_text()) == bool(line)
+        assert ("overridden by mount options: big_writes no_xattr" in what.as_text()) == bool(line)
 
 
 def test_what_the_module_would_bring_is_told_elsewhere(mounted: Mount) -> None:
     for knob in REMOUNT:
         assert "tuned_options" not in knob.remedy_on(mounted)
-    assert "by the module fusetuned with its option no_file_caps" in remount_hint(
+    assert "with the module fusetuned and its option no_file_caps" in remount_hint(
         mounted, "no_file_caps"
     )
 

@@ -129,7 +129,7 @@ def test_a_value_that_a_guard_loses_by_is_refused_and_a_smaller_one_found() -> N
     assert min(one.setting["read_ahead_kb"] for one in refused) > 512
     assert 128 < choice.setting["read_ahead_kb"] <= 512
     assert of.reasons(words)[0].startswith(
-        f"{words(refused[0].setting)}: passed over, because mmap-read seemed to fall to 0.6"
+        f"{words(refused[0].setting)}: skipped, because mmap-read seemed to fall to 0.6"
     )
 
 
@@ -156,7 +156,7 @@ def test_what_there_is_no_time_to_guard_is_refused(seconds: float) -> None:
     assert not choice.changed
     assert of.measured == []
     (told,) = of.reasons(words)
-    assert "no time was left to see what becomes of mmap-read and rand-read; give a" in told
+    assert "no time was left to measure mmap-read and rand-read; give a" in told
 
 
 def test_only_what_is_proven_can_be_refused() -> None:

@@ -225,7 +225,7 @@ def test_the_oldest_are_left_out(tree: Tree, mounted: Mount) -> None:
     assert [entry.command for entry in document.entries] == ["set 1", "set 2"]
     assert json.loads(document.as_json())["left_out"] == 1
     assert document.as_text().startswith("1 older entries are left out; --count shows more\n")
-    assert history_document(None, History(), 2).as_text() == "nothing is on record\n"
+    assert history_document(None, History(), 2).as_text() == "no entries\n"
 
 
 def test_who_adds_an_entry_waits_for_the_one_before(tree: Tree, mounted: Mount) -> None:

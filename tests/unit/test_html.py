@@ -106,7 +106,7 @@ def test_every_knob_of_a_mount() -> None:
 
 def test_what_was_done_last() -> None:
     said = [text_of(one) for one in elements(parsed(made()), "p")]
-    assert "Last done, 2023-11-14 22:13 UTC: set by /mnt, max_ratio 1 → 20." in said
+    assert "Last change, 2023-11-14 22:13 UTC: set by /mnt, max_ratio 1 → 20." in said
 
 
 def test_what_auto_measured() -> None:

@@ -59,7 +59,7 @@ def test_options_of_the_module() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("tuned,splice=off", "'splice' is no option of the module fusetuned, and this server"),
+        ("tuned,splice=off", "'splice' is not an option of the module fusetuned, and this server"),
         ("max_pages", "'max_pages': max_pages takes"),
         ("max_pages=4K", "max_pages takes"),
         ("no_file_caps=1", "no_file_caps takes no value"),
@@ -113,7 +113,7 @@ def test_way_of_a_program(tree: Tree, tmp_path: Path, linked: str) -> None:
 
 def test_module_that_is_required(tree: Tree) -> None:
     tree.write("proc/filesystems", "nodev\tfuse\nnodev\tfusetunedctl\n")
-    with pytest.raises(FusetuneError, match="the module fusetuned is not loaded, and tuned_req"):
+    with pytest.raises(FusetuneError, match="the module fusetuned is not loaded, but tuned_req"):
         way.check_module(tree.host)
     tree.write("proc/filesystems", "nodev\tfuse\nnodev\tfusetuned\n")
     way.check_module(tree.host)
@@ -179,15 +179,16 @@ def test_a_service_of_a_libfuse3_server(installed: Tree, linked: str) -> None:
     text = enable(installed.host, "cloud", "tuned_required,splice=off").after or ""
     assert text.endswith("=tuned,splice=off\n[Unit]\nAssertPathExists=/dev/fusetuned\n")
     installed.write(_DROP_IN, "[Service]\n")
-    with pytest.raises(FusetuneError, match="in another way already; run 'fusetune disable cloud'"):
+    why = "already uses the module in another way; run 'fusetune disable cloud'"
+    with pytest.raises(FusetuneError, match=why):
         enable(installed.host, "cloud", "tuned")
 
 
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        (["ExecStart=/bin/a", "ExecStart=/bin/b"], "has not exactly one ExecStart="),
-        (["Type=oneshot"], "has not exactly one ExecStart="),
+        (["ExecStart=/bin/a", "ExecStart=/bin/b"], "does not have exactly one ExecStart="),
+        (["Type=oneshot"], "does not have exactly one ExecStart="),
         (["ExecStart=@/bin/a b"], "begins with @"),
         (["ExecStart=/bin/a", "User=cloud"], "does not run as root"),
         (["ExecStart=/bin/a", "DynamicUser=yes"], "does not run as root"),

@@ -93,7 +93,7 @@ def test_what_was_never_a_journal_is_kept_aside(tree: Tree, mounted: Mount, text
     path.write_bytes(text)
     with pytest.raises(Damaged, match="the undo journal of /mnt/one is damaged"):
         Journal(tree.host, mounted)
-    with pytest.raises(Damaged, match="the undo journal of /mnt/one was damaged and is kept as"):
+    with pytest.raises(Damaged, match="the undo journal of /mnt/one was damaged and was moved to"):
         Journal.to_change(tree.host, mounted)
     assert Journal(tree.host, mounted).records == []
 
@@ -108,7 +108,7 @@ def test_a_journal_of_another_version_is_kept_aside(tree: Tree, mounted: Mount) 
     path.write_bytes(whole)
     with pytest.raises(Damaged, match="the undo journal of /mnt/one is damaged"):
         Journal(tree.host, mounted)
-    with pytest.raises(Damaged, match="is kept as"):
+    with pytest.raises(Damaged, match="was moved to"):
         Journal.to_change(tree.host, mounted)
     (kept,) = path.parent.glob("*.damaged-*")
     assert kept.read_bytes() == whole

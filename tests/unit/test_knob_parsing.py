@@ -94,7 +94,7 @@ def test_the_range_is_told() -> None:
 
 def test_readahead_goes_in_pages() -> None:
     page = os.sysconf("SC_PAGE_SIZE") // 1024
-    with pytest.raises(UsageError, match=f"the kernel takes multiples of {page}"):
+    with pytest.raises(UsageError, match=f"the kernel only accepts multiples of {page}"):
         READ_AHEAD.parse(str(page + 1))
 
 

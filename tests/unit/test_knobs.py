@@ -158,7 +158,7 @@ def test_a_mount_whose_number_is_reused_at_once_is_not_written_to(
     for knob in knobs_of(tree.host, mounted):
         with pytest.raises(Absent, match="it was unmounted"):
             knob.write(tree.host, mounted, knob.low)
-    with pytest.raises(FusetuneError, match="/mnt/one went away meanwhile: it was unmounted"):
+    with pytest.raises(FusetuneError, match="/mnt/one disappeared meanwhile: it was unmounted"):
         make(tree.host, Journal(tree.host, mounted), planned, "set")
     assert tree.values() == STOCK
 
@@ -182,7 +182,7 @@ def test_a_mount_that_goes_between_open_and_write(tree: Tree, mounted: Mount) ->
 
 def test_garbage_in_a_file(tree: Tree, mounted: Mount) -> None:
     tree.write(MAX_RATIO.location(mounted), "seven\n")
-    with pytest.raises(FusetuneError, match="holds 'seven', not a number"):
+    with pytest.raises(FusetuneError, match="contains 'seven' instead of a number"):
         MAX_RATIO.read(tree.host, mounted)
 
 
@@ -191,7 +191,7 @@ def test_another_value_read_back(tree: Tree, mounted: Mount) -> None:
     file = tree.root / MAX_RATIO.location(mounted)
     file.unlink()
     file.symlink_to("/dev/null")
-    with pytest.raises(FusetuneError, match="not a number"):
+    with pytest.raises(FusetuneError, match="instead of a number"):
         MAX_RATIO.write(tree.host, mounted, 5)
     file.unlink()
     # Written over a longer text, the rest of the old value stays.
@@ -227,7 +227,7 @@ def test_permission_is_told_with_the_remedy(
         monkeypatch.setattr(type(tree.host), "write", refused)
     else:
         (tree.root / MAX_RATIO.location(mounted)).chmod(0o444)
-    with pytest.raises(FusetuneError, match="Permission denied; run it as root"):
+    with pytest.raises(FusetuneError, match="Permission denied; run fusetune as root"):
         MAX_RATIO.write(tree.host, mounted, 5)
 
 

@@ -49,7 +49,7 @@ def test_good_options(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("max_page=1", "'max_page' is no option of the tuned libfuse"),
+        ("max_page=1", "'max_page' is not an option of the tuned libfuse"),
         ("direct_io=1", "'direct_io=1': direct_io takes no value"),
         ("direct_io=", "takes no value"),
         ("max_pages", "'max_pages': max_pages takes"),
@@ -91,7 +91,7 @@ def test_a_service_and_back(installed: Tree) -> None:
     assert not change.path.exists()
     carry_out(host, change)
     assert installed.read("etc/systemd/system/rclone@x.service.d/50-fusetune-libfuse.conf") == (
-        "# Written by 'fusetune enable'; 'fusetune disable rclone@x' undoes.\n"
+        "# Written by 'fusetune enable'; 'fusetune disable rclone@x' undoes it.\n"
         "[Service]\n"
         f"Environment=LD_LIBRARY_PATH={_DIRECTORY}\n"
         "ExecStartPre=-+/usr/bin/fusetune set host --for-unit %n --for max_pages=1024\n"
@@ -125,7 +125,7 @@ def test_an_older_library_is_not_given_to_the_whole_host(
     with pytest.raises(FusetuneError, match=re.escape(why)) as raised:
         enable(installed.host, None)
     conf = installed.host.admin_dir / "older.conf"
-    assert f"put the line 'libfuse=yes' into {conf}" in str(raised.value)
+    assert f"add the line 'libfuse=yes' to {conf}" in str(raised.value)
     enable(installed.host, "x.service")
     conf.parent.mkdir(parents=True, exist_ok=True)
     conf.write_text("f2fs=yes\n")
@@ -153,10 +153,10 @@ def test_the_whole_host_and_back(installed: Tree) -> None:
 @pytest.mark.parametrize(
     ("unit", "options", "what"),
     [
-        ("x.mount", "", "give it the type fusetune.SERVER"),
+        ("x.mount", "", "use the type fusetune.SERVER"),
         ("../x", "", "is not the name of a unit"),
-        (None, "direct_io", "sections of /etc/fusetune/mounts.d"),
-        ("x", "direct", "no option"),
+        (None, "direct_io", "sections in /etc/fusetune/mounts.d"),
+        ("x", "direct", "not an option"),
     ],
 )
 def test_what_cannot_be_enabled(unit: str | None, options: str, what: str, installed: Tree) -> None:
@@ -218,7 +218,7 @@ def test_options_of_a_section(tree: Tree) -> None:
 
 @pytest.mark.parametrize(
     ("value", "what"),
-    [("'max_page=1'", "x.toml:2: options: 'max_page' is no option"), ("1", "must be a string")],
+    [("'max_page=1'", "x.toml:2: options: 'max_page' is not an option"), ("1", "must be a string")],
 )
 def test_wrong_options_of_a_section(value: str, what: str, tree: Tree) -> None:
     with pytest.raises(ConfigError, match=re.escape(what)):
@@ -228,7 +228,9 @@ def test_wrong_options_of_a_section(value: str, what: str, tree: Tree) -> None:
 def test_options_elsewhere_would_not_be_read(tree: Tree) -> None:
     for file in ("etc/fusetune.toml", "usr/lib/mounts.d/x.toml"):
         path = tree.write(file, "[[mount]]\noptions = 'tuned'\n")
-        with pytest.raises(ConfigError, match=r":2: options belong in /etc/fusetune/mounts\.d"):
+        with pytest.raises(
+            ConfigError, match=r":2: options are only allowed in /etc/fusetune/mounts\.d"
+        ):
             load(tree.host)
         path.unlink()
 

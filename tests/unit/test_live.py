@@ -95,7 +95,7 @@ def test_the_search_begins_anew_for_another_kind_of_traffic() -> None:
         return {Kind.WRITE: 5 * MIB} if second < 15 else {Kind.READ: by_readahead(setting)}
 
     live = searched(SimulatedTraffic(changing), 600)
-    assert any("changed its kind" in reason for reason in live.found.reasons)
+    assert any("kind of traffic changed" in reason for reason in live.found.reasons)
     assert live.found.choice.changed
     assert live.found.shares == {"read": 1.0}
 

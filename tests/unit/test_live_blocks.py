@@ -141,7 +141,7 @@ def test_a_rising_error_rate(reference: Reference) -> None:
         reference.add(speed(10, calls=1000))
     assert reference.why_worse(speed(10, failed=2, calls=1000)) is None
     assert reference.why_worse(speed(10, failed=10, calls=1000)) == (
-        "10 of 1000 calls failed, before 0 of 6192"
+        "10 of 1000 calls failed, compared with 0 of 6192 before"
     )
     for _ in range(12):
         reference.add(speed(10, failed=10, calls=1000))
@@ -266,7 +266,7 @@ def test_a_mark_has_nothing_of_the_one_before() -> None:
     ],
 )
 def test_other_output_is_an_error(line: bytes) -> None:
-    with pytest.raises(FusetuneError, match="bpftrace printed what this fusetune cannot read"):
+    with pytest.raises(FusetuneError, match="bpftrace printed unexpected output"):
         Marks().take(line)
 
 

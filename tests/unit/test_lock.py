@@ -162,7 +162,7 @@ def test_a_lock_is_not_inherited_and_no_link_is_followed(tree: Tree, tmp_path: P
     victim = tmp_path / "victim"
     victim.write_text("kept")
     (tree.host.run_dir / "host.lock").symlink_to(victim)
-    with pytest.raises(FusetuneError, match=r"cannot lock this host: .*; run it as root"):
+    with pytest.raises(FusetuneError, match=r"cannot lock this host: .*; run fusetune as root"):
         Lock(tree.host, None)
     assert victim.read_text() == "kept"
 

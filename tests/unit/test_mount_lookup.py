@@ -60,7 +60,7 @@ def test_unknown_bdi(tree: Tree, mounted: Mount) -> None:
 def test_inside_a_mount(tree: Tree) -> None:
     tree.mount("/mnt/a")
     tree.mount("/mnt/a/deeper", device="0:41")
-    with pytest.raises(FusetuneError, match=r"lies in a FUSE mount .* use /mnt/a/deeper$"):
+    with pytest.raises(FusetuneError, match=r"is in a FUSE mount .* use /mnt/a/deeper$"):
         find(tree.host, "/mnt/a/deeper/file")
     with pytest.raises(FusetuneError, match=r"use /mnt/a$"):
         find(tree.host, "/mnt/a/deepe")
@@ -141,7 +141,7 @@ def test_nothing_at_or_beyond_a_mount_point_is_looked_at(
         monkeypatch.setattr(os, name, recorded)
     assert find(tree.host, str(point)).path == str(point)
     for name in ("mnt/sub/file", "link", "mnt/sub/../sub"):
-        with pytest.raises(FusetuneError, match="lies in a FUSE mount"):
+        with pytest.raises(FusetuneError, match="is in a FUSE mount"):
             find(tree.host, str(tmp_path / name))
     assert not [path for path in touched if path.startswith(str(point))]
     assert [path for path in touched if path.startswith(str(tmp_path))]

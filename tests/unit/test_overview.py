@@ -30,7 +30,7 @@ def test_mounts_of_each_state(host_tree: Tree) -> None:
     host_tree.live()
     first, kept, found, following = _said(host_tree)
     assert first == "1 FUSE mount: 0 tuned, 1 with the kernel's defaults, 0 left alone"
-    assert kept == "no value differs from what is kept"
+    assert kept == "all values are as kept"
     assert following == "next: fusetune auto '/mnt/two words'    (all commands: fusetune --help)"
     host_tree.mount("/mnt/tuned", device="0:41")
     host_tree.live("0:41", "41", values={"read_ahead_kb": 512, "max_ratio": 20})
@@ -39,7 +39,7 @@ def test_mounts_of_each_state(host_tree: Tree) -> None:
     host_tree.write("etc/fusetune.toml", '[[mount]]\npath = "/mnt/*"\nread_ahead_kb = 256\n')
     first, kept, found, _ = _said(host_tree)
     assert first == "3 FUSE mounts: 1 tuned, 1 with the kernel's defaults, 1 left alone"
-    assert kept == "not as kept: 2 values; 'fusetune verify' says which"
+    assert kept == "not as kept: 2 values; 'fusetune verify' lists them"
     findings = len(take_inventory(host_tree.host).diagnosis.findings)
     assert findings > 1
     assert found.startswith(f"what limits FUSE here: {findings} findings; 'fusetune doctor' ")

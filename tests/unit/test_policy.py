@@ -135,7 +135,7 @@ def test_who_owns_it_must_be_known() -> None:
     unknown = replace(owned_by(1000), owner_known=False)
     why = refusal(unknown, KNOBS["max_ratio"], 20, {0, 1000})
     assert why
-    assert why == f"max_ratio=20 would give more dirty memory, and {unknown.owner_unknown}"
+    assert why == f"max_ratio=20 would allow more dirty memory, but {unknown.owner_unknown}"
     assert refusal(unknown, KNOBS["max_ratio"], 1) is None
 
 

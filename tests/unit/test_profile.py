@@ -297,7 +297,7 @@ def test_a_module_mount_that_goes_ends_it(tree: Tree, by_module: Mount) -> None:
 )
 def test_other_statistics_are_an_error(tree: Tree, by_module: Mount, text: str) -> None:
     tree.write("sys/fs/fusetuned/connections/41/statistics", text)
-    with pytest.raises(FusetuneError, match="is not what this fusetune knows"):
+    with pytest.raises(FusetuneError, match="has an unknown format"):
         watch_by_module(tree.host, by_module, 1.0, lambda share, words: None)
 
 

@@ -199,14 +199,14 @@ def test_a_saved_profile_is_a_set_of_workloads(tree: Tree, mounted: Mount) -> No
     assert [(one.name, one.weight) for one in workloads] == [
         *(("rand-read", 0.75), ("log-append", 0.25))
     ]
-    assert sets["profile"].text.startswith("what was seen of it in 60 s until ")
+    assert sets["profile"].text.startswith("its traffic during 60 s until ")
     both = chosen(("profile", "rand-read"), sets)
     assert [one.weight for one in both] == [1.75, 0.25]
     assert "profile" not in sets_for(tree.host, mounted, ("rand-read",))
 
 
 def test_without_a_saved_profile(tree: Tree, mounted: Mount) -> None:
-    with pytest.raises(FusetuneError, match=r"make one: fusetune profile /mnt/one$"):
+    with pytest.raises(FusetuneError, match=r"create one with 'fusetune profile /mnt/one'$"):
         sets_for(tree.host, mounted, ("profile",))
     with pytest.raises(UsageError, match="needs a mount"):
         sets_for(tree.host, None, ("profile",))
@@ -226,5 +226,5 @@ def test_without_a_saved_profile(tree: Tree, mounted: Mount) -> None:
 def test_a_profile_that_cannot_be_used(tree: Tree, mounted: Mount, text: str) -> None:
     save_profile(tree.host, mounted, {"rand-read": 1.0}, 60.0)
     profile_path(tree.host, mounted).write_text(text)
-    with pytest.raises(FusetuneError, match=r"make it anew: fusetune profile /mnt/one$"):
+    with pytest.raises(FusetuneError, match=r"create it again with 'fusetune profile /mnt/one'$"):
         sets_for(tree.host, mounted, ("profile",))

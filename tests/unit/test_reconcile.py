@@ -236,7 +236,7 @@ def test_what_the_answer_to_init_overwrote_is_set_again(tree: Tree, mounted: Mou
 def test_a_section_may_say_leave_alone(tree: Tree, mounted: Mount) -> None:
     with_all = "[[mount]]\npath = '/mnt/*'\nleave_alone = true\nmax_ratio = 20\n"
     one = resolver(tree, with_all)
-    assert one.left_alone_reason(mounted) == f"{tree.root}/etc/fusetune.toml:3 says leave_alone"
+    assert one.left_alone_reason(mounted) == f"{tree.root}/etc/fusetune.toml:3 sets leave_alone"
     assert (one.expected(mounted), reconcile(one, mounted)) == ({}, Reconciled())
     but_one = with_all + "[[mount]]\npath = '/mnt/one'\nleave_alone = false\n"
     assert resolver(tree, but_one).left_alone_reason(mounted) is None

@@ -207,7 +207,7 @@ def test_that_the_mount_is_left_alone_is_said(tree: Tree, mounted: Mount) -> Non
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "nothing is kept for /mnt/one: 'fusetune auto' or 'save' keeps values"),
+        ("", "nothing is kept for /mnt/one: keep values with 'fusetune auto' or 'fusetune save'"),
         (
             "[policy]\nexclude = ['fuse.m*']\n" + BOTH,
             "nothing is kept for /mnt/one: the configuration excludes fuse.m*",

@@ -89,10 +89,10 @@ def test_verify_tells_each_difference_and_who_made_it() -> None:
     ("value", "set_by", "last", "told"),
     [
         (1, "stock", None, "nobody"),
-        (3, "other", None, "somebody else"),
+        (3, "other", None, "another program"),
         (7, "fusetune", 7, "fusetune (set)"),
-        (1, "stock", 7, "somebody else"),
-        (3, "other", 7, "somebody else"),
+        (1, "stock", 7, "another program"),
+        (3, "other", 7, "another program"),
         (3, None, None, "unknown"),
     ],
 )
@@ -109,7 +109,7 @@ def test_what_is_kept_is_told_by_file() -> None:
     assert texts[0] == ["/etc/mnt.toml: nothing -> max_ratio=5"]
     assert texts[2][0].endswith(" -> nothing")
     assert texts[2][2:] == ["dry run: nothing was written"]
-    assert texts[3] == ["nothing is kept"]
+    assert texts[3] == ["no values are kept"]
 
 
 def test_show_tells_the_line_that_counts() -> None:
@@ -124,9 +124,11 @@ def test_show_tells_the_line_that_counts() -> None:
 def test_doctor_tells_the_sum_of_dirty_memory() -> None:
     for bound, elsewhere in ((None, 0), (100, 2)):
         out = doctor_report(Diagnosis([], [], 40, bound, elsewhere)).as_text()
-        assert "may keep 40 % of the host's dirty limit" in out
-        assert ("at most 100 by configuration" in out) == (bound is not None)
-        assert ("(containers), and left alone: 2 FUSE mounts" in out) == (elsewhere > 0)
+        assert "may use 40 % of the host's dirty limit" in out
+        assert ("max_dirty_percent is 100" in out) == (bound is not None)
+        assert ("left alone in other mount namespaces (containers): 2 FUSE mounts" in out) == (
+            elsewhere > 0
+        )
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_values_set_by_hand_between_are_put_back_too(tree: Tree, mounted: Mount)
 def test_a_failed_reset_keeps_the_journal(tree: Tree, mounted: Mount) -> None:
     set_knobs(tree.host, mounted, knobs(**NEW))
     tree.write("sys/class/bdi/0:40/max_ratio", "garbage\n")
-    with pytest.raises(FusetuneError, match="holds 'garbage'"):
+    with pytest.raises(FusetuneError, match="contains 'garbage'"):
         reset(tree.host, mounted)
     assert Journal(tree.host, mounted).originals == STOCK
 

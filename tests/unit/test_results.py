@@ -268,9 +268,9 @@ def test_what_is_written_says_its_version(tree: Tree, mounted: Mount) -> None:
         (json.dumps(VERSION_1 | {"time": None}), "is damaged"),
         (json.dumps(VERSION_1 | {"ci95": [1.0]}), "is damaged"),
         (json.dumps(VERSION_1 | {"ci95": [1.0, "2"]}), "is damaged"),
-        (json.dumps(VERSION_1 | {"schema": SCHEMA + 1}), f"is of schema {SCHEMA + 1}"),
-        (json.dumps({"schema": SCHEMA + 1}), f"is of schema {SCHEMA + 1}"),
-        (json.dumps(VERSION_1 | {"schema": None}), "is of schema None"),
+        (json.dumps(VERSION_1 | {"schema": SCHEMA + 1}), f"has schema {SCHEMA + 1}"),
+        (json.dumps({"schema": SCHEMA + 1}), f"has schema {SCHEMA + 1}"),
+        (json.dumps(VERSION_1 | {"schema": None}), "has schema None"),
     ],
 )
 def test_what_cannot_be_used_is_told_and_set_aside(

@@ -45,7 +45,7 @@ def test_reasons_name_each_dimension_and_what_became_of_it() -> None:
     choice = drive(search, {"read": lambda s: hump(s) * (0.5 if s["strict_limit"] == 0 else 1.0)})
     ahead, strict = choice.reasons
     assert ahead.startswith(f"read_ahead_kb: 128 -> {choice.setting['read_ahead_kb']}, ")
-    assert strict.startswith("strict_limit: left at 1, ")
+    assert strict.startswith("strict_limit: kept at 1, ")
     assert "worse" in strict
 
 
@@ -174,8 +174,8 @@ def test_bad_arguments(
         ({"read": -1.0}, "above 0"),
         ({"read": math.nan}, "above 0"),
         ({"read": math.inf}, "above 0"),
-        ({}, "figures wanted"),
-        ({"read": 1.0, "write": 1.0}, "figures wanted"),
+        ({}, "figures must be for"),
+        ({"read": 1.0, "write": 1.0}, "figures must be for"),
     ],
 )
 def test_bad_figures(figures: dict[str, float], message: str) -> None:

@@ -124,7 +124,7 @@ def test_of_equals_the_newest_counts_and_others_are_told(tree: Tree, pod: Mount)
     assert found
     assert found.shared
     assert (found.value, found.shared.others) == (2048, 2)
-    assert "the newest of 3 as like" in str(origin_of(found))
+    assert "the newest of 3 equally similar ones" in str(origin_of(found))
 
 
 def test_of_equals_the_same_version_comes_first(tree: Tree) -> None:

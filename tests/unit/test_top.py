@@ -301,5 +301,5 @@ def test_bpftrace_is_for_a_named_mount_or_a_few(
     frame = watching(trace=True).frame()
     assert len(traced) == MOST_TRACED
     assert [one.why for one in frame.mounts][MOST_TRACED:] == [
-        "bpftrace watches 8 mounts at most"
+        "bpftrace observes at most 8 mounts"
     ] * 3

@@ -132,7 +132,7 @@ def test_everything_that_matters_is_on_it(width: int, height: int) -> None:
     assert lines[7].startswith("NO REPLY 12s: ")
     assert "ber-4 " in lines[7]
     assert len(lines) == height
-    assert lines[-1] == f"... and more: {60 - (height - 4)} lines"
+    assert lines[-1] == f"... {60 - (height - 4)} more lines"
 
 
 def test_names_are_cut_at_their_begin() -> None:
@@ -208,7 +208,7 @@ def test_lines_without_a_terminal() -> None:
     assert operation.split()[0] == "READ"
     assert others == [
         limit_line(_mount(3, limit=LIMIT)),
-        "/srv/mounts/number-1: size and latency of 7 requests are lost",
+        "/srv/mounts/number-1: size and latency of 7 requests were lost",
         "",
     ]
 

@@ -157,4 +157,4 @@ def test_why_bpftrace_cannot_begin_is_said(tree: Tree, mounted: Mount) -> None:
     sampled.trace(0.25)
     assert not sampled.attaching
     why = shown_of(sampled.take(STOCK)).why or ""
-    assert re.search("run it as root|bpftrace is not installed|tracefs is not mounted", why)
+    assert re.search("run fusetune as root|bpftrace is not installed|tracefs is not mounted", why)

@@ -92,7 +92,7 @@ def test_one_from_the_future_is_no_newer_than_now(here: Tree) -> None:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"volume": replace(VOLUME, kernel="6.1")}, "Linux 6.1, and this host has 6.12"),
+        ({"volume": replace(VOLUME, kernel="6.1")}, "Linux 6.1, but this host has 6.12"),
         (
             {"values": {"max_ratio": 40}, "volume": replace(VOLUME, owner_uid=1000)},
             "unprivileged user's mount (uid 1000)",
@@ -124,7 +124,7 @@ def test_what_differs_here_is_told(here: Tree) -> None:
     assert done.action == "imported"
     assert done.differs == (
         "the server: mirrorfs there, otherfs here",
-        "the server's version: 1.0 there, not known here",
+        "the server's version: 1.0 there, unknown here",
         "mount options: ro there, max_read=65536 here",
     )
 
@@ -225,7 +225,7 @@ def test_a_huge_file_and_none_at_all(here: Tree, monkeypatch: pytest.MonkeyPatch
         read(here.host, here.root / "absent", None)
     monkeypatch.setattr(exported, "_LARGEST", 100)
     file = here.write("x.toml", "x" * 101)
-    with pytest.raises(FusetuneError, match="so it is no export"):
+    with pytest.raises(FusetuneError, match="so it is not an export"):
         read(here.host, file, None)
 
 

@@ -231,16 +231,16 @@ def test_usages_are_gathered_by_setting() -> None:
 def test_usage_as_people_read_it() -> None:
     before, after = usage_shown(ONE), usage_shown(replace(ONE, server=None, memory_bytes=None))
     assert usage_text(before) == (
-        "server 7 s, client 3 s of CPU a GiB (6 s in the kernel); server's memory peak 100 B"
+        "server 7 s, client 3 s of CPU per GiB (6 s in the kernel); server's peak memory 100 B"
     )
     assert usage_text(before, after) == (
-        "server 7 s -> unknown, client 3 s -> 3 s of CPU a GiB (6 s -> unknown in the kernel); "
-        "server's memory peak 100 B -> unknown"
+        "server 7 s -> unknown, client 3 s -> 3 s of CPU per GiB (6 s -> unknown in the kernel); "
+        "server's peak memory 100 B -> unknown"
     )
     vain = usage_shown(replace(ONE, cached_bytes=1000, unused_bytes=283))
-    assert usage_text(before, vain).endswith("100 B -> 100 B; readahead in vain unknown -> 28.3%")
+    assert usage_text(before, vain).endswith("100 B -> 100 B; wasted readahead unknown -> 28.3%")
     assert usage_shown(replace(ONE, work=0.0)) is None
-    assert usage_text(None) == "what it took of the host is not known"
+    assert usage_text(None) == "its use of the host is unknown"
 
 
 def test_a_change_has_usage_before_and_after() -> None:
@@ -254,4 +254,6 @@ def test_a_change_has_usage_before_and_after() -> None:
     assert changed.before
     assert changed.after
     assert (changed.before.server_cpu_seconds, changed.after.server_cpu_seconds) == (7.0, 3.5)
-    assert changed.text().startswith("mixed: server 7 s -> 3.5 s, client 3 s -> 1.5 s of CPU a GiB")
+    assert changed.text().startswith(
+        "mixed: server 7 s -> 3.5 s, client 3 s -> 1.5 s of CPU per GiB"
+    )

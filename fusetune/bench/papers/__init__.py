@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The published papers: what they measured, and jobs that show it here."""
+"""The published papers: their measurements, and jobs that reproduce them."""

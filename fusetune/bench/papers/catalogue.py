@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What five papers measured, and the fio jobs and mounts that show it here."""
+"""The measurements of five papers, and the fio jobs and mounts that reproduce them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ _TIMED = _GLOBAL + "runtime=${FUSETUNE_RUNTIME}ms\n"
 class Series:
     """One way to mount: mirrorfs with ``options`` over a tmpfs; None: the tmpfs itself.
 
-    ``module``: mount options of fusetuned, by which it is mounted then; ``otherwise``: mirrorfs's
-    own for the same where fusetuned is not loaded. ``f2fs_threshold``: no mirrorfs but an image
-    with the f2fs of this project, and its serialize_alloc_blocks.
+    ``module``: mount options of fusetuned, if it makes the mount; ``otherwise``: equivalent options
+    of mirrorfs if fusetuned is not loaded. ``f2fs_threshold``: instead of mirrorfs, an image with
+    this project's f2fs and this serialize_alloc_blocks.
     """
 
     options: str | None = ""
@@ -43,7 +43,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Paper:
-    """One work: its tables' ratios, the mounts and jobs they need, and what stands for what."""
+    """One paper: the ratios in its tables, their mounts and jobs, and what these stand for."""
 
     name: str
     title: str
@@ -96,8 +96,8 @@ def _szeredi() -> Paper:
     return Paper(
         "szeredi",
         "Szeredi 2013: seven ways to write through FUSE on tmpfs",
-        "fio stands for dd; the time in write(2) is counted, the fsync after it is not. Ratios are "
-        "to the tmpfs itself.",
+        "fio replaces dd; the time in write(2) counts, without the fsync after it. Ratios are "
+        "relative to the tmpfs itself.",
         series,
         [_write(name, name.partition("-")[2]) for name in figures],
         [
@@ -115,7 +115,7 @@ def _hayasaka() -> Paper:
         "direct-write": (388, 503, 595, 676, 762, 744),
         "direct-read": (485, 568, 612, 654, 795, 788),
     }
-    # Above what every kernel takes, by the module; the server must ask for as much.
+    # Beyond every kernel's limit, through the module; the server must request as much.
     series = {
         f"{count} pages": Series(
             f"max_write={4 * count}K,no_xattr", f"max_pages={count}" if count > 256 else ""
@@ -125,8 +125,8 @@ def _hayasaka() -> Paper:
     first = "32 pages"
     return Paper(
         "hayasaka",
-        "Hayasaka 2012: pages a request",
-        "fio in blocks of 4 MiB stands for iozone; ratios are to 32 pages (128 KiB).",
+        "Hayasaka 2012: pages per request",
+        "fio with blocks of 4 MiB replaces iozone; ratios are relative to 32 pages (128 KiB).",
         series,
         [_write("write", "4m"), _write("direct-write", "4m", True), _read("direct-read", "4m")],
         [
@@ -138,7 +138,7 @@ def _hayasaka() -> Paper:
 
 
 def _writers(count: int, shared: bool) -> Workload:
-    """Return ``count`` writers that overwrite 1 MiB each, in one file or a file each."""
+    """Return ``count`` writers that overwrite 1 MiB each, in one file or in separate files."""
     name = f"{'shared' if shared else 'own'}-{count}"
     place = (
         "filename=shared\noffset_increment=1m\n"
@@ -163,8 +163,9 @@ def _singh_parallel() -> Paper:
     return Paper(
         "singh-parallel",
         "Singh 2022: writers of one shared file",
-        "A server that takes 1 ms a write stands for the storage, overwrites of 64 KiB for theirs. "
-        "Ratios are of one shared file to a file each, which was published as equal after.",
+        "A server that takes 1 ms per write replaces the storage, overwrites of 64 KiB its "
+        "workload. Ratios are one shared file to separate files; published as equal after the "
+        "change.",
         series,
         [_writers(count, shared) for count in counts for shared in (True, False)],
         [
@@ -181,7 +182,7 @@ def _singh_parallel() -> Paper:
 
 
 def _files(name: str, again: bool) -> Workload:
-    """Return making small files, or opening them all again (bonnie++'s creates and reads)."""
+    """Return the creation of small files, or opening them again (bonnie++'s creates and reads)."""
     create = "ioengine=filecreate\ncreate_on_open=1\n"
     laid = f"[made]\n{create}" if again else ""
     wait = "stonewall\n" if again else ""
@@ -212,8 +213,8 @@ def _singh_atomic() -> Paper:
     return Paper(
         "singh-atomic",
         "Singh 2022: lookup and open in one request",
-        "fio's filecreate stands for bonnie++, opens of what is there for its reads; the server "
-        "takes 200 us a request, as over a network, and names expire at once.",
+        "fio's filecreate replaces bonnie++, opens of existing files its reads; the server takes "
+        "200 us per request, as over a network, and names expire at once.",
         series,
         [_files(name, name == "open") for name in figures],
         [
@@ -237,7 +238,7 @@ def _yu() -> Paper:
     return Paper(
         "yu",
         "Yu 2015: ten direct writers on f2fs",
-        "An image on this host's disk stands for their eMMC (published 1.20) and SD card (2.04). "
+        "An image on this host's disk replaces their eMMC (published 1.20) and SD card (2.04). "
         "Both series are the f2fs of this project, with its serialize_alloc_blocks at 64 and at 0.",
         series,
         [writers],

@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperResult:
-    """One work's rows, and what measuring them cost."""
+    """One paper's rows, and the cost of measuring them."""
 
     work: Paper
     rows: list[Row]
@@ -47,7 +47,7 @@ class PaperResult:
 
 
 def chosen_papers(names: Sequence[str]) -> list[Paper]:
-    """Return the works of these names, each once, or all. Raises UsageError for an unknown one."""
+    """Return the named papers, each once, or all. Raises UsageError for an unknown one."""
     return picked("work", PAPERS, names or PAPERS)
 
 
@@ -60,13 +60,15 @@ def run(
     size: int | None = None,
     progress: Progress = lambda share, words: None,
 ) -> list[PaperResult]:
-    """Measure each work within its share of ``budget``, on ``mount`` if one is given.
+    """Measure each paper within its share of ``budget``, on ``mount`` if one is given.
 
-    A work that cannot be measured says why. Raises FusetuneError where nothing can be mounted (not
-    root), Interrupted after a signal.
+    A paper that cannot be measured has the reason. Raises FusetuneError if nothing can be mounted
+    (not root), Interrupted after a signal.
     """
     if not mount and os.geteuid() != 0:
-        raise FusetuneError("--suite mounts tmpfs and mirrorfs; run it as root, or give a mount")
+        raise FusetuneError(
+            "--suite mounts tmpfs and mirrorfs; run fusetune as root, or give a mount"
+        )
     share = Budget(budget.seconds / len(works), budget.bytes_written // len(works))
     results = []
     for number, work in enumerate(works):
@@ -81,7 +83,7 @@ def run(
                 results.append(_on_own(host, work, share, size, shown))
         except Interrupted:
             raise
-        except FusetuneError as error:  # the other works are not lost with it
+        except FusetuneError as error:  # the other papers still count
             results.append(_result(work, [], dict.fromkeys(work.series, str(error))))
     return results
 
@@ -89,11 +91,11 @@ def run(
 def _on_mount(
     host: Host, mount: Mount, work: Paper, budget: Budget, size: int | None, progress: Progress
 ) -> PaperResult:
-    """Measure what compares workloads, not mounts, on ``mount``."""
+    """Measure ratios between workloads, not between mounts, on ``mount``."""
     first = next(iter(work.series))
     here = [ratio for ratio in work.ratios if ratio.over[0] == ratio.under[0] == first]
     if not here:
-        why = "compares mounts: run it without one"
+        why = "it compares mounts: run it without giving one"
         return _result(work, [], dict.fromkeys(work.series, why))
     measured = measure(host, {first: mount}, work.workloads, budget, size=size, progress=progress)
     return _result(replace(work, ratios=here), measured, {})
@@ -102,7 +104,7 @@ def _on_mount(
 def _on_own(
     host: Host, work: Paper, budget: Budget, size: int | None, progress: Progress
 ) -> PaperResult:
-    """Measure on mounts of our own, those that this host can show."""
+    """Measure on our own mounts, as far as this host supports them."""
     absent: dict[str, str] = {}
     with ExitStack() as contexts:
         directory = contexts.enter_context(tmpfs(host))
@@ -122,7 +124,7 @@ def _on_own(
 
 @contextmanager
 def _mounted(host: Host, series: Series, directory: Path, number: int) -> Iterator[Mount]:
-    """Mount one series. Raises FusetuneError where this host cannot."""
+    """Mount one series. Raises FusetuneError if this host cannot."""
     if series.f2fs_threshold is not None:
         with _f2fs(directory / f"f2fs{number}", series.f2fs_threshold) as mount:
             yield mount
@@ -144,9 +146,9 @@ def _mounted(host: Host, series: Series, directory: Path, number: int) -> Iterat
 
 @contextmanager
 def _f2fs(point: Path, threshold: int) -> Iterator[Mount]:
-    """Mount an image with our f2fs and set from how many blocks on it serializes."""
+    """Mount an image with our f2fs and set the number of blocks from which it serializes."""
     if not shutil.which("mkfs.f2fs"):
-        raise FusetuneError("mkfs.f2fs is not there: install f2fs-tools")
+        raise FusetuneError("mkfs.f2fs is not installed: install f2fs-tools")
     point.mkdir()
     with tempfile.NamedTemporaryFile(prefix="fusetune-f2fs-", dir="/var/tmp") as image:
         image.truncate(_IMAGE_BYTES)
@@ -157,7 +159,10 @@ def _f2fs(point: Path, threshold: int) -> Iterator[Mount]:
             disk = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve().name
             file = Path("/sys/fs/f2fs", disk, "serialize_alloc_blocks")
             if not file.exists():
-                raise FusetuneError("the f2fs that is loaded is the kernel's own, not f2fs-tuned")
+                raise FusetuneError(
+                    "the loaded f2fs is the kernel's own instead of f2fs-tuned; run 'fusetune "
+                    "module load f2fs-tuned'"
+                )
             file.write_text(f"{threshold}\n", encoding="ascii")
             yield native(point)
         finally:

@@ -4,8 +4,8 @@
 A new workload is a job file ``NAME.fio`` and an entry here. A job file may use the environment's
 ``FUSETUNE_RUNTIME`` (milliseconds), ``FUSETUNE_READ_SIZE``, ``FUSETUNE_STREAM_SIZE`` and
 ``FUSETUNE_WRITE_SIZE`` (bytes) and ``FUSETUNE_FILES``, and the files ``read-data`` (laid out
-beforehand) and ``write-data``. Names of other files belong in ``holder.is_scratch_file``, or they
-are not removed.
+beforehand) and ``write-data``. Names of other files must be added to ``holder.is_scratch_file``,
+otherwise they are not removed.
 """
 
 import re
@@ -29,7 +29,7 @@ from fusetune.errors import UsageError
 
 T = TypeVar("T")
 DEFAULT = "mixed"
-#: In its place where nothing can be written.
+#: Its replacement if nothing can be written.
 DEFAULT_READS = ("seq-read", "rand-read")
 
 
@@ -45,19 +45,18 @@ class Access(StrEnum):
 
 @dataclass(frozen=True)
 class Workload:
-    """A fio job, the unit of its figure (more is better), and the files it needs.
+    """A fio job, the unit of its figure (higher is better), and the files it needs.
 
     ``accesses``: the knobs that affect these are searched; ``reads``: it reads a file laid out
-    beforehand; ``writes``: it writes as many bytes as are chosen for it; ``makes_files``: it makes
-    small files. ``figure`` returns the figure of fio's jobs. ``text``: the job, if it is not in a
-    file. ``least_bytes``: the smallest file that it can read or write. ``streams``: how many files
-    of its own it reads, which together have the size of the one that others read. ``afterwards``:
-    what the holder of the scratch directory then does to its files, which no fio job can do: a
-    request to `Directory` with its arguments. ``weight``: its share of the gain that a search looks
-    for, beside the weights of the others. ``waits``: the operations whose latency counts, as fio
-    calls them: ``read``, ``write``, ``sync``. ``per_operation``: its CPU time is that of 1,000
-    operations, not of a GiB. ``reads_once``: its last job is the only one that reads the file laid
-    out at that time, cold, buffered, and no byte twice.
+    beforehand; ``writes``: it writes a chosen number of bytes; ``makes_files``: it creates small
+    files. ``figure`` returns the figure from fio's jobs. ``text``: the job, if it is not in a file.
+    ``least_bytes``: the smallest file that it can read or write. ``streams``: the number of its own
+    files that it reads, which together have the size of the shared one. ``afterwards``: what the
+    holder of the scratch directory then does to its files and no fio job can do: a request to
+    `Directory` with its arguments. ``weight``: its weight in the gain that a search maximizes.
+    ``waits``: the operations whose latency counts, in fio's names: ``read``, ``write``, ``sync``.
+    ``per_operation``: its CPU time is per 1,000 operations instead of per GiB. ``reads_once``: its
+    last job is the only one that reads the laid-out file then: cold, buffered, no byte twice.
     """
 
     name: str
@@ -79,7 +78,7 @@ class Workload:
 
     @property
     def only_reads(self) -> bool:
-        """Whether it can read a range of any file in place of the file that is laid out.
+        """Whether it can read a range of any file instead of the laid-out file.
 
         fio maps a file from its start, wherever the range is (fio 3.33, engines/mmap.c,
         fio_mmap_prep_full()).
@@ -104,24 +103,24 @@ WORKLOADS = {
     for workload in (
         Workload(
             "mixed",
-            "a reader, a writer and a random reader at once",
+            "a reader, a writer and a random reader concurrently",
             _READ | _WRITE,
             reads=True,
             writes=True,
         ),
-        Workload("seq-read", "cold sequential reading", _READ, reads=True, reads_once=True),
+        Workload("seq-read", "cold sequential reads", _READ, reads=True, reads_once=True),
         Workload(
-            "seq-write", "sequential writing in 128 KiB blocks, with fsync", _WRITE, writes=True
+            "seq-write", "sequential writes in 128 KiB blocks, with fsync", _WRITE, writes=True
         ),
         Workload(
             "small-write",
-            "a burst of 4 KiB buffered writes, as its program waits for it",
+            "a burst of 4 KiB buffered writes, timed until the program continues",
             _WRITE,
             writes=True,
             figure=bytes_per_second_in_write,
         ),
-        Workload("rand-read", "cold random 4 KiB reading", _READ, reads=True, reads_once=True),
-        Workload("rand-write", "random 4 KiB buffered writing, with fsync", _WRITE, writes=True),
+        Workload("rand-read", "cold random 4 KiB reads", _READ, reads=True, reads_once=True),
+        Workload("rand-write", "random 4 KiB buffered writes, with fsync", _WRITE, writes=True),
         Workload(
             "shared-write",
             "four direct writers in one file",
@@ -139,14 +138,14 @@ WORKLOADS = {
         ),
         Workload(
             "mmap-read",
-            "page faults in a mapped file, one after the other and all over it, cold",
+            "cold page faults in a mapped file, sequential and random",
             _READ,
             reads=True,
             reads_once=True,
         ),
         Workload(
             "many-streams",
-            "32 sequential readers at once, each of a file of its own, cold",
+            "32 concurrent cold sequential readers of separate files",
             _READ,
             reads=True,
             streams=32,
@@ -154,7 +153,7 @@ WORKLOADS = {
         ),
         Workload(
             "large-read",
-            "reading in 4 MiB blocks, cold: buffered, then direct",
+            "cold reads in 4 MiB blocks: buffered, then direct",
             _READ | {Access.DIRECT_READ},
             reads=True,
             least_bytes=4 << 20,
@@ -190,7 +189,7 @@ WORKLOADS = {
         ),
         Workload(
             "database",
-            "random 8 KiB reads, and beside them random 8 KiB writes with fsync after each",
+            "random 8 KiB reads, concurrent with random 8 KiB writes, each followed by fsync",
             _READ | _WRITE,
             waits=("read", "write", "sync"),
             reads=True,
@@ -201,7 +200,7 @@ WORKLOADS = {
         ),
         Workload(
             "video",
-            "four readers at 6.25 MiB/s each: the share of blocks that are there within 20 ms",
+            "four readers at 6.25 MiB/s each: the share of blocks that arrive within 20 ms",
             _READ,
             reads=True,
             unit="share",
@@ -209,7 +208,7 @@ WORKLOADS = {
         ),
         Workload(
             "checkpoint",
-            "one large write, fsync, and rename over the file before it",
+            "one large write, fsync, and rename over the previous file",
             _WRITE,
             writes=True,
             figure=bytes_in_all,
@@ -220,10 +219,10 @@ WORKLOADS = {
 
 
 def one_after_the_other(workloads: Iterable[Workload]) -> str:
-    """Return one fio job file with the jobs of these workloads, each after the one before it.
+    """Return one fio job file that runs the jobs of these workloads one after another.
 
-    A job is called by its workload, and then by itself in brackets where that differs. What the
-    ``[global]`` of one sets and that of a later one does not, the later one has as well.
+    A job is named after its workload, followed by its own name in brackets if that differs.
+    Settings of a ``[global]`` section also apply to later workloads that do not override them.
     """
     texts = []
     for one in workloads:
@@ -236,9 +235,9 @@ def one_after_the_other(workloads: Iterable[Workload]) -> str:
 
 @dataclass(frozen=True)
 class WorkloadSet:
-    """Workloads that belong together, and the share of each in the use that the set stands for.
+    """Workloads that represent a use together, and the share of each.
 
-    The shares are judged, not measured; they sum to 1.
+    The shares are estimates, not measurements; they sum to 1.
     """
 
     name: str
@@ -247,7 +246,7 @@ class WorkloadSet:
 
     @property
     def text(self) -> str:
-        """What it stands for, and its workloads with their shares in percent."""
+        """What it represents, and its workloads with their shares in percent."""
         parts = (f"{name} {share:.0%}" for name, share in self.shares.items())
         return f"{self.stands_for}: {', '.join(parts)}"
 
@@ -257,7 +256,7 @@ SETS = {
     for one in (
         WorkloadSet(
             "model-loading",
-            "a store of models, whose weights are mapped or read whole",
+            "a store of models, whose weights are mapped or read completely",
             {"mmap-read": 0.5, "large-read": 0.3, "many-streams": 0.2},
         ),
         WorkloadSet(
@@ -272,12 +271,12 @@ SETS = {
         ),
         WorkloadSet(
             "backup",
-            "backups: large archives and trees of files are written, and read to check them",
+            "backups: large archives and trees of files are written, and read for verification",
             {"seq-write": 0.4, "tree-copy": 0.3, "large-read": 0.3},
         ),
         WorkloadSet(
             "build",
-            "building software: many small files are read, written and made",
+            "building software: many small files are read, written and created",
             {"open-storm": 0.4, "tree-copy": 0.3, "small-write": 0.2, "mmap-read": 0.1},
         ),
     )
@@ -285,10 +284,10 @@ SETS = {
 
 
 def chosen(names: Sequence[str], sets: Mapping[str, WorkloadSet] = SETS) -> list[Workload]:
-    """Return the workloads of these names, each once with its weight, or the default for none.
+    """Return the named workloads, each once with its weight, or the default without names.
 
-    The name of one of the ``sets`` stands for its workloads, and each name counts as much as
-    another. Raises UsageError for an unknown name.
+    The name of one of the ``sets`` stands for its workloads, and all names count equally. Raises
+    UsageError for an unknown name.
     """
     weights: dict[str, float] = {}
     picked("workload", {**WORKLOADS, **sets}, names)
@@ -300,7 +299,7 @@ def chosen(names: Sequence[str], sets: Mapping[str, WorkloadSet] = SETS) -> list
 
 
 def members(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the workloads that these names stand for, none for none.
+    """Return the names of the workloads that these names stand for.
 
     Raises UsageError for an unknown name.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What commands found or did: one module a noun, each with its dataclass, JSON and text.
+"""What commands found or did: a module for each document, with its dataclass, JSON and text.
 
 A new document is a module here; ``make docs`` writes its JSON Schema to docs/schemas.
 """
@@ -12,7 +12,7 @@ from fusetune.report.documents.base import Document
 
 
 def every_document() -> Iterator[type[Document]]:
-    """Yield the class of each document, but for those that others are made from."""
+    """Yield the class of each document, without base classes."""
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         for one in vars(module).values():

@@ -40,8 +40,8 @@ class AdvisedServer:
     """The server of the mount, as far as it is known."""
 
     program: Annotated[FullPath | None, "Absolute path of its program."]
-    version: Annotated[Text | None, "Its version, as the package says it."]
-    library: Annotated[str | None, "What it is built on.", Rule(enum=list(LIBRARIES))]
+    version: Annotated[Text | None, "Its version, as its package gives it."]
+    library: Annotated[str | None, "The library that it is built on.", Rule(enum=list(LIBRARIES))]
 
 
 @dataclass(frozen=True)
@@ -54,42 +54,42 @@ class AdvisedGain:
 
 @dataclass(frozen=True)
 class AdvisedChange:
-    """An option to set, or to leave out, at the next mount."""
+    """An option to set or to leave out at the next mount."""
 
     option: Annotated[
-        Text, "Name of the option, in the recipe; tuned.NAME: a mount option of the module."
+        Text, "Name of the option in the recipe; tuned.NAME: a mount option of the module."
     ]
-    about: Annotated[Text, "What the option does, or why it hurts."]
+    about: Annotated[Text, "What the option does, or why it is harmful."]
     from_: Annotated[
-        str | None, "Its value now; null if it is not set and its default is not known."
+        str | None, "Its current value; null if it is not set and its default is unknown."
     ]
     to: Annotated[str | None, "The value to set; null to leave the option out."]
     gain: Annotated[AdvisedGain | None, "What it gains; null if that was not measured."]
     measured: Annotated[bool, "Whether the gain was measured on this mount."]
     class_: Annotated[
         str,
-        "safe: nothing that a program can see changes; conditional: right where the condition "
-        "holds; unsafe: data can be lost or rot, so it was asked for.",
+        "safe: no program can see a difference; conditional: correct if the condition holds; "
+        "unsafe: data can be lost or corrupted, proposed only on request.",
         Rule(enum=["safe", "conditional", "unsafe"]),
     ]
-    condition: Annotated[Text | None, "When the change is right; null if always."]
-    risk: Annotated[Text, "What happens where the condition does not hold."]
+    condition: Annotated[Text | None, "When the change is correct; null if always."]
+    risk: Annotated[Text, "What happens if the condition does not hold."]
     needs: Annotated[
         Sequence[Annotated[Text, "Another option with its value, or a sentence."]],
-        "What the change needs besides.",
+        "What else the change needs.",
     ]
     slows: Annotated[
         Sequence[Annotated[str, "A workload."]], "The workloads that the change slows down."
     ]
-    source: Annotated[Text, "Where these facts come from."]
+    source: Annotated[Text, "The source of these facts."]
 
 
 @dataclass(frozen=True)
 class AdvisedCommands:
     """The server's command line; *** stands for what may be a secret."""
 
-    now: Annotated[Text | None, "The line as it is; null if it cannot be read."]
-    then: Annotated[Text | None, "The line as it should be; null if nothing is to change."]
+    now: Annotated[Text | None, "The current line; null if it cannot be read."]
+    then: Annotated[Text | None, "The proposed line; null if it does not change."]
 
 
 @dataclass(frozen=True)
@@ -107,18 +107,18 @@ class Advised(Document):
     edits: Annotated[Sequence[AdvisedEdit], "The files to change."]
     notes: Annotated[
         Sequence[Annotated[Text, "A sentence."]],
-        "Options that do nothing or are unsafe, what limits a mount without a recipe, and what "
+        "Options that have no effect or are unsafe, what limits a mount without a recipe, and what "
         "could not be read.",
     ]
     layers: Layers
     limits: Annotated[
         LimitingLayer | None,
-        "The layer that limits; null if none does more than the rest, or without --measure-layers.",
+        "The layer that limits; null if none stands out, or without --measure-layers.",
     ]
 
     @property
     def has_advice(self) -> bool:
-        """Whether there is more to say than that a recipe has nothing to change."""
+        """Whether the document has more than an empty result of a recipe."""
         return bool(
             self.changes
             or self.recipe is None
@@ -126,14 +126,14 @@ class Advised(Document):
         )
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield the layers, each change with its conditions, the command lines, diffs and notes."""
+        """Yield the layers, changes with their conditions, command lines, diffs and notes."""
         if any(is_fuse(one.fstype) for one in self.layers[:-1]):
             yield from stack_text(self.layers, self.limits)
         if self.recipe and not self.changes:
-            yield f"{self.mount.path}: the recipe {self.recipe} has nothing to change"
+            yield f"{self.mount.path}: recipe {self.recipe} proposes no change"
             yield from (f"note: {note}" for note in self.notes)
             return
-        server = self.server.program or "the server is not known"
+        server = self.server.program or "unknown server"
         version = f" {self.server.version}" if self.server.version else ""
         recipe = f"recipe {self.recipe}" if self.recipe else "no recipe"
         yield f"{self.mount.path} ({self.mount.fstype}, {server}{version}, {recipe})"
@@ -190,8 +190,8 @@ def advised(
 ) -> Advised:
     """Return the document; ``general``: what limits a mount without a recipe.
 
-    ``below``: all layers that the mount lies on, from the bottom up; ``proposed``: the options that
-    each should have, by device; ``limits``: what was measured; ``gains``: of options, by name.
+    ``below``: all layers that the mount lies on, from the bottom up; ``proposed``: the options
+    proposed for each, by device; ``limits``: what was measured; ``gains``: by option name.
     """
     mount = advice.mount
     own = {mount.device: [one.option for one in advice.changes]}

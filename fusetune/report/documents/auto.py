@@ -54,10 +54,11 @@ class MeasuredSetting:
     knobs: KnobValues
     samples: Annotated[Sequence[Sample], "One figure a workload for each evaluation, in order."]
     latency: Annotated[
-        Mapping[str, Percentiles], "How long the operations of each workload took, by its name."
+        Mapping[str, Percentiles], "Latencies of each workload's operations, by workload name."
     ]
     usage: Annotated[
-        Mapping[str, WorkloadUsage], "What each workload took of the host, by its name."
+        Mapping[str, WorkloadUsage],
+        "Resources of the host that each workload used, by workload name.",
     ]
 
 
@@ -76,10 +77,10 @@ class AutoResult(Document):
     ]
     weights: Weights
     before: Annotated[
-        KnobValues, "Values found at the start, by the knob's name, in the unit named at each."
+        KnobValues, "Values found at the start, by knob name, in the unit stated for each."
     ]
     after: Annotated[
-        KnobValues, "Values set at the end, by the knob's name, in the unit named at each."
+        KnobValues, "Values set at the end, by knob name, in the unit stated for each."
     ]
     gain: Annotated[
         Ratio,
@@ -91,40 +92,40 @@ class AutoResult(Document):
     ]
     trials: Annotated[Sequence[MeasuredSetting], "Every setting that was measured."]
     cost: Cost
-    applied: Annotated[bool, "Whether values were changed for good."]
+    applied: Annotated[bool, "Whether the changed values were kept."]
     saved: Annotated[bool, "Whether they were saved for the next mount."]
     reasons: Annotated[
         Sequence[Annotated[Text, "One sentence."]],
-        "Why it was chosen so, and what could not be decided: sentences.",
+        "Reasons for the choice, and what could not be decided.",
     ]
     read: Annotated[
-        FilesRead | None, "The files that were read and not written; null for scratch files."
+        FilesRead | None, "The existing files that were read; null if scratch files were used."
     ]
 
-    guards: Annotated[Sequence[GuardRatio], "What was measured of guards, in order."]
+    guards: Annotated[Sequence[GuardRatio], "The measurements of guards, in order."]
     ended_by: Annotated[
         str,
-        "What ended the search: search if nothing more promised anything, a part of its budget, or "
-        "ranges if the files were read whole; seconds stands for --for as well.",
+        "Why the search ended: search: nothing else was promising; a part of the budget, where "
+        "seconds also means --for; ranges: the files were read completely.",
         Rule(enum=[NOTHING, *OPTIONS, RANGES]),
     ]
     usage: Annotated[
         Sequence[UsageChange],
-        "What each workload took of the host, over all its samples; empty if none was measured.",
+        "Host resources that each workload used, over all samples; empty if none was measured.",
     ]
     source: Annotated[
         str,
-        "fio: loads of its own. live: the mount's own traffic, with --live; the figures of read, "
+        "fio: generated load. live: the mount's own traffic, with --live; the figures of read, "
         "write and fault are bytes per second of waiting, over all programs together.",
         Rule(enum=["fio", "live"]),
     ]
     warm_start: Annotated[
-        BegunAt | None, "Where the search began; null without an earlier run to begin with."
+        BegunAt | None, "Where the search started; null if no earlier run is on record."
     ]
     curves: Annotated[
         Sequence[MeasuredKnob],
-        "What the values of each searched knob bring; empty with --live and --try-options, and for "
-        "a server that is not known.",
+        "The effect of the values of each searched knob; empty with --live and --try-options, and "
+        "for an unknown server.",
     ]
 
     @property
@@ -145,9 +146,9 @@ class AutoResult(Document):
             path = shell_word(self.mount.path)
             yield f"set and saved: {gain}; 'fusetune reset {path}' undoes it"
         else:
-            yield "nothing better was found than what is set; nothing was changed"
+            yield "no better values were found; nothing was changed"
             path = shell_word(self.mount.path)
-            yield f"'fusetune auto {path} --try-options' measures what its server's options gain"
+            yield f"'fusetune auto {path} --try-options' measures the gain of its server's options"
 
     def figures(self) -> Iterator[str | Table]:
         """Yield the speeds before and after, the reasons and the cost."""
@@ -170,10 +171,10 @@ class AutoResult(Document):
 
 @dataclass(frozen=True)
 class MeasuredOptions(MeasuredSetting):
-    """Options, live knobs, and their samples."""
+    """One setting of options and live knobs, and its samples."""
 
     options: Annotated[
-        Mapping[str, Annotated[str | None, "Its value; null if it is left out."]],
+        Mapping[str, Annotated[str | None, "Its value; null if the option is left out."]],
         "The options that differ from those of the live mount, by name.",
     ]
 
@@ -186,7 +187,7 @@ class AutoOptions(AutoResult):
     COMMANDS = ("auto --try-options",)
 
     trials: Annotated[Sequence[MeasuredOptions], "Every setting that was measured."]
-    advice: Annotated[Advised, "The options that were proven better, as 'advise' says them."]
+    advice: Annotated[Advised, "The options that were proven better, in the format of 'advise'."]
 
     def parts(self) -> Iterator[str | Table]:
         """Yield the advice, the speeds, the reasons and the cost."""
@@ -196,14 +197,14 @@ class AutoOptions(AutoResult):
         gain = ratio_text(self.gain.ratio, self.gain.ci95)
         if self.advice.changes:
             yield f"proven on shadow mounts: {gain}; nothing was changed"
-            yield f"'{self._remount()}' writes these options into the files that make the mount"
+            yield f"'{self._remount()}' writes these options into the files of the mount"
         elif self.better:
-            yield f"no option is better, but live knobs are: {gain}; nothing was changed"
+            yield f"no option is better, but values of live knobs are: {gain}; nothing was changed"
         else:
-            yield "nothing better was found than what is set; nothing was changed"
+            yield "no better options were found; nothing was changed"
 
     def _remount(self) -> str:
-        """Return the command that writes the options; whoever runs it says that conditions hold."""
+        """Return the command that writes the options and accepts their conditions."""
         words = [f"-w {name}" for name in self.workloads]
         words += [
             f"--accept {shell_word(one.option)}"

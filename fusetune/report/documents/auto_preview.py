@@ -29,7 +29,7 @@ class KnobCandidates:
 
     knob: KnobName
     file: KnobFile
-    before: Annotated[Count, "Value now, in the knob's unit."]
+    before: Annotated[Count, "Current value, in the knob's unit."]
     candidates: Annotated[
         Sequence[Annotated[Count, "A value, in the knob's unit."]],
         "Values that may be tried, in the knob's unit, ascending.",
@@ -39,7 +39,7 @@ class KnobCandidates:
 
 @dataclass(frozen=True)
 class AutoPreview(Document):
-    """What 'auto' would write and try, without measuring."""
+    """What 'auto' would try and write."""
 
     SCHEMA = "auto-preview"
     COMMANDS = ("auto --dry-run",)
@@ -56,7 +56,7 @@ class AutoPreview(Document):
     def parts(self) -> Iterator[str | Table]:
         """Yield the files that would be written, and the values to try."""
         yield Table(
-            ("file", "before", "would try"),
+            ("file", "current", "candidates"),
             [
                 (knob.file, str(knob.before), " ".join(map(str, knob.candidates)))
                 for knob in self.knobs

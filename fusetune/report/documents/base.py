@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What every document has: its JSON, its text, and the types of its fields.
 
-A field is annotated with its JSON Schema, as `fusetune.schema` says.
+A field is annotated with its JSON Schema (see `fusetune.schema`).
 """
 
 from __future__ import annotations
@@ -21,19 +21,17 @@ from fusetune.text import printable
 
 Object = dict[str, Any]
 
-# Once a server is dead (fs/fuse/dev.c, fuse_abort_conn()), above what the kernel takes.
+# Exceeds what may be set once a server is dead (fs/fuse/dev.c, fuse_abort_conn()).
 _SHOWN_HIGH = {"max_background": 2**32 - 1}
-RAW_BYTES = (
-    "A byte that is not UTF-8 is the lone surrogate U+DC80 to U+DCFF, as os.fsdecode() writes it."
-)
+RAW_BYTES = "Bytes that are not UTF-8 become lone surrogates U+DC80 to U+DCFF, as in os.fsdecode()."
 
 
 @dataclass(frozen=True)
 class Document(ABC):
     """What a command found or did.
 
-    ``SCHEMA``: the name of its format; ``COMMANDS``: the commands that print it with --json. A
-    subclass says by its docstring what it holds, and by `parts` what its text is.
+    ``SCHEMA``: the name of its format; ``COMMANDS``: the commands that print it with --json. The
+    docstring of a subclass describes the document, and its `parts` are the text.
     """
 
     SCHEMA: ClassVar[str]
@@ -53,9 +51,9 @@ class Document(ABC):
         return json.dumps(self.as_object()) + "\n"
 
     def as_text(self, *, long: bool = False, columns: int | None = None) -> str:
-        """Return what people read; ``long`` adds explanations where the document has any.
+        """Return the text for people; ``long`` adds the document's explanations.
 
-        ``columns``: of the terminal that it is for, if there is one.
+        ``columns``: the width of the terminal, None if there is none.
         """
         parts = chain(self.parts(), self.explanations() if long else ())
         return joined(parts, columns)
@@ -65,19 +63,19 @@ class Document(ABC):
         """Return the lines and tables of the text."""
 
     def explanations(self) -> Iterable[str | Table]:
-        """Return the lines and tables that explain more."""
+        """Return the additional lines and tables of ``long``."""
         return ()
 
 
 def joined(parts: Iterable[str | Table], columns: int | None = None) -> str:
-    """Return the text of lines and tables; tables as wide as ``columns``, if there are any."""
+    """Return the text of lines and tables; tables are at most ``columns`` wide."""
     return "".join(
         part.text(columns) if isinstance(part, Table) else f"{printable(part)}\n" for part in parts
     )
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON has for a value: an object for a dataclass, in the order of its fields."""
+    """Return the JSON form of a value; a dataclass becomes an object with its fields in order."""
     if is_dataclass(value):
         return {key_of(field): plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
@@ -88,7 +86,7 @@ def plain(value: Any) -> Any:
 
 
 def knob_values() -> Object:
-    """Return the shape of values by the name of a live knob."""
+    """Return the schema of values by live knob."""
     known: Object = {}
     for knob in LIVE:
         known[knob.name] = {
@@ -100,13 +98,13 @@ def knob_values() -> Object:
         if high is not None:
             known[knob.name]["maximum"] = high
     return {
-        "description": "Value of each live knob that this kernel and mount have, by the knob's "
-        "name, in the unit named at each.",
+        "description": "Value of each live knob that this kernel and mount have, by knob name, "
+        "in the unit stated for each.",
         "type": "object",
         "properties": known,
         "propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"},
         "additionalProperties": {
-            "description": "A knob of a later kernel or module, in the unit that 'show' names.",
+            "description": "A knob of a later kernel or module, in the unit that 'show' prints.",
             "type": "integer",
             "minimum": 0,
         },
@@ -114,7 +112,7 @@ def knob_values() -> Object:
 
 
 def unit() -> Object:
-    """Return the shape of the unit of a knob's values."""
+    """Return the schema of a knob's unit."""
     return {
         "description": "Unit of the knob's values; a switch is 0 or 1.",
         "type": "string",
@@ -129,27 +127,27 @@ Text = Annotated[str, Rule(minLength=1)]
 FullPath = Annotated[str, Rule(pattern="^/")]
 
 MountPoint = Annotated[FullPath, f"Absolute path of a mount point. {RAW_BYTES}"]
-KnobFile = Annotated[FullPath, "Full path of the file in /sys or /proc that holds the value."]
+KnobFile = Annotated[FullPath, "Full path of the value's file in /sys or /proc."]
 KnobName = Annotated[
-    str, "The knob's name, in the kernel's spelling.", Rule(pattern="^[a-z][a-z0-9_.-]*$")
+    str, "The knob's name as the kernel spells it.", Rule(pattern="^[a-z][a-z0-9_.-]*$")
 ]
 Unit = Annotated[str, unit]
 KnobValues = Annotated[Mapping[str, int], knob_values]
-KnobValue = Annotated[Count | None, "Value now, in the knob's unit; null where there is none."]
+KnobValue = Annotated[Count | None, "Current value, in the knob's unit; null if there is none."]
 Stock = Annotated[
     Count | None,
-    "The kernel's default, in the knob's unit; null where it follows the memory size, or is not "
-    "known.",
+    "The kernel's default, in the knob's unit; null if it depends on the memory size or is "
+    "unknown.",
 ]
 AbsentReason = Annotated[Text | None, "Why there is no value; null if there is one."]
 SetBy = Annotated[
     str | None,
-    "stock: the kernel's default; fusetune: what fusetune wrote last; other: anything else; null "
-    "without a value, or where the undo journal cannot be read.",
+    "stock: the kernel's default; fusetune: the last value that fusetune wrote; other: any other "
+    "value; null if there is no value or the undo journal cannot be read.",
     Rule(enum=["stock", "fusetune", "other"]),
 ]
-LeftAloneReason = Annotated[Text | None, "Why nothing is set on it; null if it is not left alone."]
-End = Annotated[Positive, "End of the interval."]
+LeftAloneReason = Annotated[Text | None, "Why fusetune sets nothing on this mount; null if it may."]
+End = Annotated[Positive, "An end of the interval."]
 Interval95 = Annotated[Sequence[End], Rule(minItems=2, maxItems=2)]
 DryRun = Annotated[bool, "Whether nothing was written."]
 
@@ -160,14 +158,14 @@ class MountIdentity:
 
     path: MountPoint
     fstype: Annotated[Text, "File system type as in /proc/self/mountinfo, with its subtype."]
-    source: Annotated[str, "What the server says it mounts, as in /proc/self/mountinfo."]
+    source: Annotated[str, "Source as given by the server, as in /proc/self/mountinfo."]
     bdi: Annotated[
         str | None,
-        "Name of the mount's device in /sys/class/bdi; null where the kernel shows none.",
+        "Name of the mount's device in /sys/class/bdi; null if there is none.",
         Rule(pattern="^[0-9]+:[0-9]+(-[a-z]+)?$"),
     ]
 
 
 def identity(mount: Mount) -> MountIdentity:
-    """Return what a document says of a mount."""
+    """Return the identity of a mount in documents."""
     return MountIdentity(mount.path, mount.fstype, mount.source, mount.bdi)

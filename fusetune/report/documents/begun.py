@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where a search of ``auto`` began."""
+"""Where a search of ``auto`` started."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fusetune.schema import Rule
 
 @dataclass(frozen=True)
 class BegunAt:
-    """What an earlier run chose, at which the search began."""
+    """The choice of an earlier run from which the search started."""
 
     knobs: KnobValues
-    time: Annotated[float, "When that run ended: seconds since the epoch.", Rule(minimum=0)]
+    time: Annotated[float, "When that run ended, in seconds since the epoch.", Rule(minimum=0)]
     holds: Annotated[
-        bool, "Whether what that run measured is still so; if not, the search began anew."
+        bool, "Whether that run's measurements still hold; if not, the search started over."
     ]
 
     def text(self) -> str:
-        """Return a sentence on it."""
+        """Return it as a sentence."""
         values = " ".join(f"{name}={value}" for name, value in self.knobs.items())
         day = time.strftime("%Y-%m-%d", time.localtime(self.time))
-        said = f"began at {values}, chosen on {day} for this source, server and kernel"
+        said = f"started from {values}, chosen on {day} for this source, server and kernel"
         if self.holds:
-            return f"{said}; --cold begins without it"
-        return f"{said}; that does not hold any more, so the search began anew"
+            return f"{said}; --cold ignores it"
+        return f"{said}; this no longer holds, so the search started over"

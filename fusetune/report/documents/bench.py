@@ -45,26 +45,28 @@ class WorkloadFigure:
 
 @dataclass(frozen=True)
 class Series:
-    """What was measured in one place."""
+    """The measurements of one mount or reference."""
 
     label: Annotated[Text, "What was measured: a mount's path, or the name of a reference."]
     mount: Annotated[
-        MountIdentity | None, "The mount; null where there is none (tmpfs itself, or absent)."
+        MountIdentity | None, "The mount; null if there is none (tmpfs itself, or absent)."
     ]
-    absent_reason: Annotated[Text | None, "Why this host cannot show it; null if it was measured."]
+    absent_reason: Annotated[
+        Text | None, "Why it cannot be measured on this host; null if it was measured."
+    ]
     workloads: Annotated[Sequence[WorkloadFigure], "Its figures; empty if absent."]
     cost: Cost
     read: Annotated[
-        FilesRead | None, "The files that were read and not written; null for scratch files."
+        FilesRead | None, "The existing files that were read; null if scratch files were used."
     ]
     read_how: Annotated[
-        Text | None, "Which ranges of these files were compared, in a sentence; null for none."
+        Text | None, "Which ranges of these files were compared; null if no such files were read."
     ]
 
 
 @dataclass(frozen=True)
 class BenchResult(Document):
-    """Figures of a mount as it is, or of what FUSE can do on this host."""
+    """Figures of a mount, or of the best that FUSE can do on this host."""
 
     SCHEMA = "bench"
     COMMANDS = ("bench",)
@@ -105,7 +107,7 @@ def figure_cell(one: WorkloadFigure) -> str:
 
 
 def bench_result(series: Sequence[Measurement]) -> BenchResult:
-    """Return the document: one entry of ``series`` for each thing measured."""
+    """Return the document: ``series`` has one entry for each mount or reference."""
     return BenchResult([_series(measurement) for measurement in series])
 
 
@@ -123,7 +125,7 @@ def _series(one: Measurement) -> Series:
 
 
 def shown_figure(figure: Figure) -> WorkloadFigure:
-    """Return what a document says of a figure."""
+    """Return a figure in the form of documents."""
     return WorkloadFigure(
         figure.workload.name,
         figure.workload.unit,

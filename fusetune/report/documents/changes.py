@@ -35,21 +35,21 @@ class ChangedValue:
     knob: KnobName
     file: Annotated[
         FullPath,
-        "Full path of the file in /sys or /proc that holds the value, or in /etc for later boots.",
+        "Full path of the value's file: in /sys or /proc, or in /etc for later boots.",
     ]
     before: Annotated[
         Count | None,
-        "Value found before, in the knob's unit; null: a file for later boots that had none.",
+        "Previous value, in the knob's unit; null if a file for later boots had none.",
     ]
     after: Annotated[
         Count | None,
-        "Value written, in the knob's unit; null: a file for later boots that has none any more.",
+        "New value, in the knob's unit; null if a file for later boots no longer has one.",
     ]
 
 
 @dataclass(frozen=True)
 class Changes(Document):
-    """What a command changed, or with --dry-run would."""
+    """What a command changed, or would change with --dry-run."""
 
     dry_run: DryRun
     changes: Annotated[Sequence[ChangedValue], "The changes, in the order of writing."]
@@ -74,7 +74,7 @@ def _value(value: int | None) -> str:
 
 @dataclass(frozen=True)
 class SetChanges(Changes):
-    """What 'set' changed, or with --dry-run would. Knobs that have the value are left out."""
+    """What 'set' changed, or would change with --dry-run. Unchanged knobs are left out."""
 
     SCHEMA = "set"
     COMMANDS = ("set",)
@@ -82,12 +82,12 @@ class SetChanges(Changes):
 
 @dataclass(frozen=True)
 class ResetChanges(Changes):
-    """What 'reset' put back, or with --dry-run would. Knobs that have the value are left out."""
+    """What 'reset' restored, or would restore with --dry-run. Unchanged knobs are left out."""
 
     SCHEMA = "reset"
     COMMANDS = ("reset",)
 
-    edits: Annotated[Sequence[AdvisedEdit], "The files of 'remount' that were put back."]
+    edits: Annotated[Sequence[AdvisedEdit], "The files of 'remount' that were restored."]
 
     def parts(self) -> Iterator[str | Table]:
         """Yield a table of the values, and the diffs of the files."""
@@ -98,7 +98,7 @@ class ResetChanges(Changes):
         for edit in self.edits:
             yield from edit.diff.splitlines()
         if self.edits and not self.dry_run:
-            yield "the next mount is made with the options of before"
+            yield "the next mount has the original options again"
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ class AppliedValue(ChangedValue):
 
     mount: MountPoint
     file: KnobFile
-    before: Annotated[Count, "Value found before, in the knob's unit."]
-    after: Annotated[Count, "Value written, in the knob's unit."]
+    before: Annotated[Count, "Previous value, in the knob's unit."]
+    after: Annotated[Count, "New value, in the knob's unit."]
 
 
 @dataclass(frozen=True)
 class AppliedChanges(Changes):
-    """What 'apply' changed, or with --dry-run would. Knobs that have the value are left out."""
+    """What 'apply' changed, or would change with --dry-run. Unchanged knobs are left out."""
 
     SCHEMA = "apply"
     COMMANDS = ("apply",)
@@ -127,7 +127,7 @@ def set_changes(changes: Sequence[Change | Line], dry_run: bool) -> SetChanges:
 
 
 def reset_changes(found: Reset, dry_run: bool) -> ResetChanges:
-    """Return what 'reset' put back; a `Line` is in a file for later boots."""
+    """Return what 'reset' restored; a `Line` is in a file for later boots."""
     edits = [edit for one in found.undone for edit in edits_of(one.edits, one.secrets)]
     return ResetChanges(dry_run, [_changed(one) for one in found.changes], edits)
 

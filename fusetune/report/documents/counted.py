@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What documents say of what the kernel counts of a mount: its requests and its dirty pages."""
+"""The kernel's counts of a mount's requests and dirty pages, as documents have them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from fusetune.schema import Rule
 
 @dataclass(frozen=True)
 class CountedOperation:
-    """The requests of one operation since the module began to count them."""
+    """The requests of one operation since the module started counting."""
 
     operation: Annotated[
-        str, "The operation, in the protocol's spelling.", Rule(pattern="^[A-Z0-9_]+$")
+        str, "The operation as the protocol spells it.", Rule(pattern="^[A-Z0-9_]+$")
     ]
     requests: Annotated[
-        Count, "How many ended; of operations without a reply, how many the server read."
+        Count, "How many completed; for operations without a reply, how many the server read."
     ]
-    errors: Annotated[Count, "How many of them ended in an error."]
-    sent_bytes: Annotated[Count, "What followed the headers of the requests."]
-    received_bytes: Annotated[Count, "What followed the headers of the replies."]
+    errors: Annotated[Count, "How many of them failed."]
+    sent_bytes: Annotated[Count, "Bytes after the headers of the requests."]
+    received_bytes: Annotated[Count, "Bytes after the headers of the replies."]
     seconds: Annotated[
         Duration,
-        "How long all that had a reply took together, from making a request to its end. The wait "
-        "for a place among max_background is included.",
+        "Total time of all requests that got a reply, from creation to completion, including the "
+        "wait for a slot among max_background.",
     ]
     latency_counts: Annotated[
-        Sequence[Annotated[Count, "How many."]],
+        Sequence[Annotated[Count, "A number of requests."]],
         "How many of these took less than 1 microsecond, less than 2, less than 4 and so on; the "
-        "last number has the rest.",
+        "last number counts the rest.",
     ]
 
 
@@ -42,25 +42,25 @@ class CountedOperation:
 class DirtyMemory:
     """The pages of a mount that are dirty or being written."""
 
-    dirty_bytes: Annotated[Count, "How much it is."]
-    limit_bytes: Annotated[Count, "The mount's limit for it."]
+    dirty_bytes: Annotated[Count, "Their size."]
+    limit_bytes: Annotated[Count, "The mount's limit for dirty pages."]
     pausing_bytes: Annotated[
         Count | None,
-        "From where on the kernel pauses writers; null where the mount has no strict limit.",
+        "Size above which the kernel throttles writers; null if the mount has no strict limit.",
     ]
-    written_back_bytes: Annotated[Count, "What was written back since the mount was made."]
+    written_back_bytes: Annotated[Count, "Bytes written back since the mount was made."]
 
 
 Counted = Annotated[
     Sequence[CountedOperation] | None,
-    "What the module fusetuned has counted, by operation; counting begins at the first report, or "
-    "before. Null where nothing counts: other mounts, or a module that cannot be read.",
+    "What the module fusetuned has counted, by operation, at least since the first report. "
+    "Null for mounts of other modules, or if the counters cannot be read.",
 ]
-Dirty = Annotated[DirtyMemory | None, "Its dirty pages; null where debugfs does not show them."]
+Dirty = Annotated[DirtyMemory | None, "Its dirty pages; null if debugfs does not show them."]
 
 
 def counted_operations(counters: Mapping[str, Counters] | None) -> list[CountedOperation] | None:
-    """Return what a document says of a mount's counters, by name; None where there are none."""
+    """Return a mount's counters in the form of documents, by name; None if there are none."""
     if counters is None:
         return None
     return [
@@ -74,7 +74,7 @@ def counted_operations(counters: Mapping[str, Counters] | None) -> list[CountedO
 
 
 def dirty_memory(pages: DirtyPages | None, strict: bool) -> DirtyMemory | None:
-    """Return what a document says of dirty pages; ``strict``: whether the limit is strict."""
+    """Return dirty pages in the form of documents; ``strict``: whether the limit is strict."""
     if pages is None:
         return None
     pausing = pages.pausing if strict else None

@@ -27,23 +27,24 @@ from fusetune.text import counted
 
 
 def finding_name() -> Object:
-    """Return the shape of the name of a finding."""
+    """Return the schema of a finding's name."""
     return {
-        "description": "What kind of finding it is.",
+        "description": "The kind of finding.",
         "type": "string",
         "oneOf": [{"const": name, "description": one} for name, one in FINDINGS.items()],
     }
 
 
 DirtyPercent = Annotated[
-    Count, "What all tuned mounts together may keep dirty, in percent of the host's limit."
+    Count, "Dirty memory allowed to all tuned mounts together, in percent of the host's limit."
 ]
 MaxDirtyPercent = Annotated[
     Count | None,
-    "The bound of the configuration for dirty_percent; null where the configuration is wrong.",
+    "The configured bound of dirty_percent; null if the configuration is invalid.",
 ]
 MountsElsewhere = Annotated[
-    Count, "How many FUSE mounts are in other mount namespaces (containers), and so left alone."
+    Count,
+    "How many FUSE mounts are left alone because they are in other mount namespaces (containers).",
 ]
 
 
@@ -52,7 +53,7 @@ class ShownFeature:
     """A knob of this kernel."""
 
     name: KnobName
-    value: Annotated[Count | None, "Value now, in the knob's unit; null where it is absent."]
+    value: Annotated[Count | None, "Current value, in the knob's unit; null if it is absent."]
     unit: Unit
     absent_reason: AbsentReason
 
@@ -64,7 +65,7 @@ class ShownFinding:
     name: Annotated[str, finding_name]
     mount: Annotated[
         MountPoint | None,
-        f"Absolute path of a mount point; null if it is about the host. {RAW_BYTES}",
+        f"Absolute path of a mount point; null if the finding concerns the host. {RAW_BYTES}",
     ]
     what: Annotated[Text, "What was found: one sentence."]
     remedy: Annotated[Text, "What to do about it."]
@@ -91,13 +92,13 @@ class DoctorReport(Document):
     max_dirty_percent: MaxDirtyPercent
     features: Annotated[
         Sequence[ShownFeature],
-        "What this kernel offers: the host's knobs, and those of the first mount.",
+        "The knobs of this kernel: the host's, and those of the first mount.",
         Rule(minItems=1),
     ]
     findings: Findings
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield what the kernel offers, the sum of dirty memory, and the findings."""
+        """Yield the kernel's knobs, the sum of dirty memory, and the findings."""
         yield Table(
             ("feature", "value", "unit"),
             [
@@ -108,12 +109,12 @@ class DoctorReport(Document):
         )
         bound = self.max_dirty_percent
         yield (
-            f"tuned mounts together may keep {self.dirty_percent} % of the host's dirty limit"
-            + ("" if bound is None else f", at most {bound} by configuration")
+            f"tuned mounts together may use {self.dirty_percent} % of the host's dirty limit"
+            + ("" if bound is None else f"; max_dirty_percent is {bound}")
         )
         if self.mounts_elsewhere:
             yield (
-                f"in other mount namespaces (containers), and left alone: "
+                f"left alone in other mount namespaces (containers): "
                 f"{counted(self.mounts_elsewhere, 'FUSE mount')}"
             )
         yield ""
@@ -139,7 +140,7 @@ def doctor_report(diagnosis: Diagnosis) -> DoctorReport:
 
 
 def shown_findings(findings: Iterable[Finding]) -> list[ShownFinding]:
-    """Return what a document says of findings."""
+    """Return findings in the form of documents."""
     return [
         ShownFinding(one.name, one.mount.path if one.mount else None, one.what, one.remedy)
         for one in findings

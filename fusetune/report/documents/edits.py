@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Changes of files, as the documents of ``advise``, ``remount`` and ``reset`` have them."""
+"""Changes of files in the documents of ``advise``, ``remount`` and ``reset``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusetune.report.documents.base import FullPath, Text
 
 @dataclass(frozen=True)
 class AdvisedEdit:
-    """A change of a file that says how the mount is made."""
+    """A change to a file that defines the mount."""
 
     file: Annotated[FullPath, "Absolute path of the file."]
     diff: Annotated[Text, "The change as a unified diff for patch -p1 -d /."]

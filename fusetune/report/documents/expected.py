@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What documents say of values that are to be kept: the value, its origin, a saved result."""
+"""Values to be kept, as documents have them: the value, its origin, a saved result."""
 
 from __future__ import annotations
 
@@ -26,28 +26,32 @@ class Origin:
 
     file: Annotated[
         FullPath,
-        f"Full path of the file that says so: configuration, or a saved result. {RAW_BYTES}",
+        f"Full path of the configuration file or saved result that has it. {RAW_BYTES}",
     ]
     line: Annotated[
         int | None,
-        "Its line, counted from 1; null for files that nobody edits.",
+        "Line number in it, from 1; null for files that nobody edits.",
         Rule(minimum=1),
     ]
     shared_by: Annotated[
         FullPath | None,
-        "Mount point that the saved result is about, if it is another mount of a like volume; null "
-        f"otherwise. {RAW_BYTES}",
+        "Mount point of the saved result, if it is of another mount of a similar volume; otherwise "
+        f"null. {RAW_BYTES}",
     ] = None
     others_as_like: Annotated[
         int,
-        "How many other saved results are about a volume as like as that one, and older.",
+        "How many older saved results are of equally similar volumes.",
         Rule(minimum=0),
     ] = 0
 
     def __str__(self) -> str:
         if self.shared_by is None:
             return self.file if self.line is None else f"{self.file}:{self.line}"
-        newest = f", the newest of {self.others_as_like + 1} as like" if self.others_as_like else ""
+        newest = (
+            f", the newest of {self.others_as_like + 1} equally similar ones"
+            if self.others_as_like
+            else ""
+        )
         return f"shared by {self.shared_by}: {self.file}{newest}"
 
 
@@ -57,22 +61,24 @@ class SavedResult:
 
     knobs: KnobValues
     by: Annotated[str, "The command that saved it.", Rule(enum=["auto", "save"])]
-    time_seconds: Annotated[Duration, "When, in seconds since the epoch."]
+    time_seconds: Annotated[Duration, "Time of saving, in seconds since the epoch."]
     gain_ratio: Annotated[
         Positive | None,
-        "Speed with the saved values divided by the speed before, when 'auto' measured it; null if "
-        "it was not measured.",
+        "Speed with the saved values divided by the speed before, as measured by 'auto'; null if "
+        "not measured.",
     ]
     ci95: Annotated[
         Interval95 | None,
-        "Lower and upper end of the 95 % interval of gain_ratio; null where it is not on record.",
+        "Lower and upper end of the 95 % interval of gain_ratio; null if not on record.",
     ]
 
 
 ExpectedValue = Annotated[
-    Count | None, "Value that is to be kept on the mount, in the knob's unit; null if none is."
+    Count | None, "Value to be kept on the mount, in the knob's unit; null if there is none."
 ]
-ExpectedOrigin = Annotated[Origin | None, "Where the value to be kept comes from; null if none is."]
+ExpectedOrigin = Annotated[
+    Origin | None, "Where the value to be kept comes from; null if there is none."
+]
 
 
 def origin_of(expected: Expected) -> Origin:

@@ -36,7 +36,7 @@ class ExplainedKnob:
     absent_reason: AbsentReason
     sentences: Annotated[
         Sequence[Annotated[Text, "One sentence, without a full stop."]],
-        "Its value, who set it, what keeps it, and what was tried, as far as that is on record.",
+        "Its value, who set it, what keeps it, and what was tried, as far as on record.",
         Rule(minItems=1),
     ]
 
@@ -59,7 +59,7 @@ class Explanation(Document):
     ]
 
     def parts(self) -> Iterator[str]:
-        """Yield what is said of each knob."""
+        """Yield the text of each knob."""
         for knob in self.knobs:
             yield from knob.parts()
 

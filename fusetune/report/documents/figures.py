@@ -15,15 +15,15 @@ from fusetune.report.documents.base import Count, Duration, Interval95, Object, 
 from fusetune.schema import Rule
 
 WorkloadName = Annotated[
-    str, "Name of a workload; its fio job file is called so.", Rule(pattern="^[a-z][a-z0-9-]*$")
+    str, "Name of a workload and of its fio job file.", Rule(pattern="^[a-z][a-z0-9-]*$")
 ]
 
 
 def workload_unit() -> Object:
-    """Return the shape of the unit of a workload's figures."""
+    """Return the schema of the unit of a workload's figures."""
     units = dict.fromkeys(workload.unit for workload in WORKLOADS.values())
     return {
-        "description": "Unit of the workload's figures; more is better. "
+        "description": "Unit of the workload's figures; higher is better. "
         f"{P99_UNIT}: 1 divided by the p99, with --target p99.",
         "type": "string",
         "enum": [*units, P99_UNIT],
@@ -41,24 +41,24 @@ Sample = Annotated[
 
 @dataclass(frozen=True)
 class Percentiles:
-    """How long operations took: reads, writes, or fsync where a workload waits for that."""
+    """Latencies of operations: reads, writes, or fsyncs if a workload waits for those."""
 
-    p50_seconds: Annotated[Duration, "Seconds within which half of them were done."]
-    p99_seconds: Annotated[Duration, "Seconds within which 99 in 100 were done."]
+    p50_seconds: Annotated[Duration, "Seconds within which half of them completed."]
+    p99_seconds: Annotated[Duration, "Seconds within which 99 % of them completed."]
 
 
 MaybePercentiles = Annotated[
-    Percentiles | None, "How long its operations took; null if none were counted."
+    Percentiles | None, "Latencies of its operations; null if none were counted."
 ]
 
 
 def percentiles(latency: Latency | None) -> Percentiles | None:
-    """Return what a document says of a latency."""
+    """Return a latency in the form of documents."""
     return Percentiles(latency.p50_seconds, latency.p99_seconds) if latency else None
 
 
 Weights = Annotated[
-    Mapping[str, Annotated[float, "Above 0; all of them sum to 1.", Rule(exclusiveMinimum=0)]],
+    Mapping[str, Annotated[float, "Above 0; the shares sum to 1.", Rule(exclusiveMinimum=0)]],
     "Share of each workload in the gain, by the workload's name.",
     Rule(minProperties=1, propertyNames={"pattern": "^[a-z][a-z0-9-]*$"}),
 ]
@@ -82,16 +82,16 @@ class Ratio:
 class Cost:
     """What the measuring cost."""
 
-    seconds: Annotated[Duration, "Seconds by the clock."]
+    seconds: Annotated[Duration, "Wall-clock time in seconds."]
     bytes_written: Annotated[Count, "Bytes written to the mount."]
-    evaluations: Annotated[Count, "How often every workload was measured once."]
+    evaluations: Annotated[Count, "How many times each workload was measured."]
     bytes_read: Annotated[
         Count,
-        "Bytes that workloads read of files that were there, without what the kernel read ahead of "
-        "them; 0 where scratch files were used.",
+        "Bytes that workloads read from existing files, without the kernel's readahead; 0 if "
+        "scratch files were used.",
     ] = 0
     requests: Annotated[
-        Count, "Calls of read(2) for these bytes; 0 where scratch files were used."
+        Count, "Calls of read(2) for these bytes; 0 if scratch files were used."
     ] = 0
 
 
@@ -105,22 +105,22 @@ class FileRead:
 
 @dataclass(frozen=True)
 class FilesRead:
-    """The files that were there and were read, in place of scratch files: nothing was written."""
+    """The existing files that were read instead of scratch files; nothing was written."""
 
     files: Annotated[Sequence[FileRead], "The files.", Rule(minItems=1)]
-    named: Annotated[bool, "Whether --files named them; else a walk found them."]
-    range_bytes: Annotated[Count, "Bytes of the range that a workload reads in one sample."]
+    named: Annotated[bool, "Whether --files named them; otherwise they were searched for."]
+    range_bytes: Annotated[Count, "Size of the range that a workload reads in one sample."]
     ranges: Annotated[Count, "How many such ranges there are."]
     server_cache: Annotated[
         str,
         "cold: each range was read only once; warm: each was read once before the first sample, "
-        "because there are too few.",
+        "because there are too few of them.",
         Rule(enum=["cold", "warm"]),
     ]
 
 
 def files_read(reading: Reading | None) -> FilesRead | None:
-    """Return what a document says of the files that were read; None for scratch files."""
+    """Return the files that were read in the form of documents; None for scratch files."""
     if reading is None or reading.ranges is None:
         return None
     return FilesRead(
@@ -133,7 +133,7 @@ def files_read(reading: Reading | None) -> FilesRead | None:
 
 
 def cost_text(cost: Cost, read: FilesRead | None) -> str:
-    """Return what the measuring cost, as a line."""
+    """Return the cost of measuring, as a line."""
     line = f"{cost.evaluations} evaluations in {cost.seconds:.0f} s, "
     if read is None:
         return line + f"{cost.bytes_written / (1 << 20):.0f} MiB written"

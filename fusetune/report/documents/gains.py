@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What documents of ``auto`` say of each workload's gain."""
+"""The gain of each workload in documents of ``auto``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WorkloadGain:
 
 
 def gains_table(gains: Sequence[WorkloadGain]) -> Table:
-    """Return the speeds and latencies before and after, a row a workload."""
+    """Return speeds and latencies before and after, one row for each workload."""
     return Table(
         ("workload", "before", "after", "gain [95 %]", "latency before", "after"),
         [
@@ -64,7 +64,7 @@ def workload_gains(
     start: Mapping[str, int],
     latencies: Latencies,
 ) -> list[WorkloadGain]:
-    """Return each workload's gain where the proof measured it; ``start``: the setting before."""
+    """Return each workload's gain in the confirming measurements; ``start``: the old setting."""
     found = []
     early, late = latencies.of(start), latencies.of(choice.setting)
     for one in workloads:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What documents of ``auto`` say of guards."""
+"""Guards in documents of ``auto``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from fusetune.tuner.guards import Guarded
 
 @dataclass(frozen=True)
 class GuardRatio:
-    """A workload that nobody asked for, measured so that no choice makes it slower."""
+    """A workload that was not asked for, measured so that no choice makes it slower."""
 
-    name: Annotated[Text, "Name of the workload, and of its fio job where it has several."]
+    name: Annotated[Text, "Name of the workload, and of its fio job if it has several."]
     knobs: KnobValues
     ratio: Annotated[Positive, "Speed with these values divided by speed before."]
     ci95: Annotated[Interval95, "95 % interval, for all guards together; lower end first."]
-    refused: Annotated[bool, "Whether the values were refused, because it is proven slower."]
+    refused: Annotated[
+        bool, "Whether the values were rejected because this workload became slower."
+    ]
 
 
 def guard_ratios(measured: Sequence[Guarded]) -> list[GuardRatio]:
-    """Return what a document says of what was measured of guards."""
+    """Return measurements of guards in the form of documents."""
     return [
         GuardRatio(
             one.guard, one.setting, one.ratio.ratio, [one.ratio.low, one.ratio.high], one.refused

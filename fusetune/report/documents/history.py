@@ -37,19 +37,19 @@ class HistoryEntry:
     """What one command did."""
 
     time_seconds: Annotated[Duration, "When, in seconds since the epoch."]
-    command: Annotated[Text, "The command, without its name 'fusetune' and what it was given."]
+    command: Annotated[Text, "Name of the command, without 'fusetune' and without arguments."]
     user: Annotated[
         Text | None,
-        "Login name of the session that ran it; null if it was no login session, as for services.",
+        "Login name of the session that ran it; null outside login sessions, as for services.",
     ]
-    changes: Annotated[Sequence[KnobChange], "The values that it changed for good."]
+    changes: Annotated[Sequence[KnobChange], "The changed values that were kept."]
     workloads: Annotated[Sequence[WorkloadName], "Names of the workloads that it measured."]
     gain_ratio: Annotated[
         Positive | None,
         "Speed after divided by speed before; null if nothing was measured or proven better.",
     ]
-    ci95: Annotated[Interval95 | None, "95 % interval of gain_ratio; null where there is none."]
-    reasons: Annotated[Sequence[Annotated[Text, "One sentence."]], "Why, and what else it did."]
+    ci95: Annotated[Interval95 | None, "95 % interval of gain_ratio; null if there is none."]
+    reasons: Annotated[Sequence[Annotated[Text, "One sentence."]], "Reasons, and what else it did."]
 
     def heading(self) -> str:
         """Return when, what, who, and the gain."""
@@ -61,7 +61,7 @@ class HistoryEntry:
             words += f", {' '.join(self.workloads)}"
         if self.gain_ratio is not None and self.ci95 is not None:
             return f"{words}: {ratio_text(self.gain_ratio, self.ci95)} times the speed before"
-        return f"{words}: nothing better was found" if self.workloads else words
+        return f"{words}: no better values were found" if self.workloads else words
 
     def parts(self) -> Iterator[str]:
         """Yield the heading, the changes and the reasons."""
@@ -78,9 +78,9 @@ class HistoryOf(Document):
     SCHEMA = "history"
     COMMANDS = ("history",)
 
-    path: Annotated[FullPath | None, "The mount point, mounted now or not; null for the host."]
+    path: Annotated[FullPath | None, "The mount point, whether mounted or not; null for the host."]
     entries: Annotated[Sequence[HistoryEntry], "What was done, the oldest first."]
-    left_out: Annotated[Count, "How many older entries there are, left out for --count."]
+    left_out: Annotated[Count, "How many older entries --count left out."]
 
     def parts(self) -> Iterator[str]:
         """Yield the entries."""
@@ -89,7 +89,7 @@ class HistoryOf(Document):
         for entry in self.entries:
             yield from entry.parts()
         if not self.entries:
-            yield "nothing is on record"
+            yield "no entries"
 
 
 def history_document(path: str | None, history: History, most: int) -> HistoryOf:
@@ -99,7 +99,7 @@ def history_document(path: str | None, history: History, most: int) -> HistoryOf
 
 
 def entries_of(history: History) -> list[HistoryEntry]:
-    """Return what a document says of a history, the oldest entry first."""
+    """Return a history in the form of documents, oldest entry first."""
     return [_entry(one) for one in history.entries]
 
 

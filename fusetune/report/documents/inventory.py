@@ -61,10 +61,8 @@ class FuseModule:
     """A FUSE module."""
 
     name: Annotated[str, "Name of the module.", Rule(enum=list(MODULES))]
-    built_in: Annotated[bool, "Whether it is part of the kernel and no file of its own."]
-    version: Annotated[
-        str | None, "Version that it names; null where it names none, as the stock one."
-    ]
+    built_in: Annotated[bool, "Whether it is built into the kernel."]
+    version: Annotated[str | None, "Its version; null if it has none, like the stock module."]
 
 
 @dataclass(frozen=True)
@@ -72,10 +70,10 @@ class ReportedHost:
     """The host."""
 
     kernel: Annotated[Text, "Release of the kernel."]
-    machine: Annotated[Text, "Hardware name, as uname(2) gives it."]
+    machine: Annotated[Text, "Hardware name, as in uname(2)."]
     cores: Annotated[Count, "Processors."]
     memory_bytes: Annotated[Count, "Memory of the machine, in bytes."]
-    modules: Annotated[Sequence[FuseModule], "The FUSE modules that the kernel has."]
+    modules: Annotated[Sequence[FuseModule], "The FUSE modules in the kernel."]
     libfuse_versions: Annotated[
         Sequence[
             Annotated[
@@ -84,7 +82,7 @@ class ReportedHost:
                 Rule(pattern=r"^[0-9]+(\.[0-9]+)+$"),
             ]
         ],
-        "Versions of libfuse that are installed.",
+        "Installed versions of libfuse.",
     ]
     sources: Sources
 
@@ -122,16 +120,16 @@ class ReportedKnob:
 
 @dataclass(frozen=True)
 class ReportedMount(MountIdentity):
-    """A mount, as it is and as it should be."""
+    """A mount's current and desired state."""
 
-    owner_uid: Annotated[Count, "User id of who mounted it."]
+    owner_uid: Annotated[Count, "User ID of the user who mounted it."]
     waiting: Annotated[
-        Count | None, "How many requests wait for the server's reply; null where unknown."
+        Count | None, "How many requests wait for the server's reply; null if unknown."
     ]
     left_alone_reason: LeftAloneReason
     saved: Annotated[
         SavedResult | None,
-        "What is saved for the mount by 'auto' or 'save', null if nothing is.",
+        "The result saved for the mount by 'auto' or 'save'; null if there is none.",
     ]
     knobs: Annotated[Sequence[ReportedKnob], "The live knobs, in the order of their table."]
     below: Below
@@ -140,7 +138,7 @@ class ReportedMount(MountIdentity):
     measured: LastMeasured
     history: Annotated[
         Sequence[HistoryEntry],
-        f"What was done to it, the oldest first: the latest {_LATEST} entries of 'history'.",
+        f"The latest {_LATEST} entries of 'history', oldest first.",
     ]
 
     def parts(self) -> Iterator[str | Table]:
@@ -178,7 +176,7 @@ class ReportedMount(MountIdentity):
 
 @dataclass(frozen=True)
 class HostReport(Document):
-    """All there is to say about FUSE on this host."""
+    """The complete report about FUSE on this host."""
 
     SCHEMA = "report"
     COMMANDS = ("report",)
@@ -198,14 +196,14 @@ class HostReport(Document):
     findings: Findings
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield the host, what is not stock on each mount, and findings."""
+        """Yield the host, the changed values of each mount, and the findings."""
         yield from self.host.parts()
         for mount in self.mounts:
             yield from mount.parts()
         yield (
             f"{counted(len(self.mounts), 'mount')}, "
-            f"{counted(self.differences, 'value')} not as kept; tuned "
-            f"mounts together may keep {self.dirty_percent} % of the host's dirty limit"
+            f"{counted(self.differences, 'value')} not as kept; tuned mounts together may use "
+            f"{self.dirty_percent} % of the host's dirty limit"
         )
         for finding in self.findings:
             yield from finding.parts()
@@ -215,7 +213,7 @@ class HostReport(Document):
 def host_report(inventory: Inventory, *, measured: bool = True) -> HostReport:
     """Return the document of an inventory.
 
-    ``measured``: whether with what ``auto`` measured, whose curves take some 50 ms a mount.
+    ``measured``: whether to include measurements of ``auto``, which take some 50 ms per mount.
     """
     diagnosis = inventory.diagnosis
     mounts = [_mount(one, diagnosis.below, measured) for one in inventory.mounts]
@@ -262,7 +260,7 @@ def _mount(
 
 
 def _is_strict(states: Sequence[KnobState]) -> bool:
-    """Whether the mount has a strict dirty limit, as FUSE does where no file says otherwise."""
+    """Whether the mount has a strict dirty limit, the default of FUSE."""
     return not any(one.knob.name == "strict_limit" and one.value == 0 for one in states)
 
 

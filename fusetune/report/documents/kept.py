@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The documents of ``save`` and ``forget``: what files keep for a mount."""
+"""The documents of ``save`` and ``forget``: the values kept for a mount in files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ KeptFilePath = Annotated[
 ]
 KeptBefore = Annotated[
     KnobValues | None,
-    "What the file kept for the mount before, by the knob's name; null if nothing, or if it could "
-    "not be read.",
+    "Values that the file kept for the mount before, by knob name; null if there were none or "
+    "they could not be read.",
 ]
 
 
@@ -31,7 +31,7 @@ class SavedFile:
     before: KeptBefore
     after: Annotated[
         KnobValues,
-        "What it keeps now, by the knob's name, in the unit named at each.",
+        "The values that it keeps now, by knob name, in the unit stated for each.",
         Rule(minProperties=1),
     ]
 
@@ -42,12 +42,12 @@ class ForgottenFile:
 
     file: KeptFilePath
     before: KeptBefore
-    after: Annotated[None, "What it keeps now: nothing."]
+    after: Annotated[None, "Always null: the file keeps nothing now."]
 
 
 @dataclass(frozen=True)
 class SavedFiles(Document):
-    """What 'save' wrote to which file, or with --dry-run would."""
+    """What 'save' wrote, or would write with --dry-run."""
 
     SCHEMA = "save"
     COMMANDS = ("save",)
@@ -62,13 +62,13 @@ class SavedFiles(Document):
 
 @dataclass(frozen=True)
 class ForgottenFiles(Document):
-    """What 'forget' removed from which file, or with --dry-run would."""
+    """What 'forget' removed, or would remove with --dry-run."""
 
     SCHEMA = "forget"
     COMMANDS = ("forget",)
 
     dry_run: DryRun
-    files: Annotated[Sequence[ForgottenFile], "The files, in the order of their rank."]
+    files: Annotated[Sequence[ForgottenFile], "The files, in order of precedence."]
 
     def parts(self) -> Iterator[str | Table]:
         """Yield what each file keeps before and after."""
@@ -91,7 +91,7 @@ def _parts(files: Sequence[SavedFile | ForgottenFile], dry_run: bool) -> Iterato
     for one in files:
         yield f"{one.file}: {_values(one.before)} -> {_values(one.after)}"
     if not files:
-        yield "nothing is kept"
+        yield "no values are kept"
     if dry_run:
         yield "dry run: nothing was written"
 

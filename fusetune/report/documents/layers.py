@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What documents say of the mounts that a mount lies on."""
+"""The mounts that a mount lies on, in documents."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Device = Annotated[
 FoundByWord = Annotated[
     str,
     "How it was found. open file: the server has a file or directory open there; loop device: "
-    "the mount's device is an image there; mount option: the kernel's overlayfs names it; "
-    "argument: a path in the server's command line leads there; source: the source of the mount "
-    "does. The last two are what the server says, and may be wrong.",
+    "the mount's device is an image there; mount option: an option of the kernel's overlayfs; "
+    "argument: a path in the server's command line; source: the source of the mount. The last two "
+    "are claims of the server and may be wrong.",
     Rule(enum=list(FoundBy)),
 ]
 Elsewhere = Annotated[
@@ -39,19 +39,19 @@ class LayerBelow:
 
     @property
     def text(self) -> str:
-        """The layer and how it was found, in a few words."""
+        """A short description of the layer and how it was found."""
         where = ", in another mount namespace" if self.elsewhere else ""
         return f"{self.path} ({self.fstype}, found by {self.found_by}{where})"
 
 
 Below = Annotated[
     Sequence[LayerBelow],
-    "The mounts that it lies on itself, without what those lie on; empty if none is known.",
+    "The mounts directly below it; empty if none is known.",
 ]
 
 
 def layers_below(layers: Sequence[Layer]) -> list[LayerBelow]:
-    """Return what a document says of the layers below a mount."""
+    """Return the layers below a mount in the form of documents."""
     return [
         LayerBelow(one.path, one.fstype, one.device, str(one.found_by), one.elsewhere)
         for one in layers
@@ -59,7 +59,7 @@ def layers_below(layers: Sequence[Layer]) -> list[LayerBelow]:
 
 
 class Branch(Protocol):
-    """What a tree of mounts is drawn from: a mount with what it lies on."""
+    """A node of a tree of mounts: a mount and the mounts directly below it."""
 
     @property
     def device(self) -> str: ...
@@ -70,15 +70,15 @@ class Branch(Protocol):
 def branches(
     mounts: Sequence[Branch], known: Mapping[str, Branch]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield what is drawn before each mount, its device, and how it was found.
+    """Yield the prefix of each line of the tree, the mount's device, and how it was found.
 
-    ``known``: all mounts by their device. A mount is above what it lies on. What lies below several
-    is drawn at each, and what that lies on only once: a stack may have many more ways down than
-    mounts.
+    ``known``: all mounts by device. A mount is drawn above the mounts that it lies on. A layer
+    below several mounts is drawn below each of them, but the layers below it only once: there may
+    be exponentially many paths through a stack.
     """
     below_some = {layer.device for one in known.values() for layer in one.below or ()}
     seen: set[str] = set()
-    # Mounts that lie on each other in a circle are below some mount, all of them.
+    # In a cycle, each mount is below some other mount.
     tops = [one.device for one in mounts if one.device not in below_some]
     for top in (*tops, *(one.device for one in mounts)):
         if top in seen:

@@ -32,11 +32,11 @@ class ServerProcess:
     pid: Annotated[int, "Process id.", Rule(minimum=1)]
     program: Annotated[FullPath, "Absolute path of its program."]
     library: Annotated[
-        FullPath | None, "Absolute path of the libfuse that it has loaded, null without one."
+        FullPath | None, "Absolute path of the libfuse that it has loaded; null if none."
     ]
     uses: Annotated[
         str,
-        "tuned or stock: which libfuse3; libfuse2 and none cannot use the tuned one; unknown: its "
+        "tuned or stock: which libfuse3; libfuse2 and none cannot use the tuned one; unknown: the "
         "memory map could not be read in time.",
         Rule(enum=list(_USES)),
     ]
@@ -59,9 +59,9 @@ class LibStatus(Document):
     def parts(self) -> Iterator[str | Table]:
         """Yield where the tuned libfuse3 is, and a table of the processes."""
         if self.folders:
-            yield f"the tuned libfuse3 is in {', '.join(self.folders)}"
+            yield f"the tuned libfuse3 is installed in {', '.join(self.folders)}"
         else:
-            yield "no tuned libfuse3 here"
+            yield "the tuned libfuse3 is not installed"
         yield from (one.summary for one in self.sources)
         yield ""
         yield Table(
@@ -73,23 +73,23 @@ class LibStatus(Document):
 
 @dataclass(frozen=True)
 class LibChange(Document):
-    """The file that was written or removed, or with --dry-run would be."""
+    """The file that was written or removed, or would be with --dry-run."""
 
     SCHEMA = "lib-change"
     COMMANDS = ("enable", "disable", "lib enable", "lib disable")
 
     dry_run: DryRun
     file: Annotated[FullPath, "Absolute path of the file."]
-    before: Annotated[str | None, "Its text found before, null where there was none."]
-    after: Annotated[str | None, "Its text after, null where there is none."]
+    before: Annotated[str | None, "Its previous text; null if there was no file."]
+    after: Annotated[str | None, "Its new text; null if it was removed."]
     remedy: Annotated[
-        str | None, "What is left to do until it takes effect, null where nothing changed."
+        str | None, "What must be done for it to take effect; null if nothing changed."
     ]
 
     def parts(self) -> Iterator[str]:
-        """Yield the file's new text, and what is left to do."""
+        """Yield the file's new text, and what must be done for it to take effect."""
         if self.before == self.after:
-            yield f"{self.file} needs no change"
+            yield f"{self.file} is unchanged"
             return
         would = "would be " if self.dry_run else ""
         yield f"{self.file} {would}{'removed' if self.after is None else 'written'}"
@@ -100,7 +100,7 @@ class LibChange(Document):
 def lib_status(
     directories: Sequence[Path], servers: Sequence[Server], ages: Sequence[Age] = ()
 ) -> LibStatus:
-    """Return who uses which libfuse; ``ages``: how old the tuned libfuse3 is."""
+    """Return which process uses which libfuse; ``ages``: how old the tuned libfuse3 is."""
     return LibStatus(
         [str(directory) for directory in directories],
         source_ages(ages),

@@ -42,19 +42,19 @@ class ListedMount(MountIdentity):
     ]
     connection: Annotated[
         str | None,
-        "Name of the mount's directory under /sys/fs/fuse/connections: its device number; null "
-        "where there is none.",
+        "Name of the mount's directory under /sys/fs/fuse/connections, which is its device number; "
+        "null if there is none.",
         Rule(pattern="^[0-9]+$"),
     ]
-    owner_uid: Annotated[Count, "User id of who mounted it."]
+    owner_uid: Annotated[Count, "User ID of the user who mounted it."]
     knobs: KnobValues
     tuned: Annotated[bool, "Whether any live knob differs from the kernel's default."]
     excluded_reason: Annotated[
-        Text | None, "Why fusetune leaves the mount alone by itself; null if it does not."
+        Text | None, "Why fusetune leaves the mount alone by default; null if it does not."
     ]
     below: Annotated[
         Sequence[LayerBelow] | None,
-        "The mounts that it lies on itself, without what those lie on; null without --tree.",
+        "The mounts directly below it; null without --tree.",
     ]
 
 
@@ -79,11 +79,11 @@ class Listing(Document):
     mounts: Annotated[Sequence[ListedMount], "The mounts."]
     layers: Annotated[
         Sequence[ListedLayer] | None,
-        "The mounts below these that are not among them; null without --tree.",
+        "Other mounts below these; null without --tree.",
     ]
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield a table with a column for each knob; as a tree, with how each was found."""
+        """Yield a table with a column for each knob; a tree also shows how each layer was found."""
         if not self.mounts:
             yield "no FUSE mount"
             return
@@ -120,7 +120,7 @@ def listing(
 ) -> Listing:
     """Return the document for mounts, their live values, and whether they are tuned.
 
-    ``stacks``: what lies below them, None to leave that out.
+    ``stacks``: the layers below them, None to leave them out.
     """
     listed = [
         ListedMount(
@@ -143,7 +143,7 @@ def listing(
 
 
 def _layers(stacks: Stacks, mounts: Sequence[Mount]) -> list[ListedLayer]:
-    """Return what lies below the mounts and is not one of them."""
+    """Return the layers below the mounts that are not among the mounts."""
     done = {mount.device for mount in mounts}
     todo = [layer for mount in mounts for layer in stacks.below(mount)]
     found = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What documents say of what the last ``auto`` measured: a curve a knob, and every trial."""
+"""The measurements of the last ``auto``, as documents have them: curves and trials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fusetune.schema import Rule
 if TYPE_CHECKING:
     from fusetune.tuner.curves import BeforeAfter
 
-#: Characters of the longest bar of a curve.
+#: Length of the longest bar of a curve, in characters.
 _BAR = 32
 AtLeastOne = Annotated[int, Rule(minimum=1)]
 
@@ -31,8 +31,8 @@ class MeasuredPoint:
     value: Annotated[Count, "The value, in the knob's unit."]
     ratio: Annotated[
         Positive,
-        "Speed with this value divided by the speed with the value at the start, by the model of "
-        "the search; 1 for the value at the start. The other knobs are as chosen.",
+        "Speed with this value divided by the speed with the initial value, estimated by the model "
+        "of the search; 1 for the initial value. Other knobs have the chosen values.",
     ]
     ci95: Annotated[Interval95, "95 % interval of the ratio, lower end first."]
     samples: Annotated[AtLeastOne, "How many of the trials had this value."]
@@ -40,29 +40,29 @@ class MeasuredPoint:
 
 @dataclass(frozen=True)
 class MeasuredKnob:
-    """What the values of a knob bring."""
+    """The effect of the values of a knob."""
 
     name: KnobName
     unit: Unit
     ordered: Annotated[
-        bool, "Whether neighbouring values perform alike; false for a switch and its like."
+        bool, "Whether neighbouring values perform similarly; false for switches and the like."
     ]
-    start: Annotated[Count, "Value at the start, in the knob's unit."]
-    chosen: Annotated[Count, "Value that was chosen, in the knob's unit."]
+    start: Annotated[Count, "Initial value, in the knob's unit."]
+    chosen: Annotated[Count, "Chosen value, in the knob's unit."]
     points: Annotated[
         Sequence[MeasuredPoint], "The values measured, the smallest first.", Rule(minItems=2)
     ]
 
     def caption(self) -> str:
-        """Return which value was chosen, and what that brings."""
+        """Return the chosen value and its effect."""
         chosen = f"{self.name}: {self.chosen} chosen"
         if self.chosen == self.start:
-            return f"{chosen}, as at the start"
+            return f"{chosen}, unchanged"
         speeds = (ratio_text(p.ratio, p.ci95) for p in self.points if p.value == self.chosen)
         return "".join([chosen, *(f", {s} times the speed with {self.start}" for s in speeds)])
 
     def parts(self) -> Iterator[Table]:
-        """Yield the curve as a table: each value, its ratio, and a bar as long as that."""
+        """Yield the curve as a table: each value, its ratio, and a bar of that length."""
         most = max(point.ratio for point in self.points)
         yield Table(
             (self.name, f"speed / speed with {self.start} {self.unit}", ""),
@@ -81,19 +81,19 @@ class MeasuredKnob:
 
 @dataclass(frozen=True)
 class MeasuredWorkload:
-    """A workload's figures before and after, from the blocks that were to prove the gain.
+    """A workload's figures before and after, from the confirming blocks.
 
-    They are null where that is not on record.
+    They are null if not on record.
     """
 
     name: WorkloadName
     unit: WorkloadUnit
     before: Annotated[
         Positive | None,
-        "Figure with the values at the start, geometric mean, in the workload's unit.",
+        "Figure with the initial values, geometric mean, in the workload's unit.",
     ]
     after: Annotated[
-        Positive | None, "Figure with the values chosen, geometric mean, in the workload's unit."
+        Positive | None, "Figure with the chosen values, geometric mean, in the workload's unit."
     ]
     ratio: Annotated[Positive | None, "After divided by before; above 1 is faster."]
     ci95: Annotated[Interval95 | None, "95 % interval of the ratio, lower end first."]
@@ -105,8 +105,8 @@ class MeasuredTrial:
 
     block: Annotated[
         AtLeastOne,
-        "Number of its block. The host drifts from block to block, so only figures within one are "
-        "comparable.",
+        "Number of its block. The host drifts from block to block, so only figures within one "
+        "block are comparable.",
     ]
     knobs: KnobValues
     figures: Sample
@@ -116,37 +116,33 @@ class MeasuredTrial:
 class Measured:
     """What the last 'auto' that changed the mount measured."""
 
-    start: Annotated[
-        KnobValues, "Values of the searched knobs at the start; empty if not on record."
-    ]
-    chosen: Annotated[
-        KnobValues, "Values of the searched knobs that were chosen; empty if not on record."
-    ]
+    start: Annotated[KnobValues, "Initial values of the searched knobs; empty if not on record."]
+    chosen: Annotated[KnobValues, "Chosen values of the searched knobs; empty if not on record."]
     workloads: Annotated[Sequence[MeasuredWorkload], "The workloads measured."]
     knobs: Annotated[
         Sequence[MeasuredKnob],
-        "The knobs of which several values were measured; empty if the start is not on record.",
+        "The knobs with several measured values; empty if the initial values are not on record.",
     ]
     trials: Annotated[
         Sequence[MeasuredTrial],
-        "The trials on record, in order, then those of the earlier run that it began with: at most "
-        "80 in all.",
+        "The recorded trials, in order, followed by those of the earlier run from which it "
+        "started; 80 in all at most.",
     ]
 
 
 LastMeasured = Annotated[
     Measured | None,
-    "What the last 'auto' measured; null if nothing is saved, or if that is not on record.",
+    "Measurements of the last 'auto'; null if nothing is saved or they are not on record.",
 ]
 
 
 def last_measured(saved: Saved | None) -> Measured | None:
-    """Return what a document says of the run in a saved result, None if there is none."""
+    """Return the run of a saved result in the form of documents; None if there is none."""
     return None if saved is None or saved.run is None else measured(saved.run)
 
 
 def measured(run: Run) -> Measured:
-    """Return what a document says of a run of ``auto``."""
+    """Return a run of ``auto`` in the form of documents."""
     # Most reports, and all metrics, need no model.
     from fusetune.tuner.curves import before_and_after  # noqa: PLC0415
 
@@ -165,7 +161,7 @@ def measured(run: Run) -> Measured:
 
 
 def measured_knobs(run: Run) -> list[MeasuredKnob]:
-    """Return what a document says of the values of each knob that a run measured."""
+    """Return the effect of each knob that a run measured, in the form of documents."""
     if run.curves is not None:
         return [_knob(curve) for curve in run.curves]
     # Version 3 of saved results had no curves.

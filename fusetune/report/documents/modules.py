@@ -22,39 +22,37 @@ from fusetune.schema import Rule
 class LoadedModule:
     """A module in the kernel."""
 
-    version: Annotated[
-        str | None, "Version that it names; null where it names none, as the kernel's own."
-    ]
+    version: Annotated[str | None, "Its version; null if it has none, like the kernel's own."]
     srcversion: Annotated[
-        str | None, "Checksum of its source, as in /sys/module; null where there is none."
+        str | None, "Checksum of its source, as in /sys/module; null if there is none."
     ]
     built_in: Annotated[bool, "Whether it is part of the kernel."]
 
 
 @dataclass(frozen=True)
 class KernelBuild:
-    """What there is of a module for a kernel."""
+    """The state of a module for one kernel."""
 
     kernel: Annotated[Text, "Release of the kernel."]
     state: Annotated[
         str,
-        "installed; built: but not installed; skipped: it is not tried for this kernel; failed: "
-        "the last build ended in an error; none: nothing of these.",
+        "installed; built: but not installed; skipped: not attempted for this kernel; failed: "
+        "the last build failed; none: not installed, built or tried.",
         Rule(enum=["installed", "built", "skipped", "failed", "none"]),
     ]
     version: Annotated[
         str | None,
-        "Version that is installed or built; null where it is not known, or there is none.",
+        "Version that is installed or built; null if there is none or it is unknown.",
     ]
-    reason: Annotated[Text | None, "Why it is not installed; null where it is."]
-    log: Annotated[Sequence[Annotated[str, "A line."]], "Last lines of a build that failed."]
-    log_file: Annotated[FullPath | None, "Where the whole log is; null where no build failed."]
+    reason: Annotated[Text | None, "Why it is not installed; null if it is."]
+    log: Annotated[Sequence[Annotated[str, "A line."]], "Last lines of the log of a failed build."]
+    log_file: Annotated[FullPath | None, "The complete log; null if no build failed."]
     source: Annotated[
         SourceVersion | None,
-        "Where the code of what is installed was taken from; null where that is not known.",
+        "The source of the installed module's code; null if unknown.",
     ]
     source_reason: Annotated[
-        Text | None, "Why that is older than the kernel's own; null where it is not."
+        Text | None, "Why that source is older than the kernel's own; null if it is not."
     ]
 
 
@@ -63,33 +61,32 @@ class StockModule:
     """The kernel's own module."""
 
     name: Annotated[str, "Its name.", Rule(pattern="^[a-z0-9_]+$")]
-    replaced: Annotated[bool, "Whether ours is loaded in its place, and not beside it."]
-    loaded: Annotated[LoadedModule | None, "The module in the kernel; null where it is not loaded."]
-    mounts: Annotated[Sequence[MountPoint], "Where file systems of it are mounted."]
+    replaced: Annotated[bool, "Whether ours replaces it instead of being loaded beside it."]
+    loaded: Annotated[LoadedModule | None, "The module in the kernel; null if it is not loaded."]
+    mounts: Annotated[Sequence[MountPoint], "Mount points of its file systems."]
 
 
 @dataclass(frozen=True)
 class TunedModule:
-    """A module of ours."""
+    """One of our modules."""
 
     name: Annotated[str, "Its name, as DKMS knows it.", Rule(pattern="^[a-z0-9_-]+$")]
-    loaded: Annotated[LoadedModule | None, "The module in the kernel; null where it is not loaded."]
+    loaded: Annotated[LoadedModule | None, "The module in the kernel; null if it is not loaded."]
     as_installed: Annotated[
         bool | None,
-        "Whether what is loaded is what is installed for the running kernel; null where that is "
-        "not known.",
+        "Whether the loaded module is the one installed for the running kernel; null if unknown.",
     ]
     control_mounted: Annotated[bool, "Whether its control file system is mounted."]
     age: Annotated[
         SourceAge | None,
-        "How old its code is beside the running kernel's; null where it is not loaded or does not "
-        "name its source.",
+        "How old its code is compared with the running kernel's; null if it is not loaded or does "
+        "not name its source.",
     ]
-    mounts: Annotated[Sequence[MountPoint], "Where file systems of it are mounted."]
+    mounts: Annotated[Sequence[MountPoint], "Mount points of its file systems."]
     sources: Annotated[
-        Sequence[Annotated[Text, "A version."]], "Versions whose source is there, the newest last."
+        Sequence[Annotated[Text, "A version."]], "Versions whose source is installed, newest last."
     ]
-    kernels: Annotated[Sequence[KernelBuild], "The kernels that are installed."]
+    kernels: Annotated[Sequence[KernelBuild], "The installed kernels."]
     stock: StockModule
 
     def parts(self, running: str) -> Iterator[str]:
@@ -98,7 +95,7 @@ class TunedModule:
         if self.loaded:
             state = f"{self.loaded.version}, loaded"
             if self.as_installed is False:
-                state += "; a different one is installed: run 'fusetune module unload', then 'load'"
+                state += "; another version is installed: run 'fusetune module unload', then 'load'"
         yield f"{self.name}: {state}"
         stock = self.stock.loaded
         how = ("built in" if stock.built_in else "loaded") if stock else "not loaded"
@@ -109,7 +106,7 @@ class TunedModule:
             if one.mounts:
                 yield f"  mounted by {one.name}: {', '.join(one.mounts)}"
         if not self.sources:
-            yield "  its source is not in /usr/src"
+            yield "  its source is missing in /usr/src"
         for build in self.kernels:
             yield from _build(build, running)
 
@@ -128,7 +125,7 @@ def _build(one: KernelBuild, running: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ModuleReport(Document):
-    """State of our kernel modules, for 'module status', and after 'build', 'load' and 'unload'."""
+    """State of our kernel modules, after 'module status', 'build', 'load' and 'unload'."""
 
     SCHEMA = "module"
     COMMANDS = ("module",)
@@ -136,26 +133,25 @@ class ModuleReport(Document):
     dry_run: Annotated[bool, "Whether nothing was run."]
     commands: Annotated[
         Sequence[Annotated[Sequence[Annotated[str, "A word."]], "One command.", Rule(minItems=1)]],
-        "What was run, or with --dry-run would be, in order.",
+        "The commands that were run, or would be with --dry-run, in order.",
     ]
     kernel: Annotated[Text, "Release of the running kernel."]
     secure_boot: Annotated[
-        bool | None, "Whether the firmware's Secure Boot is on; null where it does not say."
+        bool | None, "Whether Secure Boot is enabled in the firmware; null if unknown."
     ]
     lockdown: Annotated[
         str | None,
-        "The kernel's lockdown mode; null where it does not say.",
+        "The kernel's lockdown mode; null if unknown.",
         Rule(enum=["none", "integrity", "confidentiality"]),
     ]
     signatures_enforced: Annotated[
-        bool, "Whether the kernel takes only modules whose signature it knows."
+        bool, "Whether the kernel only loads modules with a trusted signature."
     ]
     enrol: Annotated[
         Sequence[Annotated[Text, "A command."]],
-        "What makes it accept the signature of ours, before a restart; empty where nothing is "
-        "needed.",
+        "Commands that enroll our signing key, to be run before a reboot; empty if none is needed.",
     ]
-    modules: Annotated[Sequence[TunedModule], "The modules of ours.", Rule(minItems=1)]
+    modules: Annotated[Sequence[TunedModule], "Our modules.", Rule(minItems=1)]
 
     def parts(self) -> Iterator[str]:
         """Yield what was run, then the state of each module."""
@@ -169,9 +165,9 @@ class ModuleReport(Document):
         for module in self.modules:
             yield from module.parts(self.kernel)
         for line in self.enrol:
-            yield f"to have its signature accepted: {line}"
+            yield f"to enroll the signing key: {line}"
         if self.enrol:
-            yield "then restart, and confirm the key at boot"
+            yield "then reboot, and confirm the key at boot"
 
 
 def module_report(report: Report, dry_run: bool = False) -> ModuleReport:

@@ -18,31 +18,33 @@ from fusetune.schema import Rule
 class PublishedRatio:
     """One ratio of two speeds."""
 
-    label: Annotated[Text, "Which speed it is about."]
-    published_ratio: Annotated[Positive, "The ratio by the published figures."]
+    label: Annotated[Text, "Which speed it is."]
+    published_ratio: Annotated[Positive, "The ratio in the published figures."]
     ratio: Annotated[
-        Positive | None, "The ratio here, the geometric mean over rounds; null if absent."
+        Positive | None, "The ratio on this host, geometric mean over rounds; null if absent."
     ]
     ci95: Annotated[
         Interval95 | None, "95 % interval of the ratio, lower end first; null if absent."
     ]
-    absent_reason: Annotated[Text | None, "Why this host cannot show it; null if it was measured."]
+    absent_reason: Annotated[
+        Text | None, "Why it cannot be measured on this host; null if it was measured."
+    ]
 
 
 @dataclass(frozen=True)
 class Paper:
     """A published paper."""
 
-    name: Annotated[str, "Name of the paper, as --only takes it.", Rule(pattern="^[a-z][a-z-]*$")]
-    title: Annotated[Text, "Who measured what, and when."]
-    stands_for: Annotated[Text, "What the jobs here stand for, and what the ratios are to."]
+    name: Annotated[str, "Name of the paper, as given to --only.", Rule(pattern="^[a-z][a-z-]*$")]
+    title: Annotated[Text, "Title: who measured what, and when."]
+    stands_for: Annotated[Text, "What the jobs here reproduce, and what the ratios relate to."]
     rows: Annotated[Sequence[PublishedRatio], "Its ratios.", Rule(minItems=1)]
     cost: Cost
 
 
 @dataclass(frozen=True)
 class SuiteResult(Document):
-    """What published papers measured, beside what this host shows."""
+    """Ratios of published papers, beside those measured on this host."""
 
     SCHEMA = "bench-suite"
     COMMANDS = ("bench --suite published",)

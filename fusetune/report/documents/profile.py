@@ -21,21 +21,21 @@ Share = Annotated[
 ]
 UnusedShare = Annotated[
     Share,
-    "Share of the data of READ that programs did not read in this time: readahead in vain, or read "
-    "only later. What they read again from the page cache hides as much. Null without READ, if not "
-    "all reads of programs were seen, and with page faults of mapped files.",
+    "Share of the data fetched by READ that programs did not read in this time: wasted readahead, or "
+    "data read later. It is too small by what they read again from the page cache. Null without "
+    "READ, if not all reads were seen, and after page faults on mapped files.",
 ]
 Microseconds = Annotated[float, Rule(minimum=0)]
 _ENDS = {
-    "time": "the time was over",
-    "signal": "a signal came",
-    "unmounted": "the mount went away",
+    "time": "the time was up",
+    "signal": "ended by a signal",
+    "unmounted": "the mount was unmounted",
 }
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Microseconds that 50, 95 and 99 of 100 requests did not exceed; module: doubling steps."""
+    """50th, 95th and 99th percentile in microseconds; from the module, rounded to powers of two."""
 
     p50: Microseconds
     p95: Microseconds
@@ -47,84 +47,84 @@ class ProfiledOperation:
     """The requests of one operation."""
 
     operation: Annotated[
-        str, "The operation, in the protocol's spelling.", Rule(pattern="^[A-Z0-9_]+$")
+        str, "The operation as the protocol spells it.", Rule(pattern="^[A-Z0-9_]+$")
     ]
     requests: Annotated[Count, "How many were sent."]
     bytes: Annotated[
         Count,
-        "Data that WRITE sent; for all others, what their replies carried. Where "
-        "requests were lost, an estimate by the others.",
+        "Data sent by WRITE; for all other operations, data in the replies. If requests were "
+        "lost, an estimate from the others.",
     ]
-    largest_bytes: Annotated[
-        Count | None, "The most data of one request; null if the source cannot tell."
-    ]
+    largest_bytes: Annotated[Count | None, "Largest request; null if the source does not tell."]
     latency_us: Annotated[
-        Latency | None, "From the sending of a request to its end; null if none ended."
+        Latency | None, "From the sending of a request to its completion; null if none completed."
     ]
     most_in_flight: Annotated[
-        Count | None, "The most with the server at once; null if the source cannot tell."
+        Count | None, "Most requests at the server at once; null if the source does not tell."
     ]
 
 
 @dataclass(frozen=True)
 class AccessPattern:
-    """How programs used the mount's files; null: the source cannot tell, or there was no such call.
+    """How programs used the mount's files; null if the source does not tell or no call was seen.
 
-    On a kernel with kprobes every read and write counts; on others read(2), pread(2), write(2),
-    pwrite(2) and their vectored forms with one buffer, of all processes but the server.
+    On a kernel with kprobes, every read and write counts; otherwise read(2), pread(2), write(2),
+    pwrite(2) and their vectored forms with one buffer, by all processes except the server.
     """
 
-    reads: Annotated[Count | None, "Reads of programs, as far as they were seen."]
+    reads: Annotated[Count | None, "Reads by programs, as far as observed."]
     sequential_reads_share: Annotated[
-        Share, "Of the reads that follow another on an open file, those that begin at its end."
+        Share, "Share of reads that start where the previous read of the open file ended."
     ]
-    direct_reads_share: Annotated[Share, "Reads past the page cache."]
+    direct_reads_share: Annotated[Share, "Share of reads that bypass the page cache."]
     readahead_unused_share: UnusedShare
-    streams: Annotated[Count | None, "The most files read in sequence within one second."]
-    page_faults: Annotated[Count | None, "Page faults of mapped files that needed a read."]
-    writes: Annotated[Count | None, "Writes of programs, as far as they were seen."]
-    sequential_writes_share: Annotated[Share, "As of reads."]
-    direct_writes_share: Annotated[Share, "Writes past the page cache."]
-    appends_share: Annotated[Share, "Writes that begin at the end of the file."]
+    streams: Annotated[Count | None, "Most files read sequentially within one second."]
+    page_faults: Annotated[Count | None, "Page faults on mapped files that required a read."]
+    writes: Annotated[Count | None, "Writes by programs, as far as observed."]
+    sequential_writes_share: Annotated[Share, "As for reads."]
+    direct_writes_share: Annotated[Share, "Share of writes that bypass the page cache."]
+    appends_share: Annotated[Share, "Share of writes that start at the end of the file."]
     fsyncs: Annotated[Count, "FSYNC requests."]
     paused_seconds: Annotated[
-        Duration | None, "Time for which the kernel paused writers because of dirty pages."
+        Duration | None, "Time for which the kernel throttled writers because of dirty pages."
     ]
 
 
 @dataclass(frozen=True)
 class BindingLimit:
-    """A limit that holds the traffic back."""
+    """The limit that holds back the traffic."""
 
     knob: KnobName
-    command: Annotated[Text, "What would lift it."]
-    reason: Annotated[Text, "What was seen."]
+    command: Annotated[Text, "The command that lifts the limit."]
+    reason: Annotated[Text, "What was observed."]
 
 
 @dataclass(frozen=True)
 class Profile(Document):
-    """What a mount was used for while it was watched."""
+    """The traffic of a mount while it was observed."""
 
     SCHEMA = "profile"
     COMMANDS = ("profile",)
 
     mount: MountIdentity
-    seconds: Annotated[Duration, "How long it was watched."]
+    seconds: Annotated[Duration, "How long it was observed."]
     source: Annotated[str, "What counted the requests.", Rule(enum=["module", "bpftrace"])]
-    ended: Annotated[str, "Why watching ended.", Rule(enum=list(_ENDS))]
+    ended: Annotated[str, "Why observation ended.", Rule(enum=list(_ENDS))]
     lost: Annotated[
         Count,
-        "Requests that were counted, but whose size and latency were not recorded, and those that "
-        "may not be counted at all, since the kernel did not run a probe's program.",
+        "Requests that were counted without size and latency, and those that may not have been "
+        "counted because the kernel did not run a probe's program.",
     ]
-    operations: Annotated[Sequence[ProfiledOperation], "The operations, most requests first."]
+    operations: Annotated[Sequence[ProfiledOperation], "The operations, most frequent first."]
     pattern: AccessPattern
-    limit: Annotated[BindingLimit | None, "The limit that binds; null if none does."]
+    limit: Annotated[
+        BindingLimit | None, "The limit that holds back the traffic; null if none does."
+    ]
     workloads: Annotated[
         Mapping[str, Annotated[float, "Above 0, up to 1.", Rule(exclusiveMinimum=0, maximum=1)]],
         Rule(propertyNames={"pattern": "^[a-z][a-z0-9-]*$"}),
-        "Share of each workload that stands for the traffic, saved as the mount's profile; empty, "
-        "and nothing is saved, without requests.",
+        "Share of each workload that represents the traffic, saved as the mount's profile; empty, "
+        "and nothing is saved, if there were no requests.",
     ]
 
     def parts(self) -> Iterator[str | Table]:
@@ -132,7 +132,7 @@ class Profile(Document):
         lost = f", {self.lost} lost" if self.lost else ""
         yield f"{self.mount.path}: {self.seconds:.1f} s by {self.source}{lost}; {_ENDS[self.ended]}"
         if not self.operations:
-            yield "no request"
+            yield "no requests"
             return
         headings = ("operation", "/s", "size", "bytes", "p50", "p95", "p99", "flight")
         rows = [_row(one, self.seconds) for one in self.operations]
@@ -177,7 +177,7 @@ def _pattern_lines(pattern: AccessPattern) -> Iterator[str]:
             f"{_percent(pattern.appends_share)} appends; {pattern.fsyncs} fsyncs"
         )
     if pattern.paused_seconds:
-        yield f"writers were paused for {pattern.paused_seconds:.1f} s"
+        yield f"writers were throttled for {pattern.paused_seconds:.1f} s"
 
 
 def _percent(part: float | None) -> str:
@@ -187,7 +187,7 @@ def _percent(part: float | None) -> str:
 def profiled(
     mount: Mount, traffic: Traffic, values: Mapping[str, int], shares: Mapping[str, float]
 ) -> Profile:
-    """Return the document; ``values``: the mount's live knobs; ``shares``: those of workloads."""
+    """Return the document; ``values``: the mount's live knobs; ``shares``: by workload."""
     return Profile(
         MountIdentity(mount.path, mount.fstype, mount.source, mount.bdi),
         round(traffic.seconds, 3),
@@ -240,7 +240,7 @@ def _pattern(traffic: Traffic) -> AccessPattern:
 
 
 def binding_limit(mount: Mount, traffic: Traffic, values: Mapping[str, int]) -> BindingLimit | None:
-    """Return the limit that binds with the command that lifts it; ``values``: the live knobs."""
+    """Return the limit that applies and the command that lifts it; ``values``: the live knobs."""
     limit = limit_of(traffic, values)
     return _binding(mount, limit) if limit else None
 

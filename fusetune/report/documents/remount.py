@@ -18,22 +18,21 @@ from fusetune.schema import Rule
 class RemountChange:
     """An option of the next mount."""
 
-    option: Annotated[Text, "Name of the option, in the recipe."]
+    option: Annotated[Text, "Name of the option in the recipe."]
     from_: Annotated[
-        str | None, "Its value now; null if it is not set and its default is not known."
+        str | None, "Its current value; null if it is not set and its default is unknown."
     ]
-    to: Annotated[str | None, "Its value then; null if it is left out."]
+    to: Annotated[str | None, "Its new value; null if it is left out."]
     class_: Annotated[
         str,
-        "safe: nothing that a program can see changes; conditional: right where the condition "
-        "holds.",
+        "safe: no program can see a difference; conditional: correct if the condition holds.",
         Rule(enum=["safe", "conditional"]),
     ]
-    condition: Annotated[Text | None, "When the change is right; null if always."]
+    condition: Annotated[Text | None, "When the change is correct; null if always."]
 
     @property
     def words(self) -> str:
-        """The change in a few words."""
+        """A short description of the change."""
         if self.to is None:
             return f"without {self.option}"
         return f"{self.option}={self.to} (now {self.from_ or 'not set'})"
@@ -41,7 +40,7 @@ class RemountChange:
 
 @dataclass(frozen=True)
 class Remounted(Document):
-    """What 'remount' wrote for the next mount and, with --now, whether that is there."""
+    """What 'remount' wrote for the next mount, and whether --now remounted."""
 
     SCHEMA = "remount"
     COMMANDS = ("remount",)
@@ -52,40 +51,41 @@ class Remounted(Document):
     changes: Annotated[Sequence[RemountChange], "The changes of options."]
     not_applied: Annotated[
         Sequence[RemountChange],
-        "Changes that 'advise' proposes and that are not made: their condition, or that of an "
-        "option that they need, was not accepted, or the files cannot say them.",
+        "Changes that 'advise' proposes but that were not made: their condition, or that of an "
+        "option that they need, was not accepted, or the files cannot express them.",
     ]
     edits: Annotated[Sequence[AdvisedEdit], "The changes of files."]
     pending: Annotated[
-        bool, "Whether the files have options that the present mount was not made with."
+        bool, "Whether the files have options that the current mount was not made with."
     ]
     commands: Annotated[
-        Sequence[Annotated[Text, "A line for a shell."]], "What brings the options into force."
+        Sequence[Annotated[Text, "A line for a shell."]],
+        "Commands that make the options take effect.",
     ]
     in_use_by: Annotated[
         Sequence[Annotated[Text, "Name and id of a process, or another mount."]],
-        "What keeps the mount in use, and --now from mounting anew; empty without --now.",
+        "What uses the mount, so that --now did not remount; empty without --now.",
     ]
-    remounted: Annotated[bool, "Whether the mount was made anew."]
-    notes: Annotated[Sequence[Annotated[Text, "A sentence."]], "As the notes of 'advise'."]
+    remounted: Annotated[bool, "Whether it was remounted."]
+    notes: Annotated[Sequence[Annotated[Text, "A sentence."]], "Notes as in 'advise'."]
 
     def parts(self) -> Iterator[str]:
-        """Yield the changes, the diffs, what was withheld, and what is left to do."""
+        """Yield the changes, the diffs, the changes not made, and what remains to be done."""
         if not (self.changes or self.pending or self.remounted):
-            yield f"{self.mount.path}: there is nothing to change"
+            yield f"{self.mount.path}: nothing to change"
         yield from (one.words for one in self.changes)
         for edit in self.edits:
             yield from edit.diff.splitlines()
         for one in self.not_applied:
             yield f"not applied: {one.words}"
             if one.condition:
-                yield f"  only if {one.condition}: --accept {one.option}"
+                yield f"  only if {one.condition}: accept it with --accept {one.option}"
         yield from (f"note: {note}" for note in self.notes)
         yield from self._left_to_do()
 
     def _left_to_do(self) -> Iterator[str]:
         if self.remounted:
-            yield f"{self.mount.path} is mounted anew"
+            yield f"{self.mount.path} was remounted"
         elif self.edits or self.pending:
             how = f": {'; '.join(self.commands)}" if self.commands else ""
             yield f"the next mount has these options{how}"

@@ -38,34 +38,34 @@ from fusetune.schema import Rule
 _NEGOTIATED = {
     "minor": "Minor version of the protocol.",
     "max_write": "Largest write request in bytes.",
-    "max_read": "Largest read request in bytes; 4294967295: no bound.",
-    "max_readahead": "Bytes that the server allows to be read ahead.",
-    "max_pages": "Most pages a request.",
+    "max_read": "Largest read request in bytes; 4294967295: unlimited.",
+    "max_readahead": "Largest readahead that the server allows, in bytes.",
+    "max_pages": "Largest number of pages per request.",
 }
 
 
 def negotiated() -> Object:
-    """Return the shape of what INIT negotiated."""
+    """Return the schema of what INIT negotiated."""
     numbers = {
         name: {"description": text, "type": "integer", "minimum": 0}
         for name, text in _NEGOTIATED.items()
     }
     flag = {
-        "description": "Name of a flag, in lower case; bitN for one that has none here.",
+        "description": "Name of a flag in lower case; bitN for an unknown flag.",
         "type": "string",
         "pattern": "^[a-z0-9_]+$",
     }
     flags = {
-        "description": "The protocol's flags that both sides know.",
+        "description": "The protocol flags that both sides support.",
         "type": "array",
         "items": flag,
     }
     forced = {
-        "description": "Mount options of the module that overrule the server, by name or as "
-        "name=value; absent if there are none.",
+        "description": "Mount options of the module that override the server's reply: NAME or "
+        "NAME=VALUE; absent if there are none.",
         "type": "array",
         "items": {
-            "description": "An option in force.",
+            "description": "An active option.",
             "type": "string",
             "pattern": "^[a-z0-9_]+(=[0-9]+)?$",
         },
@@ -75,7 +75,7 @@ def negotiated() -> Object:
         "type": "object",
         "properties": {**numbers, "flags": flags, "forced": forced},
         "additionalProperties": {
-            "description": "A number of a later module.",
+            "description": "A number reported by a later module.",
             "type": "integer",
             "minimum": 0,
         },
@@ -85,36 +85,36 @@ def negotiated() -> Object:
 
 @dataclass(frozen=True)
 class ShownKnob:
-    """A knob as it is now."""
+    """A knob and its current state."""
 
     name: KnobName
     value: KnobValue
     stock: Stock
-    low: Annotated[Count, "Smallest value the kernel takes, in the knob's unit."]
+    low: Annotated[Count, "Smallest value that the kernel accepts, in the knob's unit."]
     high: Annotated[
         Count | None,
-        "Largest value the kernel takes, in the knob's unit; null if there is no bound.",
+        "Largest value that the kernel accepts, in the knob's unit; null if there is no bound.",
     ]
     unit: Unit
-    scope: Annotated[str, "What one value governs.", Rule(enum=["mount", "host"])]
+    scope: Annotated[str, "What a value applies to.", Rule(enum=["mount", "host"])]
     set_by: SetBy
     absent_reason: AbsentReason
     summary: Annotated[Text, "What the knob does."]
-    risk: Annotated[Text, "What a wrong value costs."]
-    source: Annotated[Text, "Where the facts come from."]
+    risk: Annotated[Text, "The cost of a wrong value."]
+    source: Annotated[Text, "The source of these facts."]
     expected: ExpectedValue
     origin: ExpectedOrigin
 
 
 @dataclass(frozen=True)
 class RemountProperty:
-    """A property that only a new mount can have."""
+    """A property that only a remount can change."""
 
     name: KnobName
     summary: Annotated[Text, "What it does."]
-    remedy: Annotated[Text, "How a server is told."]
-    risk: Annotated[Text, "What it may cost."]
-    source: Annotated[Text, "Where the facts come from."]
+    remedy: Annotated[Text, "How to set it for a server."]
+    risk: Annotated[Text, "Its possible cost."]
+    source: Annotated[Text, "The source of these facts."]
 
 
 @dataclass(frozen=True)
@@ -133,12 +133,12 @@ class Shown(Document):
     ]
     init: Annotated[
         Annotated[Mapping[str, int | Sequence[str]], negotiated] | None,
-        "What INIT negotiated, as the module fusetuned tells it; null for other mounts, and "
+        "What INIT negotiated, as reported by the module fusetuned; null for other mounts, and "
         "before the server has replied to INIT.",
     ]
     saved: Annotated[
         SavedResult | None,
-        "What is saved for the mount by 'auto' or 'save', null if nothing is.",
+        "The result saved for the mount by 'auto' or 'save'; null if there is none.",
     ]
 
     def parts(self) -> Iterator[str | Table]:
@@ -146,7 +146,7 @@ class Shown(Document):
         mount = self.mount
         yield f"{mount.path} ({mount.fstype}, bdi {mount.bdi})" if mount else "host"
         yield Table(
-            ("knob", "value", "stock", "range", "set by", "to be kept"),
+            ("knob", "value", "stock", "range", "set by", "kept value"),
             [
                 (
                     knob.name,
@@ -162,13 +162,13 @@ class Shown(Document):
         )
         if self.saved:
             values = " ".join(f"{name}={value}" for name, value in self.saved.knobs.items())
-            yield f"saved: {values}" if values else "saved: that the kernel's defaults are best"
+            yield f"saved: {values}" if values else "saved: the kernel's defaults are best"
         if self.init:
             lists = {name: words for name, words in self.init.items() if not isinstance(words, int)}
             numbers = [f"{name} {value}" for name, value in self.init.items() if name not in lists]
             yield f"INIT negotiated: {', '.join(numbers)}; {' '.join(lists['flags'])}"
             if "forced" in lists:
-                yield f"forced by mount options: {' '.join(lists['forced'])}"
+                yield f"overridden by mount options: {' '.join(lists['forced'])}"
         if self.needs_remount:
             yield "needs a remount: " + ", ".join(knob.name for knob in self.needs_remount)
 
@@ -191,9 +191,9 @@ def shown(
     expected: Mapping[str, Expected],
     init: Mapping[str, str] | None = None,
 ) -> Shown:
-    """Return the document for a mount, or for the host where ``mount`` is None.
+    """Return the document for a mount, or for the host if ``mount`` is None.
 
-    ``init``: what INIT negotiated, as far as it is known.
+    ``init``: what INIT negotiated, as far as known.
     """
     return Shown(
         MountIdentity(mount.path, mount.fstype, mount.source, mount.bdi) if mount else None,

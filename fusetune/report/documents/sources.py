@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What documents say of how old the code is that a part of ours was made from."""
+"""The age of the code that our parts were made from, in documents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusetune.source_age import Age, Source
 
 
 def part() -> Object:
-    """Return the shape of the name of a part of ours."""
+    """Return the schema of a part's name."""
     return {
         "description": "The part: a module as DKMS knows it, or libfuse3-tuned.",
         "type": "string",
@@ -24,55 +24,54 @@ def part() -> Object:
 
 @dataclass(frozen=True)
 class SourceVersion:
-    """A version of other projects' code."""
+    """A version of another project's code."""
 
     version: Annotated[
         str, "Version of the Linux kernel or of libfuse.", Rule(pattern=r"^\d+\.\d+\.\d+$")
     ]
     package: Annotated[
         Text | None,
-        "The distribution's package that held it; null where that is not known.",
+        "The distribution's package that contains it; null if unknown.",
     ]
-    package_version: Annotated[Text | None, "Version of that package; null where it is not known."]
+    package_version: Annotated[Text | None, "Version of that package; null if unknown."]
 
 
 @dataclass(frozen=True)
 class SourceAge:
-    """A part of ours in use, and how old its code is."""
+    """One of our parts in use, and how old its code is."""
 
     name: Annotated[str, part]
     source: Annotated[SourceVersion, "Where its code was taken from."]
     current: Annotated[
         SourceVersion | None,
-        "What the distribution has: the running kernel, or its libfuse3; null where it does not "
-        "say.",
+        "What the distribution has: the running kernel, or its libfuse3; null if it does not say.",
     ]
     releases_behind: Annotated[
         Count | None,
-        "Point releases that the source is behind, 0 where it is as new; null where the series "
-        "differ or one is not known.",
+        "Point releases that the source is behind, 0 if it is as new; null if the series differ "
+        "or one is unknown.",
     ]
     older: Annotated[
         bool | None,
-        "Whether the source is older; revisions of packages count where both are known. Null where "
-        "the current version is not known.",
+        "Whether the source is older; package revisions count if both are known. Null if the "
+        "current version is unknown.",
     ]
-    summary: Annotated[Text, "The same in words."]
+    summary: Annotated[Text, "The same as a sentence."]
 
 
 Sources = Annotated[
     Sequence[SourceAge],
-    "How old the parts of ours in use are that are made from other projects' code.",
+    "How old our parts in use are that are made from other projects' code.",
 ]
 
 
 def source_version(source: Source) -> SourceVersion:
-    """Return what a document says of a version."""
+    """Return a version in the form of documents."""
     return SourceVersion(source.version, source.package, source.package_version)
 
 
 def source_age(age: Age) -> SourceAge:
-    """Return what a document says of a part's age."""
+    """Return a part's age in the form of documents."""
     return SourceAge(
         age.name,
         source_version(age.source),
@@ -84,5 +83,5 @@ def source_age(age: Age) -> SourceAge:
 
 
 def source_ages(ages: Iterable[Age]) -> list[SourceAge]:
-    """Return what a document says of the ages of parts."""
+    """Return the ages of parts in the form of documents."""
     return [source_age(age) for age in ages]

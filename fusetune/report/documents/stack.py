@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ``advise`` says of the layers of a stack."""
+"""The layers of a stack, in the document of ``advise``."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ Portion = Annotated[float, Rule(minimum=0)]
 
 @dataclass(frozen=True)
 class LayerShare:
-    """What a layer adds to the time that the top of the stack needs for a unit of work."""
+    """A layer's share of the time that the top of the stack needs for a unit of work."""
 
     share: Annotated[
         Portion,
-        "Share of that time, 1 for all of it; the lowest one's has what it lies on. What noise "
-        "makes negative is 0.",
+        "Share of that time, 1 for all of it; the lowest layer's share includes what it lies on. "
+        "Negative results of noise become 0.",
     ]
     ci95: Annotated[
         Sequence[Annotated[Portion, "End of the interval."]],
         "95 % interval of the share, lower end first.",
         Rule(minItems=2, maxItems=2),
     ]
-    over: Annotated[MountPoint | None, "The layer below it in this sum; null for the lowest."]
+    over: Annotated[MountPoint | None, "The next layer below it that counts; null for the lowest."]
     fall: Annotated[
         Ratio | None,
-        "How many times as long as on the layer below the work takes; null for the lowest.",
+        "Time for the work divided by the time on the layer below; null for the lowest.",
     ]
 
 
@@ -51,13 +51,13 @@ class StackLayer:
     device: Device
     found_by: Annotated[
         str | None,
-        "How it was found, as in 'list --tree'; null for the mount itself.",
+        "How it was found, see 'list --tree'; null for the mount itself.",
         Rule(enum=list(FoundBy)),
     ]
     elsewhere: Elsewhere
     changes: Annotated[
-        Sequence[Annotated[Text, "Name of an option, in the recipe."]],
-        "The options that its recipe would change at the next mount.",
+        Sequence[Annotated[Text, "Name of an option in the recipe."]],
+        "The options that its recipe proposes to change at the next mount.",
     ]
     workloads: Annotated[
         Sequence[WorkloadFigure], "Its figures; empty without --measure-layers, or if left out."
@@ -67,19 +67,19 @@ class StackLayer:
     ]
     share: Annotated[
         LayerShare | None,
-        "What it adds to the time of the top; null if not measured, or if it does not count.",
+        "Its share of the top's time; null if it was not measured or does not count.",
     ]
 
 
 Layers = Annotated[
     Sequence[StackLayer],
-    "The stack from the bottom up, the mount itself last; empty if it lies on nothing known.",
+    "The stack from the bottom up, the mount itself last; empty if nothing below it is known.",
 ]
 
 
 @dataclass(frozen=True)
 class LimitingLayer:
-    """The layer whose share is larger than any other's, by the interval of the difference."""
+    """The layer with a significantly larger share of the time than any other."""
 
     path: MountPoint
     device: Device
@@ -91,9 +91,10 @@ def stack_layers(
     proposed: Mapping[str, Sequence[str]],
     limits: Limits | None,
 ) -> list[StackLayer]:
-    """Return what a document says of a mount and all layers below it, given from the bottom up.
+    """Return the layers of a stack in the form of documents: a mount and all layers below it.
 
-    ``proposed``: the options to change, by device; ``limits``: what was measured, None if nothing.
+    ``layers`` are given from the bottom up. ``proposed``: the options to change, by device;
+    ``limits``: what was measured, None if nothing was.
     """
     if not below:
         return []
@@ -126,7 +127,7 @@ def stack_layers(
 
 
 def limiting_layer(layers: Sequence[StackLayer], limits: Limits | None) -> LimitingLayer | None:
-    """Return which of ``layers`` limits, None if none does or nothing was measured."""
+    """Return the layer that limits; None if none does or nothing was measured."""
     found = (one for one in layers if limits and one.device == limits.limiting)
     return next((LimitingLayer(one.path, one.device) for one in found), None)
 
@@ -134,7 +135,7 @@ def limiting_layer(layers: Sequence[StackLayer], limits: Limits | None) -> Limit
 def stack_text(
     layers: Sequence[StackLayer], limiting: LimitingLayer | None
 ) -> Iterator[str | Table]:
-    """Yield the layers from the bottom up, what limits if that was measured, and what to do."""
+    """Yield the layers from the bottom up, the limiting one if measured, and what to do."""
     measured = next((one.workloads for one in reversed(layers) if one.workloads), ())
     yield "layers, from the bottom up:"
     yield Table(
@@ -152,7 +153,7 @@ def stack_text(
             if one.left_out_reason
         )
         yield from (
-            f"{one.path} does not count: no layer above waits for it"
+            f"{one.path} does not count: no layer above it waits for it"
             for one in layers
             if one.workloads and not one.share
         )
@@ -183,7 +184,7 @@ def _share_text(one: LayerShare) -> str:
 def _verdict(layers: Sequence[StackLayer], limiting: LimitingLayer | None) -> str:
     counting = {one.device: one.share for one in layers if one.share}
     if limiting is None:
-        return "no layer limits more than the rest"
+        return "no layer takes significantly more time than the others"
     share = counting[limiting.device]
-    besides = "" if share.over else ", with that of what it lies on"
-    return f"{limiting.path} limits: {share.share:.0%} of the time is its own{besides}"
+    besides = "" if share.over else ", including the layers below it"
+    return f"{limiting.path} limits: it takes {share.share:.0%} of the time{besides}"

@@ -33,7 +33,7 @@ from fusetune.report.text import Table
 from fusetune.report.top_rows import HEADINGS, RIGHT, limit_line, lost_lines, table_rows
 from fusetune.schema import Rule
 
-#: Seconds without a reply from which on no limit is named: the server is what holds back.
+#: Seconds without a reply after which the server, not a limit, is considered the cause.
 STUCK = 2.0
 Average = Annotated[float | None, Rule(minimum=0)]
 Rate = Annotated[float, Rule(minimum=0)]
@@ -44,22 +44,22 @@ class TopOperation:
     """The requests of one operation within the interval."""
 
     operation: Annotated[
-        str, "The operation, in the protocol's spelling.", Rule(pattern="^[A-Z0-9_]+$")
+        str, "The operation as the protocol spells it.", Rule(pattern="^[A-Z0-9_]+$")
     ]
     requests: Annotated[Count, "How many there were."]
     requests_per_second: Rate
     bytes: Annotated[
         Count,
-        "Data that WRITE sent; for all others, what their replies carried. Where requests were "
-        "lost, an estimate by the others.",
+        "Data sent by WRITE; for all other operations, data in the replies. If requests were lost, "
+        "an estimate from the others.",
     ]
     bytes_per_second: Rate
-    mean_bytes: Annotated[Average, "Data of a request, on average; null without requests."]
+    mean_bytes: Annotated[Average, "Average data per request; null without requests."]
     latency_us: Annotated[
-        Latency | None, "From the sending of a request to its end; null if none ended."
+        Latency | None, "From the sending of a request to its completion; null if none completed."
     ]
     mean_in_flight: Annotated[
-        Rate, "How many were with the server on average, by the latencies of those that ended."
+        Rate, "Average number at the server, from the latencies of completed requests."
     ]
 
 
@@ -69,71 +69,71 @@ class TopMount(MountIdentity):
 
     device: Device
     below: Annotated[
-        Sequence[LayerBelow], "The FUSE mounts of this document that it lies on itself."
+        Sequence[LayerBelow], "The FUSE mounts of this document that are directly below it."
     ]
     counted_by: Annotated[
         str,
-        "What tells of its requests. module: the statistics of fusetuned; bpftrace; fusectl: only "
-        "how many wait; bdi: not even that.",
+        "What counts its requests. module: the statistics of fusetuned; bpftrace; fusectl: only "
+        "the number of waiting requests; bdi: nothing.",
         Rule(enum=["module", "bpftrace", "fusectl", "bdi"]),
     ]
-    why: Annotated[Text | None, "Why nothing better counts them; null if nothing does."]
-    seconds: Annotated[Duration, "The time in which its requests were counted."]
-    lost: Annotated[
-        Count, "Requests that were counted, but whose size and latency were not recorded."
-    ]
+    why: Annotated[Text | None, "Why no better source is used; null if this is the best."]
+    seconds: Annotated[Duration, "The time over which its requests were counted."]
+    lost: Annotated[Count, "Requests that were counted without size and latency."]
     requests_per_second: Annotated[
         Average, "Requests of all operations; null if nothing counts them."
     ]
     bytes_per_second: Annotated[Average, "Data of READ and WRITE; null if nothing counts it."]
     mean_bytes: Annotated[
-        Average, "Data of a READ or WRITE, on average; null if there was none, or unknown."
+        Average, "Average data per READ or WRITE; null if there was none or it is unknown."
     ]
     latency_us: Annotated[
-        Latency | None, "Of the requests of all operations; null if none ended, or unknown."
+        Latency | None,
+        "Of the requests of all operations; null if none completed or it is unknown.",
     ]
     in_flight: Annotated[
-        Count | None, "Requests that wait for the server at the end; null if unknown."
+        Count | None,
+        "Requests that wait for the server at the end of the interval; null if unknown.",
     ]
-    mean_in_flight: Annotated[Average, "As in_flight, on average of all looks; null if unknown."]
+    mean_in_flight: Annotated[Average, "Average of in_flight over all samples; null if unknown."]
     max_background: Annotated[Count | None, "The limit of background requests; null if unknown."]
     background_limit_share: Annotated[
         Share,
-        "Share of the looks at which as many requests as max_background waited, in the background "
-        "or not: the limit was reached no longer than this. Null if unknown.",
+        "Share of the samples in which at least max_background requests waited, in the background "
+        "or not: an upper bound of the time at the limit. Null if unknown.",
     ]
     dirty_bytes: Annotated[
-        Count | None, "Pages that are dirty or being written; null where debugfs does not show it."
+        Count | None, "Pages that are dirty or being written; null if debugfs does not show them."
     ]
     dirty_limit_bytes: Annotated[
-        Count | None, "The limit for that by max_ratio; null where debugfs does not show it."
+        Count | None, "The limit of dirty pages from max_ratio; null if debugfs does not show it."
     ]
     written_back_bytes_per_second: Annotated[
-        Average, "What the page cache wrote back; null where debugfs does not show it."
+        Average, "Data written back from the page cache; null if debugfs does not show it."
     ]
     readahead_unused_share: UnusedShare
     unanswered_seconds: Annotated[
         Duration,
-        "For how long requests have waited without a sign that any ended. Where fusectl alone "
-        "tells of them, a server that always has as much work looks the same.",
+        "For how long requests have waited without a sign that any completed. If only fusectl "
+        "reports them, a server that is always equally busy looks the same.",
     ]
     limit: Annotated[
         BindingLimit | None,
-        "The limit that binds; null if none does, or if nothing was replied for 2 seconds.",
+        "The limit that applies; null if none does, or without a reply for 2 seconds.",
     ]
     operations: Annotated[
-        Sequence[TopOperation], "The operations, most requests first; empty if nothing counts them."
+        Sequence[TopOperation], "The operations, most frequent first; empty if nothing counts them."
     ]
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing was replied for so long that the mount is marked."""
+        """Whether the mount has not replied for so long that it is marked."""
         return self.unanswered_seconds >= STUCK
 
 
 @dataclass(frozen=True)
 class Top(Document):
-    """What every FUSE mount, or one and those that it lies on, did within an interval."""
+    """The activity of every FUSE mount, or of one and those below it, within an interval."""
 
     SCHEMA = "top"
     COMMANDS = ("top",)
@@ -143,11 +143,11 @@ class Top(Document):
     mounts: Annotated[Sequence[TopMount], "The mounts, in the order of mounting."]
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield the time, a line for each mount, with operations if it is one, and the limits."""
+        """Yield the time, a line for each mount, a single mount's operations, and the limits."""
         return self._parts(operations=len(self.mounts) == 1)
 
     def plain(self, *, operations: bool) -> str:
-        """Return the text, with a line for each operation or without."""
+        """Return the text; ``operations``: with a line for each operation."""
         return joined(self._parts(operations=operations))
 
     def _parts(self, *, operations: bool) -> Iterator[str | Table]:
@@ -165,7 +165,7 @@ class Top(Document):
 def top_frame(samples: Sequence[Sample], stacks: Stacks | None, at: float, seconds: float) -> Top:
     """Return the document of an interval that ended at ``at``, and took ``seconds``.
 
-    ``stacks``: what lies below the mounts, None if that is not known.
+    ``stacks``: the layers below the mounts, None if unknown.
     """
     shown = {one.mount.device for one in samples}
     return Top(round(at, 3), round(seconds, 3), [_mount(one, stacks, shown) for one in samples])
@@ -211,7 +211,7 @@ def _mount(one: Sample, stacks: Stacks | None, shown: Collection[str]) -> TopMou
 
 
 def _all_of(operations: Sequence[Operation]) -> Operation:
-    """Return the requests of all operations as if they were of one."""
+    """Return the requests of all operations combined into one."""
     latency: Counter[float] = Counter()
     for one in operations:
         latency.update(dict(one.latency))

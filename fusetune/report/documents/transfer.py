@@ -25,40 +25,39 @@ _ACTIONS = ["imported", "unchanged", "kept", "refused"]
 
 @dataclass(frozen=True)
 class ImportedResult:
-    """What became of a result, or with --dry-run would."""
+    """What was done with a result, or would be with --dry-run."""
 
     path: MountPoint
-    fstype: Annotated[str, "Type of the file system that it is about."]
+    fstype: Annotated[str, "Its file system type."]
     knobs: KnobValues
     action: Annotated[
         str,
-        "imported; unchanged: it was there; kept: the one that was there is newer; refused.",
+        "imported; unchanged: already present; kept: the present one is newer; refused.",
         Rule(enum=_ACTIONS),
     ]
-    why: Annotated[str | None, "Why it was refused, or not taken; null otherwise."]
+    why: Annotated[str | None, "Why it was refused or not imported; null otherwise."]
     differs: Annotated[
         Sequence[Annotated[str, "One difference."]],
-        "What is other about the mount here than where it was measured, if it is mounted here.",
+        "How the mount differs from the one measured, if it is mounted here.",
     ]
-    file: Annotated[FullPath, f"Full path of the file that keeps it. {RAW_BYTES}"]
+    file: Annotated[FullPath, f"Full path of the saved result. {RAW_BYTES}"]
 
 
 @dataclass(frozen=True)
 class ImportedFile(Document):
-    """What 'import' took from an exported file, or with --dry-run would."""
+    """What 'import' took from an exported file, or would take with --dry-run."""
 
     SCHEMA = "import"
     COMMANDS = ("import",)
 
     dry_run: DryRun
-    signed: Annotated[bool, "Whether there is a signature beside the file."]
+    signed: Annotated[bool, "Whether the file has a signature."]
     signer: Annotated[str | None, "Who signed the file; null if that was not checked."]
     results: Annotated[Sequence[ImportedResult], "The results, in the order of the file."]
-    sections: Annotated[
-        int, "How many sections of the configuration the file has.", Rule(minimum=0)
-    ]
+    sections: Annotated[int, "Number of configuration sections in the file.", Rule(minimum=0)]
     sections_file: Annotated[
-        FullPath | None, "Where these were written; null without --admin, or if there are none."
+        FullPath | None,
+        "The file to which they were written; null without --admin or without sections.",
     ]
 
     @property
@@ -80,9 +79,9 @@ class ImportedFile(Document):
         if self.sections_file:
             yield f"{self.sections_file}: {_sections(self.sections)}"
         elif self.sections:
-            yield f"{_sections(self.sections)} not taken: --admin takes them"
+            yield f"{_sections(self.sections)} not imported: use --admin to import them"
         if not self.results and not self.sections:
-            yield "the file is empty"
+            yield "the file has no results"
         if self.dry_run:
             yield "dry run: nothing was written"
 
@@ -94,7 +93,7 @@ def _sections(count: int) -> str:
 def imported_file(
     read: Read, results: Sequence[Imported], sections_file: Path | None, dry_run: bool
 ) -> ImportedFile:
-    """Return what became of an exported file."""
+    """Return the document of an import."""
     return ImportedFile(
         dry_run,
         read.signed,

@@ -30,8 +30,8 @@ from fusetune.source_age import Age
 
 Differs = Annotated[
     bool,
-    "Whether it has another value than it should. What policy forbids, and what the kernel lacks, "
-    "is no difference.",
+    "Whether the value differs from the expected one. Values that policy forbids and knobs that "
+    "the kernel lacks do not count.",
 ]
 Differences = Annotated[Count, "How many knobs differ."]
 RefusedReason = Annotated[Text | None, "Why policy forbids the value; null if it does not."]
@@ -41,18 +41,18 @@ RefusedReason = Annotated[Text | None, "Why policy forbids the value; null if it
 class LastWrite:
     """The last write of a knob that fusetune's undo journal has."""
 
-    value: Annotated[Count, "Value written, in the knob's unit."]
+    value: Annotated[Count, "Written value, in the knob's unit."]
     why: Annotated[Text, "The command of fusetune that wrote it, and its reason."]
-    time_seconds: Annotated[Duration, "When, in seconds since the epoch."]
+    time_seconds: Annotated[Duration, "Time of the write, in seconds since the epoch."]
 
 
 @dataclass(frozen=True)
 class VerifiedKnob:
-    """A knob that is to be kept, as it is now."""
+    """A kept knob and its current state."""
 
     name: KnobName
     unit: Unit
-    expected: Annotated[Count, "Value that is to be kept, in the knob's unit."]
+    expected: Annotated[Count, "Kept value, in the knob's unit."]
     actual: KnobValue
     origin: Origin
     differs: Differs
@@ -61,23 +61,21 @@ class VerifiedKnob:
     set_by: SetBy
     last_write: Annotated[
         LastWrite | None,
-        "The last write of this knob that fusetune's undo journal has; null if there is none.",
+        "The last write of this knob in fusetune's undo journal; null if there is none.",
     ]
 
 
 @dataclass(frozen=True)
 class VerifiedMount(MountIdentity):
-    """A mount, and what is to be kept on it."""
+    """A mount and the values kept for it."""
 
     left_alone_reason: LeftAloneReason
-    knobs: Annotated[
-        Sequence[VerifiedKnob], "The knobs that are to be kept, in the order of their table."
-    ]
+    knobs: Annotated[Sequence[VerifiedKnob], "The kept knobs, in the order of their table."]
 
 
 @dataclass(frozen=True)
 class Verification(Document):
-    """What mounts have, beside what is to be kept on them."""
+    """The values of mounts, compared with the values kept for them."""
 
     SCHEMA = "verify"
     COMMANDS = ("verify",)
@@ -85,7 +83,7 @@ class Verification(Document):
     differences: Differences
     problems: Annotated[
         Sequence[Annotated[Text, "One sentence."]],
-        "What hinders the comparison of some mounts, such as a saved result that cannot be read.",
+        "Why some mounts cannot be compared, such as a saved result that cannot be read.",
     ]
     sources: Sources
     mounts: Annotated[
@@ -93,7 +91,7 @@ class Verification(Document):
     ]
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield every difference, and how many values are as they should be."""
+        """Yield every difference, and the number of values as expected."""
         each = [(mount, knob) for mount in self.mounts for knob in mount.knobs]
         differing = [(mount, knob) for mount, knob in each if knob.differs]
         if differing:
@@ -125,13 +123,13 @@ class Verification(Document):
 
 
 def _changed_by(knob: VerifiedKnob) -> str:
-    """Return who set a value last, with the command if it was fusetune."""
+    """Return who last set a value, with the command if it was fusetune."""
     last = knob.last_write
     if knob.set_by == "fusetune" and last:
         return f"fusetune ({last.why})"
     if last and last.value != knob.actual:
-        return "somebody else"
-    return {"stock": "nobody", "other": "somebody else"}.get(knob.set_by or "", "unknown")
+        return "another program"
+    return {"stock": "nobody", "other": "another program"}.get(knob.set_by or "", "unknown")
 
 
 def verification(verified: Sequence[Verified], ages: Sequence[Age] = ()) -> Verification:

@@ -56,7 +56,7 @@ def fresh_source() -> Path:
 
 @contextmanager
 def tuned(*options: str, mount: str = "", point: str = "/mnt/tuned") -> Iterator[Mirror]:
-    """Mount the source by the module; ``mount`` are its mount options, joined by +."""
+    """Mount the source by the module; ``mount`` are its mount options, combined with +."""
     own = (f"tuned_options={mount}",) if mount else ()
     with Mirror(SOURCE, Path(point), "tuned", *own, *options) as mirror:
         yield mirror

@@ -90,7 +90,7 @@ def check_tool_loads_and_unloads() -> None:
     assert mounted_at(CONTROL)
     with tuned() as mirror, stock() as other:
         said = _fusetune("module", "unload", code=1)
-        assert said == f"fusetune: fusetuned serves {mirror.mountpoint}: unmount first\n"
+        assert said == f"fusetune: fusetuned serves {mirror.mountpoint}: unmount these first\n"
         now = _object("module", "status", "fusetuned")["modules"][0]
         assert now["mounts"] == [str(mirror.mountpoint)]
         assert now["stock"]["mounts"] == [str(other.mountpoint)]
@@ -134,7 +134,7 @@ def check_tool_sets_the_hosts_limit() -> None:
     fresh_source()
     _fresh_directories()
     said = _fusetune("set", "host", "max_pages_per_req=31", code=1)
-    assert "it takes 0 (as the kernel's FUSE), or 32 to" in said
+    assert "the range is 0 (like the kernel's FUSE), or 32 to" in said
     assert _PARAMETER.read_text() == "0\n"
     _fusetune("set", "host", "max_pages_per_req=64")
     with tuned("max_write=1M", "direct_io", "splice=off") as mirror:
@@ -261,7 +261,7 @@ def check_tool_advises_options_of_the_module() -> None:
         assert set(options) - {"tuned"} <= {word.partition("=")[0] for word in forced}, forced
         copy_through(point)
         with start("advise", str(point), "-w", "small-write") as again:
-            assert "has nothing to change" in again.communicate(timeout=60)[0]
+            assert "proposes no change" in again.communicate(timeout=60)[0]
 
 
 def check_tool_tries_options_of_the_module() -> None:

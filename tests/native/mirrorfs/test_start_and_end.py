@@ -60,7 +60,7 @@ pytestmark = requires()
         ("tuned,allow_other", "give it in tuned_options="),
         ("tuned,clone_fd", "leave one out"),
         ("tuned_options=max_pages=64", "give tuned too"),
-        ("tuned,tuned_options=", "joined by +"),
+        ("tuned,tuned_options=", "combined with +"),
     ],
 )
 def test_bad_options_are_refused(source: Path, mountpoint: Path, option: str, reason: str) -> None:

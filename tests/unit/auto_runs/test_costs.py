@@ -31,7 +31,7 @@ def above_ten(values: Mapping[str, int]) -> float:
         (
             Limits(memory_bytes=3 << 20),
             10,
-            "the server takes 4.0 MiB of memory, above --max-memory",
+            "the server needs 4.0 MiB of memory, above --max-memory",
         ),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_limit_on_what_cannot_be_measured_is_an_error(
     tree: Tree, mounted: Mount, bench: type[SimulatedBench], limits: Limits, option: str
 ) -> None:
     bench.known = False
-    with pytest.raises(FusetuneError, match=f"{option} cannot be kept"):
+    with pytest.raises(FusetuneError, match=f"{option} cannot be enforced"):
         run(tree, mounted, limits=limits)
     assert run(tree, mounted).evaluations > 10  # without a limit it does not matter
     assert tree.values() == STOCK

@@ -102,13 +102,16 @@ def test_a_mount_that_goes_away_is_named(
             (tree.root / "sys/class/bdi/0:40").rename(tree.root / "sys/class/bdi/gone")
 
     bench.at_evaluation = staticmethod(unmount)
-    with pytest.raises(FusetuneError, match=r"/mnt/one.*went away|/mnt/one.*unmounted"):
+    with pytest.raises(FusetuneError, match=r"/mnt/one.*disappeared|/mnt/one.*unmounted"):
         run(tree, mounted)
 
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(3, "nothing was proven better so far"), (1000, "the best proven so far was .*max_ratio=10 ")],
+    [
+        (3, "nothing was proven to be better so far"),
+        (1000, "the best proven setting so far was .*max_ratio=10 "),
+    ],
 )
 def test_an_interruption_tells_what_was_proven(
     tree: Tree, mounted: Mount, bench: type[SimulatedBench], number: int, words: str
@@ -117,13 +120,13 @@ def test_an_interruption_tells_what_was_proven(
 
     def interrupt(evaluation: int) -> None:
         if evaluation == number:
-            raise Interrupted("interrupted: everything was put back as it was")
+            raise Interrupted("interrupted: everything was restored")
 
     bench.at_evaluation = staticmethod(interrupt)
     if number == 1000:  # on leaving the bench, after the last sample
 
         def leave(self: SimulatedBench, *exception: object) -> None:
-            raise Interrupted("interrupted: everything was put back as it was")
+            raise Interrupted("interrupted: everything was restored")
 
         bench.__exit__ = leave  # type: ignore[method-assign]
     with pytest.raises(Interrupted, match=words):

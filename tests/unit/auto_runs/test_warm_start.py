@@ -64,7 +64,7 @@ def test_it_is_told(tree: Tree, mounted: Mount, first: Outcome) -> None:
     assert begun
     assert begun.knobs["max_ratio"] == 10
     assert begun.holds
-    assert "began at max_background=12 max_ratio=10 strict_limit=1, chosen on " in text(again)
+    assert "started from max_background=12 max_ratio=10 strict_limit=1, chosen on " in text(again)
     assert "began at " not in text(first)
 
 
@@ -96,7 +96,7 @@ def test_a_host_that_has_changed_is_told(
     again = run(tree, mounted, seed=1)
     assert again.warm_start
     assert not again.warm_start.holds
-    assert "does not hold any more" in text(again)
+    assert "no longer holds" in text(again)
     assert not again.choice.changed
     assert tree.values() == first.before
 

@@ -63,7 +63,7 @@ def test_an_older_f2fs_by_the_administrators_word(f2fs: Tree) -> None:
 def test_an_f2fs_as_new_as_the_kernel_is_built(f2fs: Tree) -> None:
     f2fs.write("usr/src/f2fs-tuned-0.1.0/6.12.source", "6.12.94\n")
     assert {one["state"] for one in f2fs_kernels(f2fs).values()} == {"skipped", "none"}
-    assert f2fs_kernels(f2fs)[RUNNING]["reason"].startswith("not built: fusetune module build")
+    assert f2fs_kernels(f2fs)[RUNNING]["reason"].startswith("not built: run 'fusetune module build")
 
 
 # Build
@@ -106,11 +106,11 @@ def test_a_build_without_a_log_gives_dkms_last_words(host_tree: Tree) -> None:
 
 def test_what_cannot_be_built_is_not_tried(host_tree: Tree) -> None:
     run = Programs()
-    for kernel, why in ((OTHER, "not for this kernel"), ("6.12.1", "no kernel 6.12.1 in /lib")):
+    for kernel, why in ((OTHER, "not for this kernel"), ("6.12.1", "kernel 6.12.1 is not in /lib")):
         with pytest.raises(FusetuneError, match=why):
             actions.build(host_tree.host, FUSETUNED, kernel, run=run)
     (host_tree.root / "usr/src/fusetuned-0.1.0/dkms.conf").unlink()
-    with pytest.raises(FusetuneError, match="there is no source of fusetuned in /usr/src"):
+    with pytest.raises(FusetuneError, match="the source of fusetuned is missing in /usr/src"):
         actions.build(host_tree.host, FUSETUNED, run=run)
     assert not run.ran
 

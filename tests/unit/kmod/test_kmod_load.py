@@ -94,7 +94,7 @@ def test_unload_names_what_is_mounted(ready: Tree) -> None:
     for number in (1, 2):
         ready.mount(f"/mnt/{number}", device=f"0:4{number}", fstype="fusetuned.x")
     run = Programs()
-    with pytest.raises(FusetuneError, match="fusetuned serves /mnt/1, /mnt/2: unmount first"):
+    with pytest.raises(FusetuneError, match="fusetuned serves /mnt/1, /mnt/2: unmount these first"):
         actions.unload(ready.host, FUSETUNED, run=run)
     assert not run.ran
 
@@ -102,7 +102,7 @@ def test_unload_names_what_is_mounted(ready: Tree) -> None:
 def test_unload_counts_mounts_elsewhere(ready: Tree) -> None:
     in_kernel(ready)
     ready.write("sys/fs/fusetuned/connections/50/waiting", "0\n")
-    with pytest.raises(FusetuneError, match="serves 1 mount of other mount namespaces"):
+    with pytest.raises(FusetuneError, match="serves 1 mount in other mount namespaces"):
         actions.unload(ready.host, FUSETUNED, run=Programs())
 
 
@@ -121,7 +121,9 @@ def test_a_module_in_use_leaves_all_as_it_was(ready: Tree) -> None:
         ready.write(f"proc/{pid}/mountinfo", line)
     (ready.root / "sys/fs/fusetuned/connections").mkdir(parents=True)
     run = Programs(rmmod=(1, "rmmod: ERROR: Module fusetuned is in use\n"))
-    named = "in use; kept by name20 (PID 20), name22 (PID 22), name23 (PID 23), by an open device"
+    named = (
+        "in use; held by name20 (PID 20), name22 (PID 22), name23 (PID 23), through an open device"
+    )
     with pytest.raises(FusetuneError, match=re.escape(named)):
         actions.unload(ready.host, FUSETUNED, run=run)
     assert [words[0] for words in run.ran] == ["umount", "rmmod", "mount"]
@@ -130,7 +132,9 @@ def test_a_module_in_use_leaves_all_as_it_was(ready: Tree) -> None:
         ready.write(f"proc/{pid}/comm", f"name{pid}\n")
         (ready.root / f"proc/{pid}/fd").mkdir()
         (ready.root / f"proc/{pid}/fd/0").symlink_to(device)
-    with pytest.raises(FusetuneError, match=r"name23 \(PID 23\) and 1 more, by an open device"):
+    with pytest.raises(
+        FusetuneError, match=r"name23 \(PID 23\) and 1 more, through an open device"
+    ):
         actions.unload(ready.host, FUSETUNED, run=run)
 
 
@@ -160,13 +164,13 @@ def test_a_module_in_place_of_the_kernels_own(host_tree: Tree) -> None:
     host_tree.write("sys/module/f2fs/srcversion", "ABC\n")
     assert (seen()["as_installed"], seen()["mounts"]) == (False, ["/mnt/a"])
     assert seen()["stock"]["loaded"] is None
-    with pytest.raises(FusetuneError, match="f2fs-tuned serves /mnt/a: unmount first"):
+    with pytest.raises(FusetuneError, match="f2fs-tuned serves /mnt/a: unmount these first"):
         actions.unload(host_tree.host, f2fs, run=Programs())
 
 
 def test_names() -> None:
     assert kinds.named(None) == (*FUSETUNED, *kinds.named("f2fs-tuned"))
-    with pytest.raises(UsageError, match="fusetune has no module 'fuse'; it has fusetuned,"):
+    with pytest.raises(UsageError, match="fusetune has no module 'fuse'; give one of fusetuned,"):
         kinds.named("fuse")
 
 

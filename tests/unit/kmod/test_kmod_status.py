@@ -45,9 +45,11 @@ def test_source_without_a_build(host_tree: Tree) -> None:
     found = kernels(host_tree)
     assert list(found) == [OTHER, OLDER, RUNNING]
     assert found[RUNNING]["state"] == "none"
-    assert found[RUNNING]["reason"] == f"not built: fusetune module build --kernel {RUNNING}"
+    assert found[RUNNING]["reason"] == f"not built: run 'fusetune module build --kernel {RUNNING}'"
     assert found[OTHER]["state"] == "skipped"
-    assert found[OTHER]["reason"].startswith("not for this kernel, but for those that match ^(6")
+    assert found[OTHER]["reason"].startswith(
+        "it is not for this kernel, only for those that match ^(6"
+    )
 
 
 def test_kernels_with_and_without_it(host_tree: Tree) -> None:
@@ -63,7 +65,7 @@ def test_headers_that_are_missing_are_named(host_tree: Tree) -> None:
     (host_tree.root / f"usr/lib/modules/{OLDER}/build").rename(host_tree.root / "gone")
     found = kernels(host_tree)[OLDER]
     assert found["state"] == "skipped"
-    assert found["reason"] == f"its headers are not there: apt install linux-headers-{OLDER}"
+    assert found["reason"] == f"its headers are missing: apt install linux-headers-{OLDER}"
 
 
 def test_a_failed_build_says_why(host_tree: Tree) -> None:
@@ -151,13 +153,13 @@ def test_text_names_all_of_it(host_tree: Tree, capsys: pytest.CaptureFixture[str
     said = found(host_tree, Programs(modinfo=(0, "DEF"))).as_text().splitlines()
     assert said == [
         f"kernel {RUNNING}",
-        "fusetuned: 0.1.0, loaded; a different one is installed: run 'fusetune module unload', "
+        "fusetuned: 0.1.0, loaded; another version is installed: run 'fusetune module unload', "
         "then 'load'",
         "  beside fuse (built in)",
         "  mounted by fusetuned: /mnt/a",
-        f"  {OTHER}: skipped: not for this kernel, but for those that match "
+        f"  {OTHER}: skipped: it is not for this kernel, only for those that match "
         r"^(6\.1|6\.12|7\.2|7\.3)[.-]",
-        f"  {OLDER}: none: not built: fusetune module build --kernel {OLDER}",
+        f"  {OLDER}: none: not built: run 'fusetune module build --kernel {OLDER}'",
         f"* {RUNNING}: installed 0.1.0",
     ]
 

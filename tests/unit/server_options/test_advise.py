@@ -53,7 +53,7 @@ def test_the_text(ours: Tree, tell: Any) -> None:
 
 def test_nothing_to_say_is_one_line(ours: Tree, tell: Any) -> None:
     serve(ours, "oursd", "-o", "threads=8", "a", "/mnt/one")
-    assert tell("-w", "metadata") == (4, "/mnt/one: the recipe ours has nothing to change\n")
+    assert tell("-w", "metadata") == (4, "/mnt/one: recipe ours proposes no change\n")
     code, _ = told = tell("-w", "metadata", "--json")
     assert code == 4
     assert document(told)["changes"] == []
@@ -68,8 +68,8 @@ def test_without_a_recipe(ours: Tree, tell: Any) -> None:
     assert (code, found["recipe"], found["changes"]) == (0, None, [])
     assert found["notes"] == [
         "/mnt/one has the kernel's default values: fusetune auto /mnt/one",
-        "no recipe is about this server; docs/recipes.md and fusetune-advise(8) say how to write "
-        "one into /etc/fusetune/recipes",
+        "no recipe describes this server; docs/recipes.md and fusetune-advise(8) explain how to "
+        "add one to /etc/fusetune/recipes",
     ]
 
 
@@ -125,8 +125,8 @@ def test_without_its_process(ours: Tree, tell: Any) -> None:
     found = document(tell("--json"))
     assert found["commands"] == {"now": None, "then": None}
     seen, supposed = found["notes"][-2:]
-    assert seen.startswith("the process that serves the mount cannot be seen")
-    assert supposed == "which options are set is not known; the advice supposes the defaults"
+    assert seen.startswith("the process that serves the mount was not found")
+    assert supposed == "the current options are unknown; the advice assumes the defaults"
     assert found["changes"]
 
 
@@ -174,7 +174,7 @@ def test_a_mount_that_is_not_fuse(ours: Tree) -> None:
     text = text.replace('second = "yes"', other).replace('"fuse.ours"', '"nfs"')
     ours.write("etc/recipes/other.toml", text)
     ours.mount("/mnt/nfs", "0:50", "nfs", "a")
-    with pytest.raises(FusetuneError, match="/mnt/nfs is no FUSE mount: the kernel speaks NFS"):
+    with pytest.raises(FusetuneError, match="/mnt/nfs is not a FUSE mount: the kernel speaks NFS"):
         command.main(["/mnt/nfs"], prog_name="advise", obj=ours.host, standalone_mode=False)
 
 

@@ -125,7 +125,7 @@ def test_a_service_that_starts_a_script(ours: Tree, tell: Any) -> None:
     found = document(tell("--json"))
     assert found["edits"] == []
     assert (
-        "ours.service starts the server by another program; see 'systemctl cat ours.service'"
+        "ours.service starts the server through another program; see 'systemctl cat ours.service'"
         in found["notes"]
     )
 
@@ -142,7 +142,7 @@ def test_a_service_with_secrets_gets_no_drop_in_that_would_break_it(ours: Tree, 
     assert found["edits"] == []
     assert found["commands"]["now"] == "oursd -o 'door=***' a /mnt/one"
     assert any("ours.service has secrets in its options" in note for note in found["notes"])
-    assert any("*** stands for what may be a secret" in note for note in found["notes"])
+    assert any("*** replaces a possible secret" in note for note in found["notes"])
 
 
 def test_a_mount_unit(ours: Tree, tell: Any) -> None:

@@ -237,7 +237,7 @@ def test_a_service(rooted: Tree, tell: Any) -> None:
     found = document(tell("--json", "-w", "small-write"))
     assert len(found["edits"]) == 1
     options = ",no_file_caps"
-    after = " options, after the files above have changed"
+    after = " options, after you have changed the files above"
     assert found["notes"][-1] == how.format(options) + after
 
 

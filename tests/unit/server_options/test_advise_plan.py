@@ -38,17 +38,17 @@ def test_an_option_comes_with_what_it_needs(tree: Tree) -> None:
     )
     assert (writeback.condition, writeback.risk) == ("no one else writes", "data is old")
     assert (cache.before, cache.condition) == ("off", None)
-    assert "nothing that a program can see" in cache.risk
+    assert "no program can see a difference" in cache.risk
     assert values(planned(recipe_with(tree), {"cache": "all"}, **SMALL)) == {"writeback": "true"}
 
 
 def test_of_two_that_exclude_each_other_the_first_is_proposed(tree: Tree) -> None:
     found = planned(recipe_with(tree))
     assert values(found) == {"writeback": "true", "cache": "some", "threads": "8"}
-    assert found.named == ["passthrough is not proposed: it does not go with writeback=true"]
+    assert found.named == ["passthrough is not proposed: it conflicts with writeback=true"]
     set_already = planned(recipe_with(tree), {"passthrough": "true"})
     assert "writeback" not in values(set_already)
-    assert set_already.named == ["writeback is not proposed: it does not go with passthrough=true"]
+    assert set_already.named == ["writeback is not proposed: it conflicts with passthrough=true"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_unsafe_options_are_never_proposed_and_named_if_set(tree: Tree) -> None:
     assert values(found) == {}
     assert found.named == [
         "readahead does nothing here: the kernel takes less; set read_ahead_kb",
-        "nosync is set and unsafe unless no crash comes: data is lost",
+        "nosync is set, which is unsafe unless no crash comes: data is lost",
     ]
 
 

@@ -66,6 +66,6 @@ def test_mounts_upon_it_and_binds_count(tree: Tree) -> None:
     upon = "51 50 8:2 / /mnt/one/sub rw - ext4 b rw\n52 22 0:999999 /d /srv rw - fuse.ours a rw\n"
     tree.write("proc/self/mountinfo", OURS + upon)
     assert users(tree.host, Mount("/mnt/one", "fuse.ours", "a", "0:999999")) == [
-        "the mount upon it at /mnt/one/sub",
+        "the mount on top of it at /mnt/one/sub",
         "its bind mount at /srv",
     ]

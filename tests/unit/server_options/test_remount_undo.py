@@ -53,7 +53,7 @@ def test_only_our_options_are_taken_back_from_a_line_that_somebody_edited(
     left = FSTAB.replace(OPTIONS, "noatime,cache=all,door=hunter3,threads=1")
     assert fstab(mounted_by_fstab) == left
     said = capsys.readouterr().err
-    assert said.endswith("etc/fstab was changed since fusetune wrote it, so it stays\n")
+    assert said.endswith("etc/fstab was changed since fusetune wrote it, so it was not restored\n")
     assert said.startswith("fusetune: cache in ")
 
 
@@ -73,11 +73,11 @@ def test_a_drop_in_that_somebody_edited_stays(
     run(ours, "-w", "metadata")
     edited = ours.read(DROP_IN) + "Nice=5\n"
     ours.write(DROP_IN, edited)
-    with pytest.raises(FusetuneError, match="was changed since fusetune wrote it; put those"):
+    with pytest.raises(FusetuneError, match="was changed since fusetune wrote it; move those"):
         run(ours, "-w", "small-write", *ACCEPT)
     run(ours, "reset")
     assert ours.read(DROP_IN) == edited
-    assert "was changed since fusetune wrote it, so it stays" in capsys.readouterr().err
+    assert "was changed since fusetune wrote it, so it was not restored" in capsys.readouterr().err
 
 
 def test_a_drop_in_that_was_there_before_comes_back(ours: Tree) -> None:
@@ -99,7 +99,7 @@ def test_an_option_that_the_files_do_not_have_is_told(
 ) -> None:
     (mounted_by_fstab.root / "proc/10/cmdline").write_text("oursd\0-o\0nosync\0a\0/mnt/one\0")
     run(mounted_by_fstab)
-    words = "the mount has nosync=true, and its files do not set nosync: the next mount will not"
+    words = "the mount has nosync=true, but its files do not set nosync: the next mount will not"
     assert words in capsys.readouterr().out
 
 

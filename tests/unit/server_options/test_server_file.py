@@ -97,7 +97,7 @@ def test_a_file_without_sections_concerns_every_mount(ours: Tree, tell: Any) -> 
         "-THREADS='1'\n\\ No newline at end of file\n+THREADS=8\n\\ No newline at end of file\n"
     )
     assert found["notes"] == [
-        f"THREADS in {ours.root / FILE}: the change concerns every mount of ours on this host"
+        f"THREADS in {ours.root / FILE}: the change affects every mount of ours on this host"
     ]
 
 
@@ -105,7 +105,7 @@ def test_a_bad_option_is_taken_out_where_it_stands(davfs: Tree, tell: Any) -> No
     davfs.write(FILE, "THREADS 4\nSINGLE true\n")
     found = metadata(tell)
     assert "-SINGLE true\n+# fusetune: SINGLE true\n" in found["edits"][0]["diff"]
-    assert found["notes"][0].startswith(f"SINGLE in {davfs.root / FILE}: the change concerns every")
+    assert found["notes"][0].startswith(f"SINGLE in {davfs.root / FILE}: the change affects every")
 
 
 def test_a_bad_value_is_changed_where_it_stands(davfs: Tree, tell: Any) -> None:
@@ -143,8 +143,7 @@ def test_a_line_that_cannot_be_changed_is_told(davfs: Tree, tell: Any) -> None:
     davfs.write(FILE, "SINGLE true false\nSINGLE true\n")
     found = metadata(tell)
     assert (
-        f"{davfs.root / FILE} is written in a way in which fusetune does not set SINGLE"
-        in (found["notes"])
+        f"{davfs.root / FILE} has a syntax in which fusetune cannot set SINGLE" in (found["notes"])
     )
 
 
@@ -175,10 +174,10 @@ def _no_directory(path: Path) -> None:
     [
         (_link, "it is a symbolic link"),
         (_fifo, "it is not a regular file"),
-        (lambda path: path.chmod(0o646), "users other than root can change it"),
-        (lambda path: path.write_bytes(b"#" * 65537), "it has more than 64 KiB"),
-        (lambda path: path.write_bytes(b"THREADS \0\n"), "it has bytes that are no text"),
-        (_no_directory, "ours is not there"),
+        (lambda path: path.chmod(0o646), "users other than root can write it"),
+        (lambda path: path.write_bytes(b"#" * 65537), "it is larger than 64 KiB"),
+        (lambda path: path.write_bytes(b"THREADS \0\n"), "it is not valid text"),
+        (_no_directory, "ours does not exist"),
     ],
     ids=["link", "fifo", "writable", "large", "binary", "missing"],
 )
@@ -215,7 +214,9 @@ def test_a_server_with_another_file(
 
 @pytest.mark.parametrize("file", ["/home/a.conf", "/etc/../home/a.conf", "a.conf"])
 def test_a_recipe_names_only_files_of_etc(ours: Tree, file: str) -> None:
-    with pytest.raises(ConfigError, match=r"ours\.toml:\d+: file_format is for a file in /etc"):
+    with pytest.raises(
+        ConfigError, match=r"ours\.toml:\d+: file_format needs the full path of a file in /etc"
+    ):
         recipe_with(ours, "mount", ('secrets = ["door"]', f'file_format = "ini"\nfile = "{file}"'))
 
 
@@ -270,7 +271,7 @@ def test_a_file_that_another_tool_changed_meanwhile(
             davfs.write(FILE, "THREADS 2\n")
 
     monkeypatch.setattr(remounting, "check", check)
-    with pytest.raises(FusetuneError, match=r"somebody else changed .*ours\.conf meanwhile"):
+    with pytest.raises(FusetuneError, match=r"another program changed .*ours\.conf meanwhile"):
         run(davfs)
     assert davfs.read(FILE) == "THREADS 2\n"
     assert davfs.read("etc/fstab") == FSTAB
@@ -282,7 +283,7 @@ def test_a_file_that_another_tool_changed_meanwhile(
     [
         ('"sed", "-n", "s/^{key} //p", "{file}"', None),
         ('"sed", "-n", "s/^THREADS 1 # /password=/p", "{file}"', "password=***"),
-        ('"grep", "{key} 9", "{file}"', "it said nothing"),
+        ('"grep", "{key} 9", "{file}"', "no output"),
     ],
     ids=["reads it", "reads something else", "fails"],
 )
@@ -296,7 +297,9 @@ def test_a_server_that_checks_its_file(ours: Tree, words: str, said: str | None)
         return
     with pytest.raises(FusetuneError) as failed:
         run(ours)
-    assert f"does not read THREADS as 8 from the new file, and says: {said}; " in str(failed.value)
+    assert f"does not read THREADS as 8 from the new file; it reports: {said}; " in str(
+        failed.value
+    )
     assert files(ours) == was
 
 
@@ -307,7 +310,7 @@ def test_what_somebody_set_since_stays(davfs: Tree, capsys: pytest.CaptureFixtur
     run(davfs, "reset")
     assert davfs.read(FILE) == edited
     said = capsys.readouterr().err
-    assert said.endswith("ours.conf was changed since fusetune wrote it, so it stays\n")
+    assert said.endswith("ours.conf was changed since fusetune wrote it, so it was not restored\n")
 
 
 def test_lines_that_somebody_added_since_stay(davfs: Tree) -> None:
@@ -320,7 +323,7 @@ def test_lines_that_somebody_added_since_stay(davfs: Tree) -> None:
 def test_a_mount_that_no_file_describes(ours: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     with_file(ours, more='file_sections = ["{point}"]', mounted=False)
     ours.write(FILE, CONFIG)
-    with pytest.raises(FusetuneError, match="no file of this host says how it is mounted"):
+    with pytest.raises(FusetuneError, match="no file on this host defines the mount"):
         run(ours, "-w", "metadata", "--now")
     assert run(ours, "-w", "metadata", "--json") == 0
     assert json.loads(capsys.readouterr().out)["commands"] == []

@@ -135,8 +135,8 @@ def test_but_not_for_ever(stage: Stage) -> None:
     assert stage.background() == 12
     assert stage.waits == [0.25, 0.25, 3600.0]
     (line,) = stage.said
-    assert "another fusetune has worked on it for 30 s" in line
-    assert f"'fusetune apply {stage.tree.only().path}' sets them later" in line
+    assert "another fusetune has been working on it for 30 s" in line
+    assert f"with 'fusetune apply {stage.tree.only().path}'" in line
 
 
 # What is checked again

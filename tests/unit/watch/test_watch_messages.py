@@ -32,7 +32,7 @@ def test_what_is_refused_is_said_once(stage: Stage) -> None:
     bound = "[policy]\nmax_dirty_percent = 5\n[[mount]]\nmax_ratio = 20\n"
     stage.run(lambda _: os.kill(os.getpid(), signal.SIGHUP), stage.pass_all, config=bound)
     refused, read = stage.said
-    assert "max_ratio=20 would let tuned mounts together keep more dirty memory" in refused
+    assert "max_ratio=20 would let tuned mounts together exceed max_dirty_percent" in refused
     assert read == "configuration read"
 
 
@@ -59,7 +59,7 @@ def test_a_damaged_journal_is_said_and_the_values_are_set_after(stage: Stage) ->
     stage.come()
     stage.tree.write("var/lib/undo/0:40.journal", "garbage\n")
     stage.run(stage.pass_all, stage.pass_all)
-    assert "the undo journal of /mnt/one was damaged and is kept as" in stage.said[0]
+    assert "the undo journal of /mnt/one was damaged and was moved to" in stage.said[0]
     assert stage.said[1:] == [SET.format(stage.tree.root)]
     assert stage.waits[0] == 0.25
 
@@ -97,7 +97,9 @@ def test_limits_set_by_hand_stay_and_are_said(stage: Stage) -> None:
     stage.said.clear()
     stage.run(config="[[mount]]\nmax_write = '2M'\n")
     (line,) = stage.said
-    assert line.endswith("max_pages_limit=300 was set by hand and stays; 512 is needed")
+    assert line.endswith(
+        "max_pages_limit=300 was set by the administrator and is kept, but 512 is needed"
+    )
 
 
 def test_a_failure_to_raise_them_is_said_at_once(
