@@ -156,8 +156,8 @@ OPTIONS: Mapping[str, ModuleOption] = {
         "conditional",
         "the server supports parallel writes to one file",
         "it may mix or lose data",
-        "With passthrough, direct overwrites of one backing file also run concurrently, but only on "
-        "mounts with no_file_caps or no_xattr: on others the kernel removes file capabilities "
+        "With passthrough, direct overwrites of one backing file also run concurrently, but only "
+        "on mounts with no_file_caps or no_xattr: on others the kernel removes file capabilities "
         "before each write, which requires the exclusive lock.",
         overrules=False,
     ),

@@ -173,8 +173,8 @@ _WRITTEN = """if ($length > 0) {
 		}"""
 
 # First, because bpftrace 0.23 infers the types of maps from their first use. @tracked and @looked
-# count within a second; until all probes are attached, they are 0 and NEVER. With a new @epoch, open
-# files are forgotten, because there is a gap in the examined calls.
+# count within a second; until all probes are attached, they are 0 and NEVER. With a new @epoch,
+# open files are forgotten, because there is a gap in the examined calls.
 _BEGIN = """
 BEGIN { @tracked = (uint64)0; @looked = (uint64)NEVER; @epoch = (uint64)0; }
 interval:s:1 /@tracked != 0/ {

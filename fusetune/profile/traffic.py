@@ -151,7 +151,7 @@ class Traffic:
 
     @property
     def unread_share(self) -> float | None:
-        """`unread_bytes` as a share of what READ fetched, 0 to 1; None if unknown or without READ."""
+        """`unread_bytes` as a share of what READ fetched, 0 to 1; None if unknown or no READ."""
         one, unread = self.operation("READ"), self.unread_bytes
         return share(unread, one.nbytes) if one and unread is not None else None
 

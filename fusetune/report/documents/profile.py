@@ -21,8 +21,8 @@ Share = Annotated[
 ]
 UnusedShare = Annotated[
     Share,
-    "Share of the data fetched by READ that programs did not read in this time: wasted readahead, or "
-    "data read later. It is too small by what they read again from the page cache. Null without "
+    "Share of the data fetched by READ that programs did not read in this time: wasted readahead, "
+    "or data read later. It is too small by what they read again from the page cache. Null without "
     "READ, if not all reads were seen, and after page faults on mapped files.",
 ]
 Microseconds = Annotated[float, Rule(minimum=0)]

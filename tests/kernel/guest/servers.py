@@ -155,7 +155,7 @@ def served(server: Server, *before: str | Path) -> Iterator[None]:
 
 
 def statistics_of(point: Path) -> Path:
-    """Return the file with the counts of a mount's requests; counting starts when it is first read."""
+    """Return the file with the counts of a mount's requests; its first read starts counting."""
     connection = find(Host(), str(point)).connection
     assert connection
     return CONTROL / connection / "statistics"
