@@ -134,14 +134,15 @@ PROBE {
 # @asked is how many bytes were read. The kernel fetches whole pages, so the rest of the first and
 # the last one counts as well, unless a read continues the one before. Where the server gives no
 # size, all that was asked for counts. Beyond LOOKED, one in SAMPLED reads counts for all of these.
-_READ = """if ($size == 0) { @asked = sum($length); }
+_READ = """$times = $looked >= LOOKED ? (uint64)SAMPLED : (uint64)1;
+		if ($size == 0) { @asked = sum($length * $times); }
 		if ($at < $size && $length > 0) {
 			$end = $at + $length;
 			if ($end > $size) { $end = $size; }
 			$to = (($end + 4095) >> 12) << 12;
 			if ($to > $size) { $to = $size; }
 			$pages = $to - (($at >> 12) << 12);
-			if ($looked >= LOOKED) { @asked = sum($pages * SAMPLED); return; }
+			if ($times > 1) { @asked = sum($pages * $times); return; }
 			$last = @read_end[(uint64)$file, $epoch];
 			if ($last == $at && $at != 0) {
 				$pages = $end - $at;
