@@ -5,15 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fusetune.profile.traffic import COUNTING
 from fusetune.report.documents.layers import branches
+from fusetune.report.documents.profile import Latency
+from fusetune.report.documents.top_mount import TopMount, TopOperation
 from fusetune.text import printable
-
-if TYPE_CHECKING:
-    from fusetune.report.documents.profile import Latency
-    from fusetune.report.documents.top import TopMount, TopOperation
 
 #: ``fly``: requests in flight; ``bg``: share of the time at the background limit; ``dirty``: dirty
 #: pages as a share of their limit; ``waste``: share of the data of READ that nothing read.

@@ -4,7 +4,8 @@
 from fusetune.errors import FusetuneError
 from fusetune.profile.sampling import Sample
 from fusetune.profile.totals import Reading
-from fusetune.report.documents.top import Top, TopMount, top_frame
+from fusetune.report.documents.top import Top, top_frame
+from fusetune.report.documents.top_mount import TopMount
 from tests import schemas
 
 

@@ -20,7 +20,8 @@ from rich.cells import cell_len
 
 from fusetune.report.documents.layers import LayerBelow
 from fusetune.report.documents.profile import BindingLimit, Latency
-from fusetune.report.documents.top import Top, TopMount, TopOperation
+from fusetune.report.documents.top import Top
+from fusetune.report.documents.top_mount import TopMount, TopOperation
 from fusetune.report.top_rows import bytes_text, count_text, limit_line, table_rows, time_text
 from fusetune.signals import Signals
 from fusetune.top import loop
