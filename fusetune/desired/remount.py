@@ -14,9 +14,10 @@ from fusetune.host import Host
 from fusetune.masking import mask_text
 from fusetune.mounts.control import still_mounted
 from fusetune.mounts.mount import Mount
-from fusetune.recipes.advice import Advice, Examined, examine, masked, values_of
+from fusetune.recipes.advice import Advice, examine, masked
 from fusetune.recipes.edit import Edit
 from fusetune.recipes.edits import Making, Way
+from fusetune.recipes.examined import Examined, values_of
 from fusetune.recipes.load import load_recipes
 from fusetune.recipes.plan import Change, Plan, plan
 from fusetune.recipes.units import mount_unit

@@ -23,7 +23,8 @@ from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
 from fusetune.intercept.means import means_of
 from fusetune.mounts.mount import Mount
-from fusetune.recipes.advice import Advice, Examined, advice_of, examine
+from fusetune.recipes.advice import Advice, advice_of, examine
+from fusetune.recipes.examined import Examined
 from fusetune.recipes.load import Loaded, why_not
 from fusetune.recipes.plan import Plan, plan
 from fusetune.shadow.conditions import conditions_of

@@ -28,7 +28,7 @@ from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.intercept import way
 from fusetune.intercept.options import REQUIRED
-from fusetune.recipes.advice import Examined
+from fusetune.recipes.examined import Examined
 from fusetune.recipes.second import not_safe_with, second_words
 from fusetune.shadow.shadows import Shadow, Shadows
 from fusetune.text import printable
