@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Calls the command fusetune on the managed host and reads its JSON."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

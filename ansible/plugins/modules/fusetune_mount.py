@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Tunes one FUSE mount."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 ---
 module: fusetune_mount
