@@ -31,6 +31,7 @@ DIST_PACKAGES = dpkg-dev debian-archive-keyring
 RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-html5lib python3-hypothesis \
 	python3-jsonschema python3-markdown-it python3-pytest
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg
+SYSEXT_PACKAGES = dpkg-dev patchelf squashfs-tools
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
 # What make bench mounts besides the servers of the tests; its S3 server is built by Go.
@@ -46,7 +47,8 @@ MODULES = $(PREFIX)/share/fusetune
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps all-deps docs site pictures demo check quick lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
-	fuzz-kernel test-libfuse test-packaging test-fleet ansible fuzz mutants bench bench-tuner bench-search dist deb rpm repo clean
+	fuzz-kernel test-libfuse test-packaging test-fleet ansible fuzz mutants bench bench-tuner bench-search dist deb rpm repo \
+	sysext clean
 
 all: $(MIRRORFS) $(INTERCEPT)
 
@@ -339,6 +341,14 @@ KEY =
 repo:
 	$(call install,$(REPO_PACKAGES))
 	packaging/repo.sh build/packages build/repo $(KEY)
+
+# The command and the service as an image for systemd-sysext, for hosts without packages.
+sysext:
+	$(call install,$(SYSEXT_PACKAGES))
+	rm -rf build/sysext
+	$(MAKE) install DESTDIR=$(CURDIR)/build/sysext/tree PYTHON=/usr/lib/fusetune/python/bin/python3
+	rm -rf build/sysext/tree/usr/share/man build/sysext/tree/usr/share/doc
+	packaging/sysext.sh build/sysext/tree build/sysext/fusetune.raw
 
 clean:
 	rm -rf build
