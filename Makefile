@@ -258,6 +258,8 @@ install:
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
 	$(call put,$(PREFIX)/lib/fusetune/recipes) fusetune/recipes/*.toml
 	$(call put,$(MODULES)/monitoring) monitoring/alerts.yml monitoring/dashboard.json
+	$(call put,$(MODULES)/tuned/fusetune) tuned/fusetune/tuned.conf
+	install -D -t $(DESTDIR)$(MODULES)/tuned/fusetune tuned/fusetune/script.sh
 	$(call put,$(PREFIX)/share/man/man4) man/*.4
 	$(call put,$(PREFIX)/share/man/man5) man/*.5
 	$(call put,$(PREFIX)/share/man/man8) man/*.8
