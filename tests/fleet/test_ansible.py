@@ -5,6 +5,7 @@ The hosts are containers, two of Debian 12 and one of Debian 13, each with a slo
 `auto` are real on the canary.
 """
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -240,6 +241,20 @@ def test_values_by_module_and_facts(fleet: tuple[Fleet, Mounts]) -> None:
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 1)
     assert set(mounts.readahead().values()) == {128}
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
+
+
+def test_a_result_of_another_kernel_is_refused(fleet: tuple[Fleet, Mounts]) -> None:
+    hosts, mounts = fleet
+    reset(hosts)
+    canary = hosts.containers["canary"]
+    measured(canary, 4096)
+    text = re.sub(r'kernel = ".*"', 'kernel = "4.19"', canary.run("fusetune", "export").stdout)
+    task = {"path": POINT, "state": "imported", "content": text}
+    play = [{"hosts": "second", "tasks": [{"fusetune.fusetune.fusetune_mount": task}]}]
+    done = hosts.play(play)
+    assert done.status != 0
+    assert f"refused: {POINT}: it was found on Linux 4.19, and this" in done.text
+    assert mounts.readahead()["second"] == 128
 
 
 def test_the_role_configures(fleet: tuple[Fleet, Mounts]) -> None:

@@ -21,7 +21,7 @@ def fusetune(module: AnsibleModule, *words: str, fine: tuple[int, ...] = FINE) -
     try:
         found: dict[str, Any] = json.loads(out)
     except ValueError:
-        module.fail_json(msg=f"'fusetune {' '.join(words)}' printed no JSON: {said.strip()}")
+        module.fail_json(msg=said.strip() or f"'fusetune {' '.join(words)}' printed no JSON")
     found["status"] = status
     return found
 
