@@ -51,5 +51,24 @@ ID=_any
 ARCHITECTURE=$(uname -m | tr _ -)
 EXTENSION_RELOAD_MANAGER=1
 RELEASE
+# udevd looks for new rules at most every three seconds, and mounts may come before the image: once
+# systemd has read its units again, it tells udevd, and the service looks at the mounts there are.
+units=$tree/usr/lib/systemd/system
+mkdir -p "$units/multi-user.target.d"
+cat >"$units/multi-user.target.d/fusetune.conf" <<DROPIN
+[Unit]
+Upholds=fusetune-merged.service
+DROPIN
+cat >"$units/fusetune-merged.service" <<UNIT
+[Unit]
+Description=Tuning of FUSE mounts that are older than the image of fusetune
+After=systemd-udevd.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=udevadm control --reload
+ExecStart=systemctl start --no-block fusetune.service
+UNIT
 rm -f "$output"
 mksquashfs "$tree" "$output" -all-root -all-time 0 -mkfs-time 0 -no-progress -quiet

@@ -40,9 +40,10 @@ gpgconf --kill all
 
 def test_the_role_installs_from_a_repository(tmp_path: Path) -> None:
     with Container(packages=(*tree.HOST_PACKAGES, *_TOOLS_PACKAGES)) as host:
-        host.run("rm", "/etc/os-release")
+        host.path("/etc/yum.repos.d").mkdir()
+        host.run("rm", "/etc/os-release", "/etc/debian_version")
         host.path("/etc/os-release").write_text(_FEDORA)
-        host.path("/etc/fedora-release").write_text("Fedora release 41 (Forty One)\n")
+        host.path("/etc/redhat-release").write_text("Fedora release 41 (Forty One)\n")
         host.path("/x.spec").write_text(_SPEC)
         host.path("/repo.sh").write_text((CHECKOUT / "packaging" / "repo.sh").read_text())
         host.run("sh", "-c", _BUILD, timeout=120)
@@ -56,8 +57,6 @@ def test_the_role_installs_from_a_repository(tmp_path: Path) -> None:
             "fusetune_repository_key": str(key),
         }
         play = [{"hosts": "all", "gather_facts": False, "roles": [role]}]
-        looked = fleet.play(play, "--check", "--diff")
-        assert "baseurl = file:///repository/dnf" in looked.text
         done = fleet.play(play)
         assert done.status == 0, done.text
         assert host.run("rpm", "-q", "fleet-test").stdout == "fleet-test-1-1.noarch\n"

@@ -5,6 +5,7 @@ systemd-sysext merges the image's files. The container has no loop device to mou
 they are unpacked first.
 """
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,16 @@ from tests.system.container import Container
 pytestmark = requires("systemd-nspawn", "mmdebstrap", "mksquashfs", "unsquashfs", "patchelf")
 
 POINT = "/mnt/models"
+PYTHON = "/usr/lib/fusetune/python"
+_MAPS = """\
+import pyudev, ssl, systemd.daemon
+pyudev.Context()
+print(open('/proc/self/maps').read())
+"""
+#: As docs/fleet.md has it for systemd before 255.
+_RELOAD = "[Service]\nExecStartPost=systemctl daemon-reload\n"
 CONFIG = f'[[mount]]\npath = "{POINT}"\nread_ahead_kb = "1M"\nmax_background = 64\n'
+OLDER = '[[mount]]\npath = "/mnt/older"\nread_ahead_kb = "2M"\n'
 
 
 def _merge(host: Container) -> None:
@@ -49,20 +59,26 @@ def host(image: Path) -> Iterator[Container]:
         extension.parent.mkdir(parents=True)
         subprocess.run(unpack, check=True, timeout=120, stdout=subprocess.DEVNULL)
         container.path("/etc/fusetune").mkdir()
-        container.path("/etc/fusetune/fusetune.toml").write_text(CONFIG)
+        container.path("/etc/fusetune/fusetune.toml").write_text(CONFIG + OLDER)
         yield container
 
 
 def test_a_mount_is_tuned_where_there_is_no_python(host: Container) -> None:
     before = _files(host)
-    assert not [name for name in before if "python" in name]
+    assert not [name for name in before if name.startswith("/usr/bin/python")]
     host.run("mount", "--bind", "/etc", "/etc")
     host.run("mount", "-o", "remount,bind,ro", "/etc")
-    _merge(host)
+    with host.mirror("/mnt/older") as bdi:
+        _merge(host)
+        host.wait(lambda: _values(host, bdi) == (2048, 12), "the service, of an older mount")
     assert host.run("fusetune", "--version").stdout.startswith("fusetune ")
+    maps = host.run(f"{PYTHON}/bin/python3", "-IBc", _MAPS).stdout
+    libraries = set(re.findall(r"/\S+\.so\S*", maps))
+    # Where the files lie in the layer below: /lib/fusetune/python/...
+    assert {name for name in libraries if "/fusetune/python/" not in name} == set(), "of the host"
+    assert any("libudev" in name for name in libraries)
     with host.mirror(POINT) as bdi:
         host.wait(lambda: _values(host, bdi) == (1024, 64), "the service")
-        assert "fusetune.toml:2" in host.run("fusetune", "show", POINT).stdout
         host.run("fusetune", "verify")
         assert host.run("fusetune", "reset", "--all", "--json").stdout
         assert _values(host, bdi) == (128, 12)
@@ -78,6 +94,8 @@ def test_a_mount_is_tuned_where_there_is_no_python(host: Container) -> None:
 
 def test_it_is_merged_at_boot(host: Container) -> None:
     host.run("systemctl", "enable", "systemd-sysext.service")
+    host.path("/etc/systemd/system/systemd-sysext.service.d").mkdir()
+    host.path("/etc/systemd/system/systemd-sysext.service.d/reload.conf").write_text(_RELOAD)
     host.restart()
     with host.mirror(POINT) as bdi:
         host.wait(lambda: _values(host, bdi) == (1024, 64), "the service")
