@@ -23,7 +23,7 @@ ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
-FLEET_PACKAGES = ansible-core ansible-lint dpkg-dev mmdebstrap systemd-container
+FLEET_PACKAGES = ansible-core ansible-lint mmdebstrap systemd-container $(SYSEXT_PACKAGES)
 SITE_PACKAGES = mandoc mkdocs-material
 PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts reprepro util-linux xz-utils \
 	$(SITE_PACKAGES)
@@ -169,7 +169,7 @@ test-packaging: test-deps
 	$(call install,$(PACKAGING_PACKAGES))
 	nice $(PYTHON) -m pytest tests/packaging
 
-# The Ansible collection, on three containers.
+# The Ansible collection, a profile for TuneD and the image for systemd-sysext, on containers.
 test-fleet: test-deps $(MIRRORFS) $(INTERCEPT)
 	$(call install,$(FLEET_PACKAGES))
 	$(PYTHON) -m pytest tests/fleet

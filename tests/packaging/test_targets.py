@@ -23,6 +23,7 @@ _LISTS = {
     "kernel": ("KERNEL",),
     "libfuse": ("LIBFUSE",),
     "packaging": ("PACKAGING",),
+    "fleet": ("FLEET",),
 }
 #: Programs of this name are not meant.
 _CHANCE = {"open", "systemd", "time"}
