@@ -26,7 +26,7 @@ _LISTS = {
     "fleet": ("FLEET",),
 }
 #: Programs of this name are not meant.
-_CHANCE = {"open", "systemd", "time"}
+_CHANCE = {"node", "open", "systemd", "time"}
 #: Where packages have programs.
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
