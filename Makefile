@@ -27,7 +27,7 @@ ifeq ($(shell command -v go),)
 KERNEL_PACKAGES += golang-go
 endif
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
-FLEET_PACKAGES = ansible-core ansible-lint dpkg-dev mmdebstrap systemd-container
+FLEET_PACKAGES = ansible-core ansible-lint mmdebstrap systemd-container $(SYSEXT_PACKAGES)
 SITE_PACKAGES = mandoc mkdocs-material
 PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts reprepro util-linux xz-utils \
 	$(SITE_PACKAGES)
@@ -35,6 +35,7 @@ DIST_PACKAGES = dpkg-dev debian-archive-keyring
 RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-html5lib python3-hypothesis \
 	python3-jsonschema python3-markdown-it python3-pytest
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg
+SYSEXT_PACKAGES = dpkg-dev patchelf squashfs-tools
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
 # More servers that make bench mounts.
@@ -47,7 +48,8 @@ MODULES = $(PREFIX)/share/fusetune
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps all-deps docs site pictures demo check quick lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
-	fuzz-kernel test-libfuse test-packaging test-fleet ansible fuzz mutants bench bench-tuner bench-search dist deb rpm repo clean
+	fuzz-kernel test-libfuse test-packaging test-fleet ansible fuzz mutants bench bench-tuner bench-search dist deb rpm repo \
+	sysext clean
 
 all: $(MIRRORFS) $(INTERCEPT)
 
@@ -169,7 +171,7 @@ test-packaging: test-deps
 	$(call install,$(PACKAGING_PACKAGES))
 	nice $(PYTHON) -m pytest tests/packaging
 
-# The Ansible collection, on three containers.
+# The Ansible collection, a profile for TuneD and the image for systemd-sysext, on containers.
 test-fleet: test-deps $(MIRRORFS) $(INTERCEPT)
 	$(call install,$(FLEET_PACKAGES))
 	$(PYTHON) -m pytest tests/fleet
@@ -258,6 +260,8 @@ install:
 	$(call put,$(PREFIX)/lib/fusetune) fusetune/fusetune.toml
 	$(call put,$(PREFIX)/lib/fusetune/recipes) fusetune/recipes/*.toml
 	$(call put,$(MODULES)/monitoring) monitoring/alerts.yml monitoring/dashboard.json
+	$(call put,$(MODULES)/tuned/fusetune) tuned/fusetune/tuned.conf
+	install -D -t $(DESTDIR)$(MODULES)/tuned/fusetune tuned/fusetune/script.sh
 	$(call put,$(PREFIX)/share/man/man4) man/*.4
 	$(call put,$(PREFIX)/share/man/man5) man/*.5
 	$(call put,$(PREFIX)/share/man/man8) man/*.8
@@ -341,6 +345,14 @@ KEY =
 repo:
 	$(call install,$(REPO_PACKAGES))
 	packaging/repo.sh build/packages build/repo $(KEY)
+
+# The command and the service as an image for systemd-sysext, for hosts without packages.
+sysext:
+	$(call install,$(SYSEXT_PACKAGES))
+	rm -rf build/sysext
+	$(MAKE) install DESTDIR=$(CURDIR)/build/sysext/tree PYTHON=/usr/lib/fusetune/python/bin/python3
+	rm -rf build/sysext/tree/usr/share/man build/sysext/tree/usr/share/doc
+	packaging/sysext.sh build/sysext/tree build/sysext/fusetune.raw
 
 clean:
 	rm -rf build

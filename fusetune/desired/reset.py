@@ -14,10 +14,13 @@ from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 
 
-def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Change]:
+def reset(
+    host: Host, mount: Mount | None, *, dry_run: bool = False, keep_saved: bool = False
+) -> list[Change]:
     """Restore the values from before the first change and forget what is saved for the mount.
 
-    Until the next mount, the service leaves these values alone, regardless of the configuration.
+    ``keep_saved``: do not forget it. Until the next mount, the service leaves these values alone,
+    regardless of the configuration.
     """
     if dry_run:
         return plan(host, mount, to_undo(host, Journal(host, mount), mount))
@@ -29,11 +32,12 @@ def reset(host: Host, mount: Mount | None, *, dry_run: bool = False) -> list[Cha
         journal.remove()
         if changes:
             record(host, mount, "reset", values_of(changes))
-        if mount:
+        if mount and not keep_saved:
             forget(host, mount)
         if mount and kept:
             back = {change.knob.name: change.new for change in changes}
-            note_overrides(host, mount, overrides(host, mount) | back)
+            # Without counts: what differs now was set here, not by another program.
+            note_overrides(host, mount, overrides(host, mount) | back, {})
     return changes
 
 

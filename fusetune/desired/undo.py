@@ -8,13 +8,14 @@ from pathlib import Path
 
 from fusetune.bench.scratch import remove_left_behind
 from fusetune.changes.apply import Change
+from fusetune.changes.journal import journal_path
 from fusetune.desired import history
 from fusetune.desired.host_limits import release
 from fusetune.desired.reset import reset, reset_all
 from fusetune.desired.sysctl import Line, forget_persisted
 from fusetune.errors import FusetuneError, for_each
 from fusetune.host import Host
-from fusetune.mounts.discover import find
+from fusetune.mounts.discover import discover, find
 from fusetune.mounts.mount import Mount
 from fusetune.remount.record import read_file, read_record, record_files
 from fusetune.remount.undo import Undone, undo
@@ -31,11 +32,14 @@ class Reset:
     undone: Sequence[Undone] = ()
 
 
-def reset_named(host: Host, name: str, *, dry_run: bool) -> Reset:
+def reset_named(host: Host, name: str, *, dry_run: bool, keep_saved: bool = False) -> Reset:
     """Restore values and files of the mount ``name``, or only the files if it is gone.
 
-    Raises FusetuneError if nothing is known about ``name``.
+    ``keep_saved``: restore only the values, and do not forget what is saved. Raises FusetuneError
+    if nothing is known about ``name``.
     """
+    if keep_saved:
+        return Reset(reset_mount(host, find(host, name), dry_run=dry_run, keep_saved=True))
     try:
         mount = find(host, name)
     except FusetuneError:
@@ -50,9 +54,11 @@ def reset_named(host: Host, name: str, *, dry_run: bool) -> Reset:
     return Reset(reset_mount(host, mount, dry_run=dry_run), undone)
 
 
-def reset_mount(host: Host, mount: Mount, *, dry_run: bool) -> list[Change]:
+def reset_mount(
+    host: Host, mount: Mount, *, dry_run: bool, keep_saved: bool = False
+) -> list[Change]:
     """Restore a mount's values, and the host's limits that were raised for it alone."""
-    changes = reset(host, mount, dry_run=dry_run)
+    changes = reset(host, mount, dry_run=dry_run, keep_saved=keep_saved)
     if not dry_run:
         remove_left_behind(host, mount, _REMOVING_SECONDS)
     return changes + release(host, mount, dry_run=dry_run)
@@ -62,6 +68,16 @@ def reset_host(host: Host, *, dry_run: bool) -> Reset:
     """Restore the host's values, including those for later boots."""
     changes = reset(host, None, dry_run=dry_run)
     return Reset([*changes, *forget_persisted(host, dry_run=dry_run)])
+
+
+def reset_every_mount(host: Host, *, dry_run: bool) -> Reset:
+    """Put back the values of every mount; what is saved, files and the host's values stay."""
+
+    def one(mount: Mount) -> list[Change]:
+        return reset_mount(host, mount, dry_run=dry_run, keep_saved=True)
+
+    changed = [mount for mount in discover(host) if journal_path(host, mount).exists()]
+    return Reset(for_each(changed, one))
 
 
 def reset_everything(host: Host, *, dry_run: bool) -> Reset:

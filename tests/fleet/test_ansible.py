@@ -5,6 +5,7 @@ The hosts are containers, two of Debian 12 and one of Debian 13, each with a slo
 `auto` are real on the canary.
 """
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.hosts import Fleet, Played
+from tests.native.prometheus import Prometheus, serving
 from tests.native.requirements import requires
 from tests.system.container import Container
 
-pytestmark = requires("ansible-playbook", "ansible-lint")
+pytestmark = requires(
+    *("ansible-playbook", "ansible-lint", "prometheus", "prometheus-node-exporter")
+)
 
 POINT = "/mnt/models"
 SUITES = {"canary": "bookworm", "second": "bookworm", "third": "trixie"}
@@ -176,6 +180,40 @@ def test_a_lost_host_stops_it(fleet: tuple[Fleet, Mounts]) -> None:
     assert mounts.readahead()["third"] == 128
 
 
+def test_prometheus_is_asked(fleet: tuple[Fleet, Mounts], tmp_path: Path) -> None:
+    """An alert fires on the second host once it has 4096, and another one all the time."""
+    hosts, mounts = fleet
+    labels = f'{{mount="{POINT}",knob="read_ahead_kb"}}'
+
+    def report() -> str:
+        drift = int(mounts.readahead()["second"] == 4096)
+        lines = (f"fusetune_knob_value{labels} 4096", f"fusetune_knob_differs{labels} {drift}")
+        return "\n".join([*lines, 'fusetune_source_older{name="fusetuned"} 1', "# EOF\n"])
+
+    with ExitStack() as stack:
+        port = stack.enter_context(serving(report))
+        prometheus = Prometheus(stack, tmp_path, {port: "second:9100"})
+        prometheus.wait('ALERTS{alertname="FusetuneModuleBehindKernel", alertstate="firing"}')
+        asked = {"fusetune_prometheus": prometheus.address, "fusetune_prometheus_wait": 8}
+        reset(hosts)
+        measured(hosts.containers["canary"], 4096)
+        done = rolled_out(hosts, **asked)
+        assert done.status != 0
+        assert "new in Prometheus: FusetuneDrift; the host was put back" in done.text
+        assert mounts.readahead() == {"canary": 4096, "second": 128, "third": 128}
+        assert "third" not in done.counts
+        reset(hosts)
+        measured(hosts.containers["canary"], 2048)
+        done = rolled_out(hosts, **asked)
+        assert done.status == 0, done.text
+        assert set(mounts.readahead().values()) == {2048}
+    hosts.containers["second"].run("fusetune", "reset", POINT)
+    done = rolled_out(hosts, **asked)
+    assert done.status != 0, "Prometheus has ended"
+    assert "the host was put back" in done.text
+    assert mounts.readahead()["second"] == 128
+
+
 def test_values_by_module_and_facts(fleet: tuple[Fleet, Mounts]) -> None:
     hosts, mounts = fleet
     reset(hosts)
@@ -202,6 +240,20 @@ def test_values_by_module_and_facts(fleet: tuple[Fleet, Mounts]) -> None:
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 1)
     assert set(mounts.readahead().values()) == {128}
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
+
+
+def test_a_result_of_another_kernel_is_refused(fleet: tuple[Fleet, Mounts]) -> None:
+    hosts, mounts = fleet
+    reset(hosts)
+    canary = hosts.containers["canary"]
+    measured(canary, 4096)
+    text = re.sub(r'kernel = ".*"', 'kernel = "4.19"', canary.run("fusetune", "export").stdout)
+    task = {"path": POINT, "state": "imported", "content": text}
+    play = [{"hosts": "second", "tasks": [{"fusetune.fusetune.fusetune_mount": task}]}]
+    done = hosts.play(play)
+    assert done.status != 0
+    assert f"refused: {POINT}: it was found on Linux 4.19, and this" in done.text
+    assert mounts.readahead()["second"] == 128
 
 
 def test_the_role_configures(fleet: tuple[Fleet, Mounts]) -> None:

@@ -4,16 +4,9 @@
 import json
 import re
 import signal
-import socket
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import pytest
 
@@ -23,13 +16,11 @@ from fusetune.report.inventory import take_inventory
 from tests import monitoring
 from tests.native.conftest import Fusetune, requires, sysfs_values, write_sysfs
 from tests.native.mirror import PATIENCE, Mirror, wait_for
+from tests.native.prometheus import Prometheus, serving
 from tests.unit import sample_metrics
 from tests.unit.conftest import Tree
 
 pytestmark = requires("promtool", "prometheus", "prometheus-node-exporter")
-
-_EVERY = "500ms"
-_OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 @pytest.fixture
@@ -83,117 +74,13 @@ def test_the_dashboards_queries_parse(tmp_path: Path) -> None:
 # Prometheus and node_exporter
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
-@contextmanager
-def _running(log: Path, *words: str) -> Iterator[None]:
-    with log.open("wb") as stream:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-
-
-@contextmanager
-def _serving(text: str) -> Iterator[int]:
-    """Serve a report as OpenMetrics, without node_exporter; yield the port."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", _OPENMETRICS)
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *words: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join(PATIENCE)
-
-
-class Prometheus:
-    """Prometheus with our rules, and node_exporter, which reads the files in ``directory``.
-
-    All times in the rules are one second. ``exporters``: ports of more exporters to scrape.
-    """
-
-    def __init__(self, stack: ExitStack, directory: Path, exporters: list[int]) -> None:
-        self.directory = directory / "textfile"
-        self.directory.mkdir()
-        self._port, node = _free_port(), _free_port()
-        rules = re.sub(r"\bfor: \w+", "for: 1s", monitoring.ALERTS.read_text())
-        (directory / "rules.yml").write_text(rules.replace("[10m]", "[2s]"))
-        jobs = [
-            {"job_name": name, "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
-            for name, port in [("node", node), *(("direct", port) for port in exporters)]
-        ]
-        config = {
-            "global": {"scrape_interval": _EVERY, "scrape_timeout": _EVERY}
-            | {"evaluation_interval": _EVERY},
-            "rule_files": [str(directory / "rules.yml")],
-            "scrape_configs": jobs,
-        }
-        (directory / "prometheus.yml").write_text(json.dumps(config))
-        exporter = (
-            *("prometheus-node-exporter", f"--web.listen-address=127.0.0.1:{node}"),
-            *("--collector.disable-defaults", "--collector.textfile"),
-            f"--collector.textfile.directory={self.directory}",
-        )
-        server = (
-            *("prometheus", f"--web.listen-address=127.0.0.1:{self._port}"),
-            f"--config.file={directory / 'prometheus.yml'}",
-            f"--storage.tsdb.path={directory / 'data'}",
-        )
-        stack.enter_context(_running(directory / "node_exporter.log", *exporter))
-        stack.enter_context(_running(directory / "prometheus.log", *server))
-        wait_for(self._scrapes, "a scrape of every exporter")
-
-    def _scrapes(self) -> bool:
-        try:
-            found = self.query("up")
-        except OSError:  # it is not listening yet, or its storage is not ready
-            return False
-        return bool(found) and all(one["value"][1] == "1" for one in found)
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the current series of an expression. Raises OSError if it is refused."""
-        words = urlencode({"query": expression})
-        with urlopen(f"http://127.0.0.1:{self._port}/api/v1/query?{words}", timeout=5) as reply:
-            document = json.load(reply)
-        assert document["status"] == "success", document
-        found: list[dict[str, Any]] = document["data"]["result"]
-        return found
-
-    def wait(self, expression: str, at_least: int = 1) -> None:
-        """Wait until an expression has this many series. Raises TimeoutError if it does not."""
-        wait_for(lambda: len(self.query(expression)) >= at_least, expression)
-
-    def firing(self, mount: Path) -> set[str]:
-        """Return the names of a mount's firing alerts."""
-        found = self.query(f'ALERTS{{alertstate="firing", mount="{mount}"}}')
-        return {one["metric"]["alertname"] for one in found}
-
-
 def test_each_query_of_the_dashboard_finds_what_it_shows(
     tmp_path: Path, texts: dict[str, str]
 ) -> None:
     """Metrics scraped from node_exporter, and directly as OpenMetrics."""
     with ExitStack() as stack:
-        port = stack.enter_context(_serving(texts["openmetrics"]))
-        prometheus = Prometheus(stack, tmp_path, [port])
+        port = stack.enter_context(serving(lambda: texts["openmetrics"]))
+        prometheus = Prometheus(stack, tmp_path, {port: ""})
         (prometheus.directory / "fusetune.prom").write_text(texts["prometheus"])
         lines = [line for line in texts["prometheus"].splitlines() if line[0] != "#"]
         for expected in (
@@ -216,7 +103,7 @@ def test_alerts_on_a_real_mount_fire_and_clear(
     fusetune.configure(f'[[mount]]\npath = "{mirror.mountpoint}"\nread_ahead_kb = 512\n')
     fusetune.json("apply", "--all")
     with ExitStack() as stack:
-        prometheus = Prometheus(stack, tmp_path, [])
+        prometheus = Prometheus(stack, tmp_path, {})
 
         def report() -> None:
             file = prometheus.directory / "fusetune.prom"

@@ -4,6 +4,7 @@
 The other host is a second state and configuration directory.
 """
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -72,6 +73,27 @@ def test_a_signed_export_arrives_and_a_changed_one_does_not(
         other("reset", mirror.mountpoint)
         file.with_name("x.toml.sig").unlink()
         assert "not signed" in _refused(other("import", file))
+
+
+def test_a_result_of_another_kernel_is_refused_and_told(
+    fusetune: Fusetune, other: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.toml"
+    with Mirror(tmpfs_dir, tmp_path / "mnt") as mirror:
+        fusetune("set", mirror.mountpoint, "read_ahead_kb=512")
+        fusetune("save", mirror.mountpoint)
+        fusetune("export", mirror.mountpoint, "-o", file)
+        fusetune("reset", mirror.mountpoint)
+        series = ".".join(os.uname().release.split(".")[:2])
+        text = file.read_text()
+        assert text.count(f'kernel = "{series}"') == 2, text
+        file.write_text(text.replace(f'kernel = "{series}"', 'kernel = "4.19"'))
+        for dry_run in (["--dry-run"], []):
+            done = other("import", file, *dry_run)
+            assert done.returncode == 1
+            assert f"Linux 4.19, and this host has {series}" in done.stdout
+            assert "Traceback" not in done.stderr
+        assert not (other.state / "saved").exists()
 
 
 def test_a_result_follows_the_volume_to_another_mount_point(

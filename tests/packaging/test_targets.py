@@ -23,9 +23,10 @@ _LISTS = {
     "kernel": ("KERNEL",),
     "libfuse": ("LIBFUSE",),
     "packaging": ("PACKAGING",),
+    "fleet": ("FLEET",),
 }
 #: Words that do not mean the program of this name.
-_CHANCE = {"open", "systemd", "time"}
+_CHANCE = {"node", "open", "systemd", "time"}
 #: Directories for programs.
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,11 +61,17 @@ class Container:
     """A booted container for the duration of the context; afterwards nothing of it remains.
 
     Programs run as root. Files written there survive ``restart``, but not the context. ``suite``
-    is its Debian release.
+    is its Debian release, ``packages`` are installed in it, and ``parts`` are the directories of
+    the checkout whose `make install` is run for it.
     """
 
-    def __init__(self, suite: str = "bookworm") -> None:
-        self._suite = suite
+    def __init__(
+        self,
+        suite: str = "bookworm",
+        packages: Sequence[str] = tree.HOST_PACKAGES,
+        parts: Sequence[str] = tree.PARTS,
+    ) -> None:
+        self._suite, self._packages, self._parts = suite, packages, parts
         self._installed = Path()
         self._started: list[Inside] = []
         self._rig: subprocess.Popen[bytes] | None = None
@@ -73,9 +79,9 @@ class Container:
 
     def __enter__(self) -> Container:
         try:
-            base = tree.tree(self._suite)
+            base = tree.tree(self._suite, self._packages)
             self._installed = Path(tempfile.mkdtemp(prefix="fusetune-installed-"))
-            tree.install(self._installed)
+            tree.install(self._installed, self._parts)
             self._console = tempfile.TemporaryFile()
             self._rig = subprocess.Popen(
                 [_RIG, "boot", base, self._installed],

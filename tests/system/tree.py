@@ -14,24 +14,29 @@ from pathlib import Path
 
 from tests.native.mirror import CHECKOUT
 
-_PACKAGES = (
-    *("systemd-sysv", "udev", "dbus", "kmod", "procps", "util-linux"),
-    *("fuse3", "sshfs", "bindfs", "fio"),
+#: A host with FUSE and no Python.
+BARE_PACKAGES = ("systemd-sysv", "udev", "dbus", "kmod", "procps", "util-linux", "fuse3")
+HOST_PACKAGES = (
+    *BARE_PACKAGES,
+    *("sshfs", "bindfs", "fio"),
     *("davfs2", "lighttpd", "lighttpd-mod-webdav"),
     *("openssh-client", "openssh-sftp-server", "python3-apt"),
     *("python3", "python3-click", "python3-jinja2", "python3-prometheus-client"),
     *("python3-pyudev", "python3-rich", "python3-systemd", "python3-tomlkit"),
 )
+#: Directories of the checkout that are installed in a container: fusetune and the test server.
+PARTS = (".", "mirrorfs", "intercept")
 #: Part of each tree's name, so that it is made again when the archive may have changed. It is
 #: the month in which the run began, so that a run uses one tree.
 _MONTH = f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m}"
 _OPTIONS = (
     "--variant=minbase",
-    f"--include={','.join(_PACKAGES)}",
     "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
     '--aptopt=Acquire::Check-Valid-Until "false"',
     # Only fusetune's own files may change the kernel's values, because they are also the host's.
     '--customize-hook=rm -f "$1"/usr/lib/sysctl.d/* "$1"/etc/sysctl.d/*',
+    # TuneD would choose a profile for this host at boot.
+    '--customize-hook=rm -f "$1"/etc/systemd/system/*.wants/tuned.service',
 )
 
 
@@ -105,14 +110,14 @@ def remove_old(kept: Path, month: str = _MONTH) -> None:
             path.unlink()
 
 
-def tree(suite: str) -> Path:
+def tree(suite: str, packages: Sequence[str] = HOST_PACKAGES) -> Path:
     """Return the directory that containers boot; make it first (half a minute) if needed."""
-    return made(suite, "system", _OPTIONS, archive())
+    return made(suite, "system", (f"--include={','.join(packages)}", *_OPTIONS), archive())
 
 
-def install(directory: Path) -> None:
-    """Run `make install` of the checkout into ``directory``, and add the test server."""
-    for target in (CHECKOUT, CHECKOUT / "mirrorfs", CHECKOUT / "intercept"):
+def install(directory: Path, parts: Sequence[str] = PARTS) -> None:
+    """Run `make install` of these directories of the checkout into ``directory``."""
+    for target in (CHECKOUT / part for part in parts):
         subprocess.run(
             ["make", "--silent", "-C", target, "install", f"DESTDIR={directory}", "PREFIX=/usr"],
             check=True,

@@ -11,8 +11,12 @@ from fusetune.changes.apply import drop_if_undone, make, plan, set_knobs
 from fusetune.changes.journal import KEEPING, Journal, Record
 from fusetune.changes.lock import Lock
 from fusetune.changes.overrides import note_overrides, overrides
+from fusetune.desired.config import load
+from fusetune.desired.reconcile import LEFT_AFTER, reconcile
 from fusetune.desired.reset import reset, reset_all
+from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import save, saved_for
+from fusetune.desired.undo import reset_every_mount, reset_named
 from fusetune.errors import FusetuneError
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
@@ -196,6 +200,25 @@ def test_reset_all(tree: Tree) -> None:
     assert tree.read("proc/sys/fs/pipe-max-size") == "1048576\n"
     assert tree.journals() == []
     assert list((tree.host.state_dir / "saved").iterdir()) == []
+
+
+def test_mounts_can_be_reset_alone(tree: Tree) -> None:
+    """What is saved stays, and so do the host's values. The service leaves the mount alone."""
+    one, _ = two_mounts(tree)
+    set_knobs(tree.host, one, knobs(max_ratio=5))
+    set_knobs(tree.host, None, {KNOBS["fs.pipe-max-size"]: 1 << 21})
+    save(tree.host, one, {"max_ratio": 5}, "auto", 1.5)
+    resolver = Resolver(tree.host, load(tree.host))
+    for dry_run in (True, False):
+        (change,) = reset_every_mount(tree.host, dry_run=dry_run).changes
+        assert (change.old, change.new) == (5, 1)
+        assert tree.values()["max_ratio"] == (5 if dry_run else 1)
+    assert tree.read("proc/sys/fs/pipe-max-size") == f"{1 << 21}\n"
+    assert saved_for(tree.host, one)
+    for turn in range(LEFT_AFTER + 2):  # this is no fight with another program
+        assert len(reconcile(resolver, one, respect=False).changes) == 1, turn
+        assert len(reset_named(tree.host, one.path, dry_run=False, keep_saved=True).changes) == 1
+        assert reconcile(resolver, one).changes == [], "of the service"
 
 
 def test_reset_all_goes_on_after_a_failure(tree: Tree) -> None:

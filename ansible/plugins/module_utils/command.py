@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Call the command fusetune on the managed host and read its JSON."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -23,7 +21,7 @@ def fusetune(module: AnsibleModule, *words: str, fine: tuple[int, ...] = FINE) -
     try:
         found: dict[str, Any] = json.loads(out)
     except ValueError:
-        module.fail_json(msg=f"'fusetune {' '.join(words)}' printed no JSON: {said.strip()}")
+        module.fail_json(msg=said.strip() or f"'fusetune {' '.join(words)}' printed no JSON")
     found["status"] = status
     return found
 

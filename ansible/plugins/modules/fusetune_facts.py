@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Facts about the FUSE mounts of a host."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 ---
 module: fusetune_facts

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Tune one FUSE mount."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 ---
 module: fusetune_mount
@@ -178,7 +176,12 @@ def imported(module: AnsibleModule, path: str) -> dict[str, object]:
                 stream.write(text)
     dry = ["--dry-run"] if module.check_mode else []
     kept = exported(module, path)
-    found = fusetune(module, "import", file, *dry)
+    found = fusetune(module, "import", file, *dry, fine=(0, 1))
+    refused = [
+        f"{one['path']}: {one['why']}" for one in found["results"] if one["action"] == "refused"
+    ]
+    if found["status"]:
+        module.fail_json(msg="refused: " + "; ".join(refused), result=found)
     new = {one["path"]: one["knobs"] for one in found["results"] if one["action"] == "imported"}
     if new and module.check_mode:
         return {"changed": True, "diff": {"before": {}, "after": new}, "result": found}
