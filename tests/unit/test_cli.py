@@ -169,7 +169,7 @@ def test_version(here: Run) -> None:
         ("forget", "Missing argument 'M'"),
         ("forget host", "needs a mount, not the host"),
         ("watch /mnt", "unexpected extra argument"),
-        ("watch --idle 0", "is not a time such as 90, 90s or 2m"),
+        ("watch --idle soon", "is not a time such as 90, 90s or 2m"),
         ("report host", "needs a mount, not the host"),
         ("report --format yaml", "is not one of"),
     ],
