@@ -23,7 +23,10 @@ ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
-FLEET_PACKAGES = ansible-core ansible-lint dpkg-dev mmdebstrap systemd-container
+IMAGE_PACKAGES = dpkg-dev mmdebstrap umoci
+# Go builds Helm.
+FLEET_PACKAGES = ansible-core ansible-lint debhelper dh-python podman python3-yaml runc systemd-container \
+	$(IMAGE_PACKAGES)
 SITE_PACKAGES = mandoc mkdocs-material
 PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts reprepro util-linux xz-utils \
 	$(SITE_PACKAGES)
@@ -37,6 +40,7 @@ BENCH_PACKAGES = python3-optuna
 ADVISED_PACKAGES = s3fs
 ifeq ($(shell command -v go),)
 ADVISED_PACKAGES += golang-go
+FLEET_PACKAGES += golang-go
 endif
 S3_SERVER = build/gofakes3
 
@@ -46,7 +50,8 @@ MODULES = $(PREFIX)/share/fusetune
 .DEFAULT_GOAL = all
 .PHONY: all deps test-deps all-deps docs site pictures demo check quick lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
-	fuzz-kernel test-libfuse test-packaging test-fleet ansible fuzz mutants bench bench-tuner bench-search dist deb rpm repo clean
+	fuzz-kernel test-libfuse test-packaging test-fleet ansible fuzz mutants bench bench-tuner bench-search dist deb rpm repo \
+	image clean
 
 all: $(MIRRORFS) $(INTERCEPT)
 
@@ -71,6 +76,12 @@ $(VENV)/.done: tests/lint-requirements.txt tests/axe-requirements.txt
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
 	$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps -r tests/axe-requirements.txt
+	touch $@
+
+# What compares manifests with Kubernetes' schemas.
+build/kubernetes/.done: tests/kubernetes-requirements.txt
+	$(PYTHON) -m venv build/kubernetes
+	build/kubernetes/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
 $(MIRRORFS): deps $(wildcard mirrorfs/*.[ch]) mirrorfs/Makefile
@@ -167,8 +178,8 @@ test-packaging: test-deps
 	$(call install,$(PACKAGING_PACKAGES))
 	nice $(PYTHON) -m pytest tests/packaging
 
-# The Ansible collection, on three containers.
-test-fleet: test-deps $(MIRRORFS) $(INTERCEPT)
+# The Ansible collection, on three containers; the image and the chart for Kubernetes.
+test-fleet: test-deps $(MIRRORFS) $(INTERCEPT) build/kubernetes/.done
 	$(call install,$(FLEET_PACKAGES))
 	$(PYTHON) -m pytest tests/fleet
 
@@ -318,6 +329,11 @@ deb: dist
 	[ "$$(id -u)" != 0 ] || apt-get -qy --no-install-recommends build-dep ./build/deb/tree
 	cd build/deb/tree && dpkg-buildpackage -us -uc -b
 	mv build/deb/*.deb build/packages/$(SUITE)
+
+# A container image of that package fusetune, in build: an archive in the OCI layout.
+image:
+	$(call install,$(IMAGE_PACKAGES))
+	kubernetes/image.sh build/packages/$(SUITE) build/fusetune-image.tar
 
 # RPM packages for this host's system, in build/packages/rpm. Debian has their build dependencies
 # under other names. RPM_OPTIONS: more options for rpmbuild, such as --without tests.

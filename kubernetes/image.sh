@@ -32,7 +32,8 @@ cp "$packages"/fusetune_*.deb "$work/repository"
 
 sources=("deb [trusted=yes] copy:$work/repository ./" "deb $archive $suite main")
 [[ $suite == sid ]] || sources+=("deb ${archive%/}-security $suite-security main")
-# Cleared: what only apt and dpkg read, and logs, which differ each time.
+# Cleared: logs, caches and lists, which differ each time.
+# shellcheck disable=SC2016  # mmdebstrap runs these with the tree as $1
 mmdebstrap --quiet --variant=apt --include=fusetune,prometheus-node-exporter \
 	--keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
 	--aptopt='Acquire::Check-Valid-Until "false"' --aptopt='APT::Install-Recommends "false"' \

@@ -82,5 +82,5 @@ def render(**values: Any) -> Rendered:
 def validate(file: Path) -> subprocess.CompletedProcess[str]:
     """Compare manifests with the schemas of Kubernetes; it knows no custom resources."""
     version = KUBERNETES.rpartition(".")[0]
-    command = [_VALIDATE, "--strict", f"--kubernetes-version={version}", file]
+    command: list[str | Path] = [_VALIDATE, "--strict", f"--kubernetes-version={version}", file]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

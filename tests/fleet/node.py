@@ -107,7 +107,11 @@ class Node:
         self.podman(
             *("run", "--detach", f"--name={name}", "--privileged", "--network=none"),
             *(f"--volume={_KUBELET}:{_KUBELET}:rbind,rshared", f"--volume={source}:/source"),
-            *(f"--volume={BINARY}:/mirrorfs:ro", "--volume=/lib:/lib:ro", "--volume=/lib64:/lib64:ro"),
+            *(
+                f"--volume={BINARY}:/mirrorfs:ro",
+                "--volume=/lib:/lib:ro",
+                "--volume=/lib64:/lib64:ro",
+            ),
             *("--volume=/usr:/usr:ro", "--entrypoint=/mirrorfs", self.image),
             *("-f", *chosen, "/source", point),
         )

@@ -4,18 +4,18 @@
 `make test-packaging` builds all packages, which takes minutes.
 """
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.native.mirror import CHECKOUT
+from tests.packaging.conftest import copy_checkout
 
-sys.path.insert(0, str(CHECKOUT / "packaging"))
-
-import dist  # noqa: E402
-
+_CHANGELOG = """
+import sys, pathlib; sys.path.insert(0, 'packaging'); import dist
+entries = dist.releases(pathlib.Path('CHANGELOG').read_text())
+pathlib.Path('debian/changelog').write_text(dist.debian_changelog(entries, sys.argv[1]))
+"""
 _STEPS = (
     "make --silent install install-completion DESTDIR={tree}/debian/fusetune",
     "dh_python3 -p fusetune /usr/share/fusetune",
@@ -32,25 +32,11 @@ _STEPS = (
 def make_package(directory: Path, suite: str) -> Path:
     """Build it in ``directory``, and return the directory of this suite's packages."""
     packages = directory / suite
-    tree = packages / "tree"
-    listed = subprocess.run(
-        ["git", "-C", CHECKOUT, "ls-files", "-z"], check=True, capture_output=True, text=True
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        if (CHECKOUT / name).is_file():
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(CHECKOUT / name, tree / name)
-    entries = dist.releases((tree / "CHANGELOG").read_text())
-    (tree / "debian" / "changelog").write_text(dist.debian_changelog(entries, suite))
-    for step in _STEPS:
+    tree = copy_checkout(packages / "tree")
+    changelog = [sys.executable, "-c", _CHANGELOG, suite]
+    for step in (changelog, *(words.format(tree=tree).split() for words in _STEPS)):
         done = subprocess.run(
-            step.format(tree=tree).split(),
-            cwd=tree,
-            env={**os.environ, "SOURCE_DATE_EPOCH": f"{entries[0].day.timestamp():.0f}"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
+            step, cwd=tree, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, f"{step}: {done.stdout}{done.stderr}"
     shutil.rmtree(tree)

@@ -84,7 +84,9 @@ def test_rights_are_the_least() -> None:
             assert rights["allowPrivilegeEscalation"] is False
             assert "privileged" not in rights
             assert container["resources"]["limits"]["memory"]
-    (metrics,) = (one for one in rendered.pod("DaemonSet")["containers"] if one["name"] == "metrics")
+    (metrics,) = (
+        one for one in rendered.pod("DaemonSet")["containers"] if one["name"] == "metrics"
+    )
     assert metrics["securityContext"]["runAsNonRoot"] is True
     assert "add" not in metrics["securityContext"]["capabilities"]
 

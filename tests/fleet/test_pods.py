@@ -9,7 +9,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -189,13 +190,13 @@ def test_sections_by_driver_and_namespace(node: Node) -> None:
 
 def test_values_that_a_driver_sets_itself_are_left_to_it(node: Node) -> None:
     section = f"{SECTION}max_ratio = 20\n"
-    with watching(node, config=section) as pod:
-        with node.mounted("one", driverName="gcsfuse.csi.storage.gke.io") as bdi:
-            ratio = Path("/sys/class/bdi", bdi, "max_ratio")
-            wait_for(lambda: int(ratio.read_text()) == 20, "max_ratio", 1.0)
-            assert values(node, bdi) == STOCK
-            said = pod.run("watch", "fusetune", "doctor", check=False)
-            assert "left to the CSI driver gcsfuse.csi.storage.gke.io" in said
+    gke = {"driverName": "gcsfuse.csi.storage.gke.io"}
+    with watching(node, config=section) as pod, node.mounted("one", **gke) as bdi:
+        ratio = Path("/sys/class/bdi", bdi, "max_ratio")
+        wait_for(lambda: int(ratio.read_text()) == 20, "max_ratio", 1.0)
+        assert values(node, bdi) == STOCK
+        said = pod.run("watch", "fusetune", "doctor", check=False)
+        assert "left to the CSI driver gcsfuse.csi.storage.gke.io" in said
 
 
 def test_a_wrong_configuration_is_told_in_one_line(node: Node) -> None:
@@ -220,9 +221,7 @@ def test_the_nodes_limits_are_left_alone(node: Node) -> None:
 
 
 def test_metrics_are_served_without_rights(node: Node) -> None:
-    ask = (
-        "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9723/metrics').read().decode())"
-    )
+    ask = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9723/metrics').read().decode())"
     with node.mounted("one") as bdi, daemons(node, config=SECTION) as pod:
         become(node, bdi, TUNED, 10)
 
@@ -237,24 +236,34 @@ def test_metrics_are_served_without_rights(node: Node) -> None:
         assert pod.run("metrics", "id", "-u").strip() == "65534"
 
 
-def test_a_job_measures_and_its_result_follows_the_volume(node: Node) -> None:
-    """One node measures a volume; what it prints is imported, and set on another mount of it."""
+def measured(node: Node) -> str:
+    """Return what the Job exports; a node with other work proves less in the same time."""
     auto = {
         "enabled": True,
         "storageClass": "models",
         "nodeSelector": {"canary": "yes"},
         "options": ["--workload=seq-read", "--no-guard=mmap-read", "--no-guard=rand-read"],
-        "budget": "30s",
     }
-    rendered = render(auto=auto)
-    claim = rendered.kind("PersistentVolumeClaim")["metadata"]["name"]
     with node.mounted("canary", *SLOW):
-        claims = {claim: node.volume("canary")}
-        with node.pod(rendered.pod("Job"), rendered.configs, claims) as job:
-            assert job.wait("export") == 0, job.log("auto") + job.log("export")
-            result = job.log("export")
-    chosen = int(re.findall(r"^read_ahead_kb = (\d+)", result, re.M)[0])
-    assert chosen > STOCK["read_ahead_kb"]
+        for budget in ("30s", "120s"):
+            rendered = render(auto={**auto, "budget": budget})
+            claim = rendered.kind("PersistentVolumeClaim")["metadata"]["name"]
+            claims = {claim: node.volume("canary")}
+            with node.pod(rendered.pod("Job"), rendered.configs, claims) as job:
+                status = job.wait("export")
+                said = job.log("export")
+                if status == 0:
+                    return said
+                assert "nothing is saved for /volume" in said, job.log("auto") + said
+    raise AssertionError("nothing better was proven")
+
+
+def test_a_job_measures_and_its_result_follows_the_volume(node: Node) -> None:
+    """One node measures a volume; what it prints is imported, and set on another mount of it."""
+    result = measured(node)
+    (exported,) = tomllib.loads(result)["result"]
+    chosen = {name: exported["values"].get(name, value) for name, value in STOCK.items()}
+    assert chosen["read_ahead_kb"] > STOCK["read_ahead_kb"]
     shutil.rmtree(node.path("/var/lib/fusetune"))
 
     rendered = render(results="models")
@@ -267,10 +276,10 @@ def test_a_job_measures_and_its_result_follows_the_volume(node: Node) -> None:
         assert "/results/a.toml is not imported" in said
         assert "it was found on Linux 2.6" in said
         with node.mounted("another", *SLOW) as bdi:
-            become(node, bdi, STOCK | {"read_ahead_kb": chosen})
+            become(node, bdi, chosen)
         with node.mounted("stranger", *SLOW[:1], "fsname=other", volumeHandle="two") as bdi:
             with node.mounted("last", *SLOW) as last:
-                become(node, last, STOCK | {"read_ahead_kb": chosen})
+                become(node, last, chosen)
             assert values(node, bdi) == STOCK
 
 
