@@ -88,15 +88,16 @@ class Node:
 
     @contextmanager
     def mounted(
-        self, pod: str, *options: str, namespace: str = "default", **facts: str
+        self, pod: str, *options: str, uid: int = 0, namespace: str = "default", **facts: str
     ) -> Iterator[str]:
         """Mount a volume for a pod as a CSI driver does, and give its bdi.
 
-        mirrorfs runs in a container of its own, whose mounts are propagated to the node. ``facts``:
-        of vol_data.json.
+        mirrorfs runs as user ``uid`` in a container of its own, whose mounts are propagated to the
+        node. ``facts``: of vol_data.json.
         """
         point = self.volume(pod)
         self.path(point).mkdir(parents=True)
+        os.chown(self.path(point), uid, uid)
         about = {"driverName": "mirror.csi.example", "volumeHandle": "one", **facts}
         self.path(point).with_name("vol_data.json").write_text(json.dumps(about))
         self.path(f"/var/log/pods/{namespace}_x_{pod}").mkdir()
@@ -104,16 +105,19 @@ class Node:
         source = "/var/lib/source"
         self.path(source).mkdir(exist_ok=True)
         name = f"driver-{pod}"
+        user = f"setpriv --reuid={uid} --regid={uid} --clear-groups"
+        server = f'chmod 666 /dev/fuse && exec {user} /mirrorfs -f "$@"'
+        binds = (
+            f"{_KUBELET}:{_KUBELET}:rbind,rshared",
+            f"{source}:/source",
+            f"{BINARY}:/mirrorfs:ro",
+        )
+        libraries = ("/lib:/lib:ro", "/lib64:/lib64:ro", "/usr:/usr:ro,suid")
         self.podman(
             *("run", "--detach", f"--name={name}", "--privileged", "--network=none"),
-            *(f"--volume={_KUBELET}:{_KUBELET}:rbind,rshared", f"--volume={source}:/source"),
-            *(
-                f"--volume={BINARY}:/mirrorfs:ro",
-                "--volume=/lib:/lib:ro",
-                "--volume=/lib64:/lib64:ro",
-            ),
-            *("--volume=/usr:/usr:ro", "--entrypoint=/mirrorfs", self.image),
-            *("-f", *chosen, "/source", point),
+            *(f"--volume={bind}" for bind in (*binds, *libraries)),
+            *("--entrypoint=/bin/sh", self.image, "-c", server, "mirrorfs"),
+            *(*chosen, "/source", point),
         )
         try:
             wait_for(lambda: bool(self.device(point)), f"mount of {point}", _PATIENCE)

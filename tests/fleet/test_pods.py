@@ -9,8 +9,10 @@ import json
 import re
 import shutil
 import subprocess
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tests.native.requirements import requires
 pytestmark = requires("go", "podman", "runc", "umoci", "mmdebstrap", "dh_builddeb")
 
 SUITE = "bookworm"
+FUSECTL = "/sys/fs/fuse/connections"
 STOCK = {"read_ahead_kb": 128, "max_background": 12}
 TUNED = {"read_ahead_kb": 1024, "max_background": 64}
 SECTION = "[[mount]]\nread_ahead_kb = '1M'\nmax_background = 64\n"
@@ -66,7 +69,7 @@ def clean(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def values(node: Node, bdi: str) -> dict[str, int]:
-    connection = f"/sys/fs/fuse/connections/{bdi.partition(':')[2]}"
+    connection = f"{FUSECTL}/{bdi.partition(':')[2]}"
     files = {
         "read_ahead_kb": Path("/sys/class/bdi", bdi, "read_ahead_kb"),
         "max_background": node.path(f"{connection}/max_background"),
@@ -175,6 +178,29 @@ def test_a_pod_keeps_no_mount_alive(node: Node) -> None:
         node.run("umount", node.volume("one"))
         assert node.volume("one") not in pod.run("watch", "cat", "/proc/self/mountinfo")
         wait_for(lambda: not Path("/sys/class/bdi", bdi).exists(), "the end of the super block")
+
+
+@pytest.mark.parametrize("without", ["", "DAC_OVERRIDE", "SYS_ADMIN", "SYS_PTRACE"])
+def test_each_right_is_used(node: Node, without: str) -> None:
+    """A user's mount, whose server is to be known, on a node that has not mounted fusectl."""
+    section = "[[mount]]\nserver = 'mirrorfs'\nmax_background = 64\n"
+    rendered = render(config=section)
+    spec = rendered.pod("DaemonSet")
+    spec["containers"] = spec["containers"][:1]
+    rights = spec["containers"][0]["securityContext"]["capabilities"]["add"]
+    assert len(rights) == 3
+    if without:
+        rights.remove(without)
+    with ExitStack() as contexts:
+        node.run("umount", FUSECTL)
+        mounting = ("mount", "-t", "fusectl", "fusectl", FUSECTL)
+        contexts.callback(node.run, *mounting)
+        contexts.enter_context(node.pod(spec, rendered.configs))
+        bdi = contexts.enter_context(node.mounted("one", uid=1))
+        time.sleep(1)
+        node.run(*mounting)
+        contexts.callback(node.run, "umount", FUSECTL)
+        assert values(node, bdi)["max_background"] == (12 if without else 64)
 
 
 def test_sections_by_driver_and_namespace(node: Node) -> None:
