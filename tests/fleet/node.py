@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,6 +61,7 @@ class Node:
         finally:
             self._process.kill()
             self._process.stdout.close()
+            _remove_cgroups()
 
     def run(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command on the node."""
@@ -277,3 +278,12 @@ def _bytes(quantity: str) -> str:
     """Return a quantity of Kubernetes as podman has it."""
     assert quantity.endswith(("Mi", "Gi")), quantity
     return quantity[:-1].lower()
+
+
+def _remove_cgroups() -> None:
+    """Remove what podman leaves of cgroups; those in use by another podman stay."""
+    for parent in Path("/sys/fs/cgroup").rglob("libpod_parent"):
+        for directory in (*parent.glob("*"), parent):
+            if directory.is_dir():
+                with suppress(OSError):
+                    directory.rmdir()

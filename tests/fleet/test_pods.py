@@ -216,8 +216,8 @@ def test_sections_by_driver_and_namespace(node: Node) -> None:
 
 def test_values_that_a_driver_sets_itself_are_left_to_it(node: Node) -> None:
     section = f"{SECTION}max_ratio = 20\n"
-    gke = {"driverName": "gcsfuse.csi.storage.gke.io"}
-    with watching(node, config=section) as pod, node.mounted("one", **gke) as bdi:
+    gke = "gcsfuse.csi.storage.gke.io"
+    with watching(node, config=section) as pod, node.mounted("one", driverName=gke) as bdi:
         ratio = Path("/sys/class/bdi", bdi, "max_ratio")
         wait_for(lambda: int(ratio.read_text()) == 20, "max_ratio", 1.0)
         assert values(node, bdi) == STOCK
