@@ -22,12 +22,14 @@ KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl sparse tar util-linux xz-
 ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
-# For the S3 server of the virtual machines and of make bench.
-ifeq ($(shell command -v go),)
-KERNEL_PACKAGES += golang-go
-endif
+# Go builds Helm, and the S3 server of the virtual machines and of make bench.
+GO_PACKAGES = $(if $(shell command -v go),,golang-go)
+KERNEL_PACKAGES += $(GO_PACKAGES)
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
-FLEET_PACKAGES = ansible-core ansible-lint mmdebstrap systemd-container $(SYSEXT_PACKAGES)
+IMAGE_PACKAGES = dpkg-dev mmdebstrap umoci
+SYSEXT_PACKAGES = dpkg-dev patchelf squashfs-tools
+FLEET_PACKAGES = ansible-core ansible-lint debhelper dh-python podman python3-yaml runc \
+	systemd-container $(IMAGE_PACKAGES) $(SYSEXT_PACKAGES) $(GO_PACKAGES)
 SITE_PACKAGES = mandoc mkdocs-material
 PACKAGING_PACKAGES = coccinelle dpkg-dev gnupg mmdebstrap perl piuparts reprepro util-linux xz-utils \
 	$(SITE_PACKAGES)
@@ -35,7 +37,6 @@ DIST_PACKAGES = dpkg-dev debian-archive-keyring
 RPM_PACKAGES = rpm abigail-tools coccinelle meson python3-html5lib python3-hypothesis \
 	python3-jsonschema python3-markdown-it python3-pytest
 REPO_PACKAGES = reprepro createrepo-c rpm gnupg
-SYSEXT_PACKAGES = dpkg-dev patchelf squashfs-tools
 FUZZ_PACKAGES = clang libclang-rt-14-dev
 BENCH_PACKAGES = python3-optuna
 # More servers that make bench mounts.
@@ -49,7 +50,7 @@ MODULES = $(PREFIX)/share/fusetune
 .PHONY: all deps test-deps all-deps docs site pictures demo check quick lint install install-completion \
 	install-dkms test test-long test-versions test-system test-kernel test-debug-kernel \
 	fuzz-kernel test-libfuse test-packaging test-fleet ansible fuzz mutants bench bench-tuner bench-search dist deb rpm repo \
-	sysext clean
+	sysext image clean
 
 all: $(MIRRORFS) $(INTERCEPT)
 
@@ -75,6 +76,12 @@ $(VENV)/.done: tests/lint-requirements.txt tests/axe-requirements.txt tests/graf
 	$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
 	$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps \
 		-r tests/axe-requirements.txt -r tests/grafana-requirements.txt
+	touch $@
+
+# Compares manifests with Kubernetes' schemas.
+build/kubernetes/.done: tests/kubernetes-requirements.txt
+	$(PYTHON) -m venv build/kubernetes
+	build/kubernetes/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
 $(MIRRORFS): deps $(wildcard mirrorfs/*.[ch]) mirrorfs/Makefile
@@ -171,8 +178,9 @@ test-packaging: test-deps
 	$(call install,$(PACKAGING_PACKAGES))
 	nice $(PYTHON) -m pytest tests/packaging
 
-# The Ansible collection, a profile for TuneD and the image for systemd-sysext, on containers.
-test-fleet: test-deps $(MIRRORFS) $(INTERCEPT)
+# The Ansible collection, a TuneD profile, the images for systemd-sysext and Kubernetes, and the Helm
+# chart, on containers.
+test-fleet: test-deps $(MIRRORFS) $(INTERCEPT) build/kubernetes/.done
 	$(call install,$(FLEET_PACKAGES))
 	$(PYTHON) -m pytest tests/fleet
 
@@ -324,6 +332,12 @@ deb: dist
 	[ "$$(id -u)" != 0 ] || apt-get -qy --no-install-recommends build-dep ./build/deb/tree
 	cd build/deb/tree && dpkg-buildpackage -us -uc -b
 	mv build/deb/*.deb build/packages/$(SUITE)
+
+# A container image with the package fusetune from build/packages/SUITE, in build: an archive in the
+# OCI layout.
+image:
+	$(call install,$(IMAGE_PACKAGES))
+	kubernetes/image.sh build/packages/$(SUITE) build/fusetune-image.tar
 
 # RPM packages for this host's system, in build/packages/rpm. On Debian their build dependencies
 # have other names. RPM_OPTIONS: more options for rpmbuild, such as --without tests.

@@ -28,6 +28,7 @@ PAGES = {
     "docs/troubleshooting.md": "Troubleshooting",
     "docs/monitoring.md": "Monitoring",
     "docs/fleet.md": "Many hosts",
+    "docs/kubernetes.md": "Kubernetes",
     "docs/reference.md": "Reference",
     "docs/benchmarks.md": "Measured results",
     "docs/packaging.md": "Packages",

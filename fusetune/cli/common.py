@@ -76,9 +76,12 @@ class Size(click.ParamType):
 
 
 class Duration(click.ParamType):
-    """A time with an optional suffix s, m or h; in seconds without one."""
+    """A time with an optional suffix s, m or h; in seconds without one. ``zero``: may be 0."""
 
     name = "TIME"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        self._zero = zero
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -87,7 +90,7 @@ class Duration(click.ParamType):
         if isinstance(value, float):
             return value
         match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smh]?)", value)
-        if not match or float(match[1]) == 0:
+        if not match or (float(match[1]) == 0 and not self._zero):
             self.fail(f"{value!r} is not a time such as 90, 90s or 2m", param, ctx)
         return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 

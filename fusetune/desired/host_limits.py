@@ -247,10 +247,10 @@ def unit_command(unit: str) -> list[str]:
     return without_prefix(match[1].split())
 
 
-def release(host: Host, besides: Mount, *, dry_run: bool = False) -> list[Change]:
+def release(host: Host, besides: Mount | None, *, dry_run: bool = False) -> list[Change]:
     """Lower limits that were raised for mounts and are no longer needed by any except ``besides``.
 
-    Raises FusetuneError if journal or kernel prevents it.
+    None: whatever mounts need. Raises FusetuneError if journal or kernel prevents it.
     """
     if not journal_path(host, None).exists():
         return []
@@ -259,8 +259,8 @@ def release(host: Host, besides: Mount, *, dry_run: bool = False) -> list[Change
     except ConfigError:
         return []  # the needs of other mounts are unknown
     servers, needs = Daemons(host), Needs()
-    for mount in discover(host):
-        if mount.device != besides.device:
+    for mount in discover(host) if besides else ():
+        if besides and mount.device != besides.device:
             needs |= of_mount(host, config, mount, servers)
     wanted = needs.values(config.settings)
     if dry_run:

@@ -43,7 +43,12 @@ class Daemons:
 
     def processes(self, mount: Mount) -> Mapping[str, str]:
         """Return the programs that serve ``mount`` by process id; empty if unknown."""
-        return self.named(mount) or self._arguments(mount.owner_uid).get(mount.path) or {}
+        if named := self.named(mount):
+            return named
+        # In a container the server's argument is the path on the node, which may not come first.
+        by_path = self._arguments(mount.owner_uid)
+        found = (by_path.get(path) for path in (mount.path, *mount.also_at))
+        return next(filter(None, found), {})
 
     def named(self, mount: Mount) -> Mapping[str, str]:
         """Return those of `processes` for which the kernel shows the connection."""

@@ -172,7 +172,7 @@ def test_version(here: Run) -> None:
         ("forget", "Missing argument 'M'"),
         ("forget host", "give a mount instead of the host"),
         ("watch /mnt", "unexpected extra argument"),
-        ("watch --idle 0", "is not a time such as 90, 90s or 2m"),
+        ("watch --idle soon", "is not a time such as 90, 90s or 2m"),
         ("report host", "give a mount instead of the host"),
         ("report --format yaml", "is not one of"),
     ],

@@ -66,6 +66,15 @@ def test_the_server_where_the_kernel_does_not_name_it(
     assert not served_by(tree, "elsewhere", mounted)
 
 
+def test_the_server_whose_argument_is_another_path_of_the_mount(tree: Tree) -> None:
+    """In a pod: the volume is mounted at a path of the container's, and at the kubelet's."""
+    tree.mount("/volume")
+    tree.mount("/var/lib/kubelet/pods/1/mount")
+    tree.live()
+    process(tree, 10, "one", "/var/lib/kubelet/pods/1/mount", fds={3: ""})
+    assert served_by(tree, "one", tree.only())
+
+
 def test_a_process_that_ends_meanwhile_and_one_replaced(tree: Tree, mounted: Mount) -> None:
     tree.write("proc/9/cmdline", "gone\0")
     process(tree, 10, "half", fds={3: "40"})
