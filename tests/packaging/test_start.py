@@ -11,7 +11,7 @@ import pytest
 from tests.kernel.suites import WHOLE, Suite
 from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import script
-from tests.packaging.trees import inside, user_tree
+from tests.packaging.trees import inside, tracing_tree, user_tree
 
 _INSIDE = (Path(__file__).with_name("inside"), "/inside")
 
@@ -35,7 +35,8 @@ def test_a_newcomers_path(
     found = _commands(page)
     (commands / "list").write_text("".join(f"{line}\n" for line in found))
     binds = ((repositories(suite)[0], "/repo"), (commands, "/commands"), _INSIDE)
-    done = inside(user_tree(suite), out, script("start.sh", suite), *binds)
+    tree = tracing_tree(suite) if any("profile" in line for line in found) else user_tree(suite)
+    done = inside(tree, out, script("start.sh", suite), *binds)
     assert done.returncode == 0, done.stdout[-8000:]
     assert done.stdout.splitlines()[-1] == "passed"
     ran = [line[2:] for line in done.stdout.splitlines() if line.startswith("+ ")]

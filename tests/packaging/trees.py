@@ -46,6 +46,11 @@ def user_tree(suite: Suite) -> Path:
     return _with_at_hand(suite, "user", *_AT_HAND)
 
 
+def tracing_tree(suite: Suite) -> Path:
+    """Return the same where bpftrace lies in apt's cache, too, which fusetune recommends."""
+    return _with_at_hand(suite, "tracing", *_AT_HAND, "bpftrace")
+
+
 def importing_tree(suite: Suite) -> Path:
     """Return the same with the packages to import a newer linux-source in apt's cache."""
     return _with_at_hand(

@@ -13,15 +13,22 @@ mkdir -p /source /mnt/x
 mount -t tmpfs tmpfs /source
 offer /repo
 install fusetune fusetune-mirrorfs
+if grep -q '^fusetune profile' /commands/list; then install bpftrace; fi
 echo "/source /mnt/x fuse.mirrorfs delay=2ms,served=8,no_xattr,writeback,max_background=1 0 0" >>/etc/fstab
 mount /mnt/x
 cd /out || fail "no /out"
 
+# profile saves what it sees, so something has to use the mount.
+head -c 8M /dev/zero >/source/file
+while sleep 0.1; do cat /mnt/x/file >/dev/null; done &
+user=$!
 while read -r command; do
 	echo "+ $command"
 	# Status 4 means that nothing better was found.
 	sh -ec "$command" </dev/null || [ $? = 4 ] || fail "$command: status $?"
 done </commands/list
+kill "$user"
+wait "$user" || true
 mountpoint -q /mnt/x || fail "the mount is gone"
 umount /mnt/x
 echo passed
