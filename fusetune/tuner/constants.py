@@ -12,6 +12,10 @@ import math
 # Tried 0.05, 0.01.
 ERROR = 0.03
 
+# Part of the error left that an analysis spends if no further one is affordable.
+# Tried 0.5, 0.99.
+LAST_SHARE = 0.9
+
 # A smaller gain is not worth a change: a decision, not a measured optimum.
 # Tried log(1.005), log(1.03).
 LEAST_GAIN = math.log(1.01)
@@ -25,8 +29,12 @@ INDIFFERENCE = 0.007
 PROMISE = 0.004
 
 # Samples that a candidate is imagined to get when its promise is weighed.
-# Tried 4, 16.
-AHEAD = 8
+# Tried 8, 128.
+AHEAD = 32
+
+# Standard deviation beyond which the model does not know a value next to the incumbent's.
+# Tried 0.05, 0.2.
+UNKNOWN = 0.1
 
 # Standard deviations that are held against a setting's mean.
 # Tried 0, 2.

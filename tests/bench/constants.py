@@ -33,6 +33,7 @@ BUDGET = 120
 ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "ERROR": (0.05, 0.01),
     "EVIDENCE": (0.95, 0.7),
+    "LAST_SHARE": (0.5, 0.99),
     "FEWEST_PAIRS": (3, 6),
     "ANALYSIS_GROWTH": (1.2, 2.0),
     "BLOCK": (4, 9),
@@ -42,7 +43,8 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "CAUTION": (0.0, 2.0),
     "PROMISE": (0.002, 0.008),
     "INDIFFERENCE": (0.003, 0.015),
-    "AHEAD": (4, 16),
+    "AHEAD": (8, 128),
+    "UNKNOWN": (0.05, 0.2),
     "POWER": (1.0, 3.0),
     "SPARE_PAIRS": (0, 6),
     "MOST_RESERVED": (0.25, 0.6),
