@@ -41,7 +41,7 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "SWITCH_DOUBT": (0.5, 4.0),
     "DOUBT": (0.0, 1.0),
     "CAUTION": (0.0, 2.0),
-    "PROMISE": (0.002, 0.008),
+    "PROMISE": (0.001, 0.004),
     "INDIFFERENCE": (0.003, 0.015),
     "AHEAD": (8, 128),
     "UNKNOWN": (0.05, 0.2),
