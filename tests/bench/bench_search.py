@@ -4,9 +4,9 @@
     /usr/bin/python3 -m tests.bench.bench_search [--runs N] [--beside N] [--json FILE] [--short]
 
 Regret is 1 - true(chosen) / true(best). All contenders see the same landscapes through the same
-hosts: drifting by up to 30 %, every second one with 3 % outliers. What it measures is written to
-docs/benchmarks.md. The exit status is 1 if a wanted figure is not reached. `--short` judges the
-search alone, on fewer landscapes, in seconds, and writes nothing.
+hosts: drifting by up to 30 %, every second one with 3 % outliers. The exit status is 1 if a wanted
+figure is not reached. `--short` judges the search alone, on fewer landscapes, in seconds. `make
+bench-search` also writes the tables to docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from statistics import fmean, median
 
 from tests.bench.contenders import OTHERS, OURS, Run, other_run, search_run
 from tests.bench.landscapes import FAMILIES, NOISES, landscape
-from tests.bench.page import Section, table
+from tests.bench.page import NOT_REACHED, Section, table
 
 BUDGETS = (120, 30, 60, 90, 240)  # evaluations; the first is the one that is judged
 RUNS, BESIDE, FLAT = 17, 4, 60  # landscapes a family and noise; beside the others; more flat ones
@@ -58,7 +58,7 @@ class Verdict:
     @property
     def word(self) -> str:
         """Whether the figure is good enough, in words."""
-        return "reached" if self.is_reached else "NOT REACHED"
+        return "reached" if self.is_reached else NOT_REACHED
 
 
 def percentile(values: Sequence[float], part: float) -> float:

@@ -51,23 +51,24 @@ class Server:
     """A kind of server (mirrorfs options) and the workload it is tuned for.
 
     ``gains``: whether the grid's best is at least 1.2 times as fast as stock, by this bench.
-    ``file_size``: of a file that is there to be read, on a mount that cannot be written; 0: scratch
-    files are written. ``neighbour``: whether another program takes a processor at times.
+    ``files``: how many are there to be read, on a mount that cannot be written; 0: scratch files
+    are written. ``neighbour``: whether another program takes a processor at times.
     """
 
     name: str
     options: tuple[str, ...]
     workload: str
     gains: bool
-    file_size: int = 0
+    files: int = 0
     neighbour: bool = False
 
     @property
     def reading(self) -> Reading | None:
         """What a run reads; None: scratch files."""
-        return Reading() if self.file_size else None
+        return Reading() if self.files else None
 
 
+_FILE = 128 << 20  # bytes of a file to be read
 _NETWORK = ("delay=2ms", "served=8")
 SERVERS = (
     Server("2 ms a request, 8 at once", _NETWORK, "seq-read", True),
@@ -77,7 +78,7 @@ SERVERS = (
     Server("tmpfs, writeback", ("writeback", "no_xattr"), "small-write", True),
     Server("2 ms a request, page faults", _NETWORK, "mmap-read", False),
     Server("2 ms a request, 32 streams", _NETWORK, "many-streams", False),
-    Server("2 ms a request, read-only", ("ro", *_NETWORK), "seq-read", True, 1 << 30),
+    Server("2 ms a request, read-only", ("ro", *_NETWORK), "seq-read", True, files=8),
     Server("2 ms a request, a neighbour at times", _NETWORK, "seq-read", True, neighbour=True),
 )
 
@@ -115,8 +116,8 @@ def mounted(server: Server) -> Iterator[tuple[Host, Mount]]:
         name = contexts.enter_context(tempfile.TemporaryDirectory(prefix="fusetune-bench-"))
         directory = contexts.enter_context(tmpfs(Path(name), "size=2G"))
         (directory / "source").mkdir()
-        if server.file_size:
-            fill(directory / "source" / "file", server.file_size)
+        for number in range(server.files):
+            fill(directory / "source" / f"file{number}", _FILE, number)
         Mirror.lifetime = 3600
         contexts.enter_context(Mirror(directory / "source", directory / "mnt", *server.options))
         if server.neighbour:

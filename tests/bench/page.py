@@ -20,6 +20,8 @@ the machine. Each section says what stands in brackets: a 95 % interval of the m
 least and the most of the ratios. Unless a section says otherwise, a speed or a time is a ratio of
 two figures measured in the same run, and the server is mirrorfs over tmpfs.
 """
+#: How a table says that a figure is not what is wanted.
+NOT_REACHED = "NOT REACHED"
 
 
 @dataclass(frozen=True)
