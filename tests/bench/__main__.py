@@ -12,14 +12,11 @@ import re
 import sys
 
 from tests.bench.advice import ADVICE
-from tests.bench.bench_search import SEARCH
 from tests.bench.commands import CALIBRATION, LIST, PUBLISHED, START
 from tests.bench.contest import CONTESTS
 from tests.bench.cost import COST
-from tests.bench.deployed import DEPLOYED
 from tests.bench.f2fs import F2FS
 from tests.bench.fleet import FLEET
-from tests.bench.live import LIVE
 from tests.bench.misses import MISSES
 from tests.bench.overruled import OVERRULED
 from tests.bench.page import HEAD, NOT_REACHED, PAGE, Section, machine
@@ -31,9 +28,6 @@ from tests.bench.watching import WATCHING
 SECTIONS: dict[str, Section] = {
     "contests": CONTESTS,
     "misses": MISSES,
-    "search": SEARCH,
-    "deployed": DEPLOYED,
-    "live": LIVE,
     "list": LIST,
     "start": START,
     "calibration": CALIBRATION,

@@ -5,8 +5,7 @@
 
 Regret is 1 - true(chosen) / true(best). All contenders see the same landscapes through the same
 hosts: drifting by up to 30 %, every second one with 3 % outliers. The exit status is 1 if a wanted
-figure is not reached. `--short` judges the search alone, on fewer landscapes, in seconds. `make
-bench-search` also writes the tables to docs/benchmarks.md.
+figure is not reached. `--short` judges the search alone, on fewer landscapes, in seconds.
 """
 
 from __future__ import annotations
