@@ -10,7 +10,7 @@ from statistics import fmean
 from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.tuner import constants
 from fusetune.tuner.model import Point, dot
-from fusetune.tuner.state import State, Steps
+from fusetune.tuner.state import State, Steps, error_of_analysis
 
 Blocks = list[dict[Point, dict[str, float]]]
 
@@ -39,13 +39,11 @@ class Confirmation:
     def __init__(self, state: State) -> None:
         self._state = state
         self._start, self._stock = state.grid.start, state.grid.stock
-        self._stock_may_win = True
         self.proof: Proof | None = None
 
     def run(self, point: Point) -> Steps:
         """Measure start, point and stock in fresh blocks until the gain is proven or hopeless."""
         state = self._state
-        self._stock_may_win = self._may_win(self._stock, point)
         contestants = list(dict.fromkeys([self._start, *self._rivals(point)]))
         state.random.shuffle(contestants)
         blocks: Blocks = []
@@ -57,35 +55,23 @@ class Confirmation:
                 continue
             last = state.remaining < len(contestants)
             if len(blocks) >= pairs_wanted or last:
-                if self.analyse(blocks, point, last=last):
+                if self.analyse(blocks, point):
                     return
                 pairs_wanted = math.ceil(constants.ANALYSIS_GROWTH * len(blocks))
             if self.is_futile(blocks, point):
                 return
         state.short = True
 
-    def _may_win(self, point: Point, other: Point) -> bool:
-        """Tell whether a point may be as good as another one, by what was explored."""
-        if not self._state.model.samples:
-            return True
-        self._state.model.fit()
-        mean, deviation = self._state.contrast(point, other)
-        return mean + constants.POWER * deviation >= -constants.INDIFFERENCE
-
     def _rivals(self, point: Point) -> list[Point]:
         """Return what may be proven better than the start: the point, and stock last."""
-        no_stock = self._state.refused(self._stock) or not self._stock_may_win
-        return list(dict.fromkeys([point, *([] if no_stock else [self._stock])]))
+        stock = [] if self._state.refused(self._stock) else [self._stock]
+        return list(dict.fromkeys([point, *stock]))
 
-    def analyse(self, blocks: Blocks, point: Point, *, last: bool = False) -> bool:
-        """Make an interim analysis; tell whether a setting is proven or the point is hopeless.
-
-        `last`: whether no further one is affordable.
-        """
-        error = self._state.next_error(last=last)
-        self._state.spend(error)
+    def analyse(self, blocks: Blocks, point: Point) -> bool:
+        """Make an interim analysis; tell whether a setting is proven or the point is hopeless."""
+        self._state.analyses += 1
         rivals = [p for p in self._rivals(point) if p != self._start]
-        error /= len(rivals)
+        error = error_of_analysis(self._state.analyses) / len(rivals)
         proofs = {p: self._compare(blocks, p, error) for p in rivals}
         proven = [p for p in rivals if proofs[p].holds() and self._worth_its_cost(proofs[p])]
         leading = max(p.gain.ratio for p in proofs.values())

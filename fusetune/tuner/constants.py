@@ -8,14 +8,9 @@ docs/search.md has what was measured with them.
 
 import math
 
-# Of all interim analyses together. Half of it is for changes to the better, so that at most 1 % of
-# the runs where no value matters end with a change.
+# Of all interim analyses together; below 5 %, so that the intervals are 95 % ones and better.
 # Tried 0.05, 0.01.
-ERROR = 0.02
-
-# Part of the error left that an analysis spends if no further one is affordable.
-# Tried 0.5, 0.99.
-LAST_SHARE = 0.9
+ERROR = 0.03
 
 # A smaller gain is not worth a change: a decision, not a measured optimum.
 # Tried log(1.005), log(1.03).
@@ -26,16 +21,12 @@ LEAST_GAIN = math.log(1.01)
 INDIFFERENCE = 0.007
 
 # Expected log gain below which a candidate is not worth a sample.
-# Tried 0.001, 0.004.
-PROMISE = 0.002
+# Tried 0.002, 0.008.
+PROMISE = 0.004
 
 # Samples that a candidate is imagined to get when its promise is weighed.
-# Tried 8, 128.
-AHEAD = 32
-
-# Standard deviation beyond which the model does not know a value next to the incumbent's.
-# Tried 0.05, 0.2.
-UNKNOWN = 0.1
+# Tried 4, 16.
+AHEAD = 8
 
 # Standard deviations that are held against a setting's mean.
 # Tried 0, 2.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from fusetune.tuner import constants
-from fusetune.tuner.model import Point, Posterior, expected_gain
+from fusetune.tuner.model import Point, expected_gain
 from fusetune.tuner.safer import SaferValues
 from fusetune.tuner.state import State, Steps
 
@@ -111,20 +111,7 @@ class Exploration:
                 break
             chosen.append(best)
             posterior.suppose(best)
-        return [posterior.points[i] for i in chosen] or self._unknown(posterior)[: size - 1]
-
-    def _unknown(self, posterior: Posterior) -> list[Point]:
-        """Return the values next to the incumbent's that a sample tells more of than the model.
-
-        Where the figure falls between two values, the model expects the mean of both.
-        """
-        least = max(constants.UNKNOWN, self._state.model.noise)
-        incumbent = posterior.points[0]
-        return [
-            point
-            for point, (_, deviation) in zip(posterior.points, posterior.contrasts(), strict=True)
-            if deviation > least and self._grid.distance(point, incumbent) == 1
-        ]
+        return [posterior.points[i] for i in chosen]
 
     def _promise(self, mean: float, deviation: float) -> float:
         """Return the log gain to be expected from a few more samples of a candidate.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
-from fusetune.tuner.model import Point, identity_kernel, ordered_kernel
+from fusetune.tuner.model import Point, identity_kernel, smooth_kernel
 from fusetune.tuner.space import Dimension
 
 Setting = Mapping[str, int]  # dimension name -> value, every dimension named
@@ -38,7 +38,7 @@ class Grid:
         Values within a third of the grid perform much alike, categories not at all.
         """
         return [
-            ordered_kernel(len(values), max(2.0, len(values) / 3))
+            smooth_kernel(len(values), max(2.0, len(values) / 3))
             if dimension.ordered
             else identity_kernel(len(values))
             for dimension, values in self.with_values()
@@ -60,11 +60,6 @@ class Grid:
     def moved(point: Point, dimension: int, index: int) -> Point:
         """Return the point with another value in one dimension."""
         return (*point[:dimension], index, *point[dimension + 1 :])
-
-    @staticmethod
-    def distance(point: Point, other: Point) -> int:
-        """Return how many steps lead from a point to another one."""
-        return sum(abs(a - b) for a, b in zip(point, other, strict=True))
 
     def line(self, point: Point, dimension: int) -> list[Point]:
         """Return the point with each value of one dimension."""

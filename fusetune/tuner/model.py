@@ -30,12 +30,10 @@ def expected_gain(mean: float, deviation: float) -> float:
     return mean * NORMAL.cdf(z) + deviation * NORMAL.pdf(z)
 
 
-def ordered_kernel(size: int, reach: float) -> list[list[float]]:
-    """Return the Matern 1/2 correlation of a grid of `size` steps, `reach` in steps.
-
-    Smoother ones expect no cliff between two steps, and the best value often stands before one.
-    """
-    row = [math.exp(-step / reach) for step in range(size)]
+def smooth_kernel(size: int, reach: float) -> list[list[float]]:
+    """Return the Matern 3/2 correlation of a grid of `size` steps, `reach` in steps."""
+    scaled = [math.sqrt(3) * step / reach for step in range(size)]
+    row = [(1 + s) * math.exp(-s) for s in scaled]
     return [[row[abs(i - j)] for j in range(size)] for i in range(size)]
 
 
@@ -48,15 +46,14 @@ class BlockModel:
     """Mixed model of log figures: block + one effect a dimension + interactions + rest + noise.
 
     Each block has an effect of its own with a variance that leaves it free, so only comparisons
-    within a block carry information and the host's drift drops out. The effect of a dimension is a
-    random function of its grid, alike where values are near each other (categories: independent
-    levels), that of two interacting dimensions one of both grids, the rest belongs to a single
-    setting. The variances (how much a dimension matters, how noisy the host is) are learnt from the
-    samples by the fixed-point iteration of restricted maximum likelihood, s <- s * (y'V^-1 K V^-1
-    y) / tr(V^-1 K) for each part s * K of the covariance V; outliers get a smaller weight.
-    `kernels` are the correlations along each dimension, `pairs` the interacting dimensions, and a
-    sample has `outputs` figures, whose weighted mean is the objective; `weights` sum to 1, and
-    without them all count alike.
+    within a block carry information and the host's drift drops out. The effect of a dimension is
+    a smooth random function of its grid (categories: independent levels), that of two interacting
+    dimensions one of both grids, the rest belongs to a single setting. The variances (how much a
+    dimension matters, how noisy the host is) are learnt from the samples by the fixed-point
+    iteration of restricted maximum likelihood, s <- s * (y'V^-1 K V^-1 y) / tr(V^-1 K) for each
+    part s * K of the covariance V; outliers get a smaller weight. `kernels` are the correlations
+    along each dimension, `pairs` the interacting dimensions, and a sample has `outputs` figures,
+    whose weighted mean is the objective; `weights` sum to 1, and without them all count alike.
     """
 
     # No record says how these values were found; docs/search.md has what others do.

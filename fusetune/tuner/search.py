@@ -14,8 +14,7 @@ earlier run (`warm`):
    or when the rest of the budget is needed for the proof.
 2. Confirmation (`confirming`). Start, incumbent and stock in fresh blocks. Only these samples
    decide, by Student intervals whose error is divided among all interim analyses: 1/2, 1/6, 1/12,
-   ... of it, which sums to the whole however many analyses there are. The last that the budget
-   allows takes most of what is left.
+   ... of it, which sums to the whole however many analyses there are.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ class State:
     """The samples so far in a model, and the budget.
 
     `weights` are the workloads' shares of the objective, which sum to 1, `remaining` is how many
-    evaluations are affordable, `analyses` how many interim analyses there were, `error_left` the
-    part of ERROR that they left, `rejected` the points that failed the proof, `refusals` those that
-    were refused for a reason that the figures do not show. `short` tells whether the last stage
-    ended for want of budget, `screened` whether the far points have had their turn. `costs` is what
-    the points cost, `costly` why a point was refused beside another one for that.
+    evaluations are affordable, `analyses` how many interim analyses the error was spent on,
+    `rejected` the points that failed the proof, `refusals` those that were refused for a reason
+    that the figures do not show. `short` tells whether the last stage ended for want of budget,
+    `screened` whether the far points have had their turn. `costs` is what the points cost, `costly`
+    why a point was refused beside another one for that.
     """
 
     def __init__(
@@ -47,7 +47,6 @@ class State:
         self.remaining = 0
         self.short = False
         self.analyses = 0
-        self.error_left = constants.ERROR
         self.incumbent = grid.start
         self.rejected: set[Point] = set()
         self.refusals: list[Point] = []
@@ -178,21 +177,13 @@ class State:
     def pairs_for(self, gain: float, spare: float) -> int:
         """Return how many pairs prove a log gain with `spare` standard errors left over."""
         signal = max(gain, constants.LEAST_GAIN) / (math.sqrt(2) * self.model.noise)
-        error = self.next_error()
+        error = error_of_analysis(self.analyses + 1)
         for pairs in range(constants.FEWEST_PAIRS, constants.MOST_PAIRS):
             if t_quantile(error, pairs - 1) + spare <= signal * math.sqrt(pairs):
                 return pairs
         return constants.MOST_PAIRS
 
-    def next_error(self, *, last: bool = False) -> float:
-        """Return the error that the next interim analysis may use: 1/2, 1/6, 1/12, ... of ERROR.
 
-        One that seems to be the `last` takes most of what is left; a larger budget may follow.
-        """
-        share = constants.LAST_SHARE if last else 1 / (self.analyses + 2)
-        return share * self.error_left
-
-    def spend(self, error: float) -> None:
-        """Count an interim analysis that uses so much of the error."""
-        self.analyses += 1
-        self.error_left -= error
+def error_of_analysis(number: int) -> float:
+    """Return the error that an interim analysis may use, 1 for the first; their sum is ERROR."""
+    return constants.ERROR * (1 / (number * (number + 1)))

@@ -16,11 +16,10 @@ import pytest
 from fusetune.bench.intervals import ratio_interval
 from fusetune.tuner import constants
 from fusetune.tuner.confirming import Blocks, Confirmation
-from fusetune.tuner.grid import Setting
 from fusetune.tuner.model import Point
 from fusetune.tuner.search import Search
-from fusetune.tuner.state import State, Steps
-from tests.unit.simulated_search import POINT, RATIO, STOCK, measured, modelled, state
+from fusetune.tuner.state import State, Steps, error_of_analysis
+from tests.unit.simulated_search import POINT, RATIO, STOCK, measured, state
 
 START = (3,)
 
@@ -49,38 +48,9 @@ def blocks(
 
 
 def test_the_error_of_all_analyses_together_is_the_whole() -> None:
-    of, shares = state(RATIO), []
-    for _ in range(2000):
-        shares.append(of.next_error())
-        of.spend(shares[-1])
-    assert shares[:3] == pytest.approx([constants.ERROR / part for part in (2, 6, 12)])
+    shares = [error_of_analysis(number) for number in range(1, 2000)]
     assert sum(shares) == pytest.approx(constants.ERROR, rel=1e-3)
     assert sum(shares) <= constants.ERROR
-
-
-def test_the_last_analysis_has_most_of_the_error_left() -> None:
-    """What it leaves is for a budget that grows after all."""
-    of = state(RATIO)
-    of.spend(of.next_error())
-    assert of.next_error(last=True) == pytest.approx(0.9 * constants.ERROR / 2)
-    of.spend(of.next_error(last=True))
-    assert 0 < of.next_error() < of.next_error(last=True) < 0.1 * constants.ERROR
-
-
-@pytest.mark.parametrize(("pairs", "last"), [(4, True), (5, False)])
-def test_an_analysis_is_the_last_if_no_further_block_is_affordable(pairs: int, last: bool) -> None:
-    class Noted(Confirmation):
-        found: bool | None = None
-
-        def analyse(self, blocks: Blocks, point: Point, *, last: bool = False) -> bool:
-            self.found = last
-            return True
-
-    of = state(RATIO)
-    of.remaining = 2 * pairs
-    confirmation = Noted(of)
-    measured(confirmation.run(POINT), of, lambda _: {"read": 100.0})
-    assert confirmation.found is last
 
 
 def test_a_later_analysis_has_a_wider_interval() -> None:
@@ -163,7 +133,7 @@ def test_interim_analyses_become_rarer() -> None:
     class Undecided(Confirmation):
         at: tuple[int, ...] = ()
 
-        def analyse(self, blocks: Blocks, point: Point, *, last: bool = False) -> bool:
+        def analyse(self, blocks: Blocks, point: Point) -> bool:
             self.at += (len(blocks),)
             return False
 
@@ -196,21 +166,6 @@ def test_stock_wins_where_it_is_as_good_as_the_incumbent() -> None:
     assert confirmation.analyse(blocks({POINT: (0.203,), STOCK: (0.2,)}), POINT)
     assert confirmation.proof
     assert confirmation.proof.point == STOCK
-
-
-@pytest.mark.parametrize(("stock", "measured_too"), [(50.0, False), (138.0, True)])
-def test_stock_is_measured_only_if_it_may_be_as_good(stock: float, measured_too: bool) -> None:
-    """The start's figure is 100 and the incumbent's 140. Samples of stock leave less for these."""
-    of = started_elsewhere()
-    figures = {1: stock, 10: 100.0}
-
-    def measure(s: Setting) -> dict[str, float]:
-        return {"read": figures.get(s["max_ratio"], 140.0)}
-
-    modelled(of, measure, [STOCK, START, POINT])
-    asked = measured(Confirmation(of).run(POINT), of, measure)
-    assert (STOCK in asked) is measured_too
-    assert {START, POINT} <= set(asked)
 
 
 def test_the_incumbent_wins_where_it_is_better_than_stock() -> None:

@@ -81,24 +81,6 @@ def test_the_second_candidate_of_a_block_is_no_neighbour_of_the_first(gain: floa
     assert abs(first - second) > 1
 
 
-def cliff(s: Setting) -> dict[str, float]:
-    return {"read": 100.0 + s["max_ratio"] if s["max_ratio"] <= 10 else 50.0}
-
-
-def test_a_value_next_to_the_incumbent_is_measured_if_it_is_not_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Between a good value and a bad one nothing promises, but the figure may fall after either."""
-    monkeypatch.setattr(constants, "PROMISE", 1.0)
-    of = explored([(0,), (1,), (2,), (3,), (5,), (7,)], 3, cliff)
-    of._state.incumbent = (3,)
-    assert of._candidates(4) == [(4,)]
-    assert of._candidates(1) == []
-    of = explored([(0,), (1,), (2,), (3,), (4,), (5,), (7,)], 3, cliff)
-    of._state.incumbent = (3,)
-    assert of._candidates(4) == []
-
-
 def test_each_screening_point_is_measured_once_beside_the_start() -> None:
     of = state(RATIO, STRICT, replace(RATIO, name="max_background"))
     wanted = of.grid.screening_points()

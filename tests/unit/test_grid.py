@@ -31,10 +31,10 @@ def test_stock_and_start_have_their_place_among_the_values(
 
 @pytest.mark.parametrize(("count", "reach"), [(3, 2), (12, 4)])
 def test_values_a_third_of_the_grid_apart_perform_alike(count: int, reach: int) -> None:
-    """By the Matern 1/2 correlation at its reach, of at least two steps."""
+    """By the Matern 3/2 correlation at its reach, of at least two steps."""
     grid = Grid([Dimension("k", tuple(range(count)), 0), STRICT], {"k": 0, "strict_limit": 1})
-    ordered, category = grid.kernels()
-    assert ordered[0][reach] == pytest.approx(math.exp(-1))
+    smooth, category = grid.kernels()
+    assert smooth[0][reach] == pytest.approx((1 + math.sqrt(3)) * math.exp(-math.sqrt(3)))
     assert category == [[1.0, 0.0], [0.0, 1.0]]
 
 

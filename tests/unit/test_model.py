@@ -11,13 +11,13 @@ from statistics import fmean, median
 
 import pytest
 
-from fusetune.tuner.model import BlockModel, Point, Posterior, identity_kernel, ordered_kernel
+from fusetune.tuner.model import BlockModel, Point, Posterior, identity_kernel, smooth_kernel
 
 
 def learnt(noises: tuple[float, ...] = (0.02,), outlier: float = 0.0) -> BlockModel:
     """A model of a grid of 5 and a category, with eight blocks of four points."""
     draw = random.Random(2)
-    model = BlockModel([ordered_kernel(5, 2.0), identity_kernel(2)], [], len(noises))
+    model = BlockModel([smooth_kernel(5, 2.0), identity_kernel(2)], [], len(noises))
     for block in range(8):
         speed = draw.uniform(-1, 1)  # far more than any effect
         for point, effect in TRUTH.items():
@@ -32,10 +32,10 @@ TRUTH: dict[Point, float] = {(0, 0): 0.0, (2, 0): 0.3, (4, 0): 0.1, (0, 1): -0.4
 
 
 def test_kernels_are_correlations() -> None:
-    ordered = ordered_kernel(4, 2.0)
-    assert [ordered[i][i] for i in range(4)] == [1.0] * 4
-    assert ordered[0][1] == ordered[1][0] == pytest.approx(math.exp(-0.5))
-    assert list(ordered[0]) == sorted(ordered[0], reverse=True)
+    smooth = smooth_kernel(4, 2.0)
+    assert [smooth[i][i] for i in range(4)] == [1.0] * 4
+    assert smooth[0][1] == smooth[1][0] == pytest.approx(0.784888, abs=1e-6)  # Matern 3/2 at 1/2
+    assert list(smooth[0]) == sorted(smooth[0], reverse=True)
     assert identity_kernel(2) == [[1.0, 0.0], [0.0, 1.0]]
 
 
@@ -61,7 +61,7 @@ def test_each_output_has_a_noise_of_its_own() -> None:
 
 
 def test_before_anything_is_learnt_all_outputs_have_the_first_guess() -> None:
-    model = BlockModel([ordered_kernel(5, 2.0)], [], 2)
+    model = BlockModel([smooth_kernel(5, 2.0)], [], 2)
     assert model.output_noise(0) == model.output_noise(1) == math.sqrt(BlockModel.NOISE)
 
 
@@ -121,7 +121,7 @@ def objective(model: BlockModel) -> list[float]:
 def interacting(seed: int = 7) -> BlockModel:
     """A model of two grids that interact and a category, with two outputs and an outlier."""
     draw = random.Random(seed)
-    kernels = [ordered_kernel(4, 2.0), ordered_kernel(3, 2.0), identity_kernel(2)]
+    kernels = [smooth_kernel(4, 2.0), smooth_kernel(3, 2.0), identity_kernel(2)]
     model = BlockModel(kernels, [(0, 1)], 2)
     points = [(0, 0, 0), (2, 0, 0), (0, 2, 0), (3, 2, 0), (1, 1, 1), (3, 2, 1)]
     for block in range(4):
