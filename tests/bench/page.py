@@ -21,6 +21,8 @@ minimum and the maximum of the ratios, as each section says. Unless a section sa
 speed or a time is a ratio of two figures measured in the same run, and the server is mirrorfs over
 tmpfs.
 """
+#: How a table says that a figure is not what is wanted.
+NOT_REACHED = "NOT REACHED"
 
 
 @dataclass(frozen=True)
