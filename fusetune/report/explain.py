@@ -48,7 +48,8 @@ def _sentences(
 
 
 def _value(state: KnobState) -> str:
-    knob, value = state.knob, f"{state.value} {state.knob.unit}"
+    knob = state.knob
+    value = f"{state.value}" if knob.unit == "switch" else f"{state.value} {knob.unit}"
     if knob.stock is None:
         return (
             f"its value is {value}; the kernel's default depends on the memory size or is unknown"

@@ -41,7 +41,7 @@ def test_a_run_its_change_and_its_undoing(
         assert (curve["start"], curve["chosen"]) == (before, after)
         assert {before, after} <= {point["value"] for point in curve["points"]}
         said = _said(fusetune, point, "read_ahead_kb")
-        assert said[0] == f"it is {after} KiB; the kernel's default is 128"
+        assert said[0] == f"its value is {after} KiB; the kernel's default is 128"
         assert said[1].startswith("'fusetune auto' ")
         assert "seq-read had " in said[1]
         assert said[2].startswith("it is saved for the next mount")

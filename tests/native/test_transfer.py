@@ -119,7 +119,7 @@ def test_a_result_follows_the_volume_to_another_mount_point(
         assert sysfs_values(mirror.bdi)["read_ahead_kb"] == 512
         assert sysfs_values(no.bdi)["read_ahead_kb"] == 128, "it may not share"
         sentences = fusetune.json("explain", second, "read_ahead_kb")["knobs"][0]["sentences"]
-        assert any(f"for {first}, a like volume" in one for one in sentences)
+        assert any(f"for {first}, a similar volume" in one for one in sentences)
         fusetune("reset", "--all")
     with Mirror(tmpfs_dir, second, "fsname=bucket-8"):
         assert fusetune.json("show", second)["knobs"][0]["origin"] is None, "another volume"

@@ -112,7 +112,7 @@ def test_a_change_of_the_traffic_is_not_blamed_on_values(seed: int) -> None:
 
     traffic = SimulatedTraffic(slower, seed)
     live = searched(traffic, 600, seed)
-    assert not [r for r in live.found.reasons if "read_ahead_kb=512" in r and "passed over" in r]
+    assert not [r for r in live.found.reasons if "read_ahead_kb=512" in r and "skipped" in r]
     assert live.found.choice.setting["read_ahead_kb"] >= 2048
 
 
