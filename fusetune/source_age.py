@@ -17,6 +17,10 @@ OLDER = "older.conf"
 _RECORD = re.compile(r"(\d+\.\d+\.\d+)(?: (\S+) (\S+))?")
 
 
+#: The package of the tuned libfuse3; other names are those of kernel modules.
+LIBRARY = "libfuse3-tuned"
+
+
 @dataclass(frozen=True)
 class Source:
     """A version of another project's code.
@@ -73,10 +77,29 @@ class Age:
         return bool(ours and theirs and _precedes(ours, theirs))
 
     @property
+    def is_library(self) -> bool:
+        """Whether it is the tuned libfuse3, not a kernel module."""
+        return self.name == LIBRARY
+
+    @property
+    def remedy(self) -> str:
+        """Return how to replace an older source."""
+        if self.is_library:
+            return "install a newer libfuse3-tuned, then restart the servers that use it"
+        # If the distribution has a package of the kernel's source, DKMS uses that.
+        series = ".".join(map(str, self.current.numbers[:2])) if self.current else ""
+        packaged = self.current is not None and self.current.package_version is not None
+        newer = f"apt install linux-source-{series} coccinelle, or " if packaged else ""
+        return (
+            f"{newer}install a newer {self.name}-dkms; then 'fusetune module build {self.name}', "
+            f"'unload {self.name}' and 'load {self.name}'"
+        )
+
+    @property
     def summary(self) -> str:
         """Return the comparison as a sentence without a full stop."""
         made = f"{self.name} is made from {self.source}"
-        beside = "the distribution's libfuse3" if "libfuse" in self.name else "the running kernel"
+        beside = "the distribution's libfuse3" if self.is_library else "the running kernel"
         if self.current is None:
             return f"{made}; the version of {beside} is unknown"
         if not self.older:
@@ -135,7 +158,7 @@ def library_age(host: Host, directory: Path) -> Age | None:
         source = parse((directory / "libfuse3.source").read_text())
     except OSError:
         return None
-    return Age("libfuse3-tuned", source, _distributions(host, directory)) if source else None
+    return Age(LIBRARY, source, _distributions(host, directory)) if source else None
 
 
 def older_allowed(host: Host, name: str) -> bool:

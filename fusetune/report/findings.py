@@ -30,7 +30,6 @@ from fusetune.text import printable, shell_word
 # 256 pages and libfuse's header page: its default buffer (fuse_lowlevel.c), which must fit into a
 # pipe for splice.
 LIBFUSE_BUFFER = 256 * 4096 + 4096
-_LIBRARY = "libfuse3-tuned"
 P = ParamSpec("P")
 
 
@@ -160,21 +159,8 @@ def _damaged_journal(seen: Seen) -> Iterator[Found]:
 
 def _old_source(libraries: bool, seen: Seen) -> Iterator[Found]:
     for one in seen.ages:
-        if one.older and (one.name == _LIBRARY) == libraries:
-            yield f"{one.summary}: it lacks later fixes", _age_remedy(one)
-
-
-def _age_remedy(one: Age) -> str:
-    if one.name == _LIBRARY:
-        return "install a newer libfuse3-tuned, then restart the servers that use it"
-    # If the distribution has a package of the kernel's source, DKMS uses that.
-    series = ".".join(map(str, one.current.numbers[:2])) if one.current else ""
-    packaged = one.current is not None and one.current.package_version is not None
-    newer = f"apt install linux-source-{series} coccinelle, or " if packaged else ""
-    return (
-        f"{newer}install a newer {one.name}-dkms; then 'fusetune module build {one.name}', "
-        f"'unload {one.name}' and 'load {one.name}'"
-    )
+        if one.older and one.is_library == libraries:
+            yield f"{one.summary}: it lacks later fixes", one.remedy
 
 
 def _saved(seen: Seen) -> Iterator[Found]:

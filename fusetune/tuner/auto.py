@@ -187,8 +187,7 @@ def auto(
     ``resolver``: knows what the configuration allows; ``reading``: the files to read, None for
     scratch files; ``unguarded``: the guards to leave out; ``limits``: on the cost of a choice;
     ``cold``: ignore earlier runs. Nothing is changed unless it is proven to be better. Raises
-    FusetuneError if it cannot be measured, `Interrupted` on a signal; all values are then
-    restored.
+    FusetuneError if it cannot be measured, `Interrupted` on a signal; then all is restored.
     """
     host = resolver.host
     resolver.check_not_left_alone(mount)
