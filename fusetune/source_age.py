@@ -14,11 +14,9 @@ from fusetune.host import Host
 #: In the administrator's directory: a line NAME=yes lets an older copy replace the
 #: distribution's own; NAME is "f2fs" (dkms/source.sh reads it) or "libfuse".
 OLDER = "older.conf"
-_RECORD = re.compile(r"(\d+\.\d+\.\d+)(?: (\S+) (\S+))?")
-
-
 #: The package of the tuned libfuse3; other names are those of kernel modules.
 LIBRARY = "libfuse3-tuned"
+_RECORD = re.compile(r"(\d+\.\d+\.\d+)(?: (\S+) (\S+))?")
 
 
 @dataclass(frozen=True)

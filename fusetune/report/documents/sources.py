@@ -10,7 +10,7 @@ from typing import Annotated
 from fusetune.kmod.kinds import KINDS
 from fusetune.report.documents.base import Count, Object, Text
 from fusetune.schema import Rule
-from fusetune.source_age import Age, Source
+from fusetune.source_age import LIBRARY, Age, Source
 
 
 def part() -> Object:
@@ -18,7 +18,7 @@ def part() -> Object:
     return {
         "description": "The part: a module as DKMS knows it, or libfuse3-tuned.",
         "type": "string",
-        "enum": [*(kind.name for kind in KINDS), "libfuse3-tuned"],
+        "enum": [*(kind.name for kind in KINDS), LIBRARY],
     }
 
 
