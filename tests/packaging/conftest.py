@@ -52,7 +52,7 @@ def copy_checkout(directory: Path) -> Path:
     names = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0")
     for name in filter(None, names):
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CHECKOUT / name, directory / name)
+        shutil.copy(CHECKOUT / name, directory / name, follow_symlinks=False)
     return directory
 
 
