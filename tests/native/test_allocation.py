@@ -180,4 +180,4 @@ def test_doctor_tells_of_files_between_each_others_blocks(
 
 def test_doctor_says_where_no_place_is_told(fusetune: Fusetune, tmpfs_dir: Path) -> None:
     (tmpfs_dir / "file").write_bytes(bytes(4 * MIB))
-    assert "does not tell" in fusetune.fails("doctor", "--backing", tmpfs_dir)
+    assert "does not support FIEMAP" in fusetune.fails("doctor", "--backing", tmpfs_dir)

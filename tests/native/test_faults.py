@@ -228,13 +228,13 @@ def path_with(directory: Path, fio: str | None) -> dict[str, str]:
     ("fio", "said"),
     [
         (None, "fio is not installed"),
-        ("echo not json at all", "no result"),
+        ("echo not json at all", "without a readable result"),
         ('echo \'{"jobs": [{"error": 0}]}\'', "no number"),
-        ("echo '{\"jobs\": []}'", "no result"),
-        ('echo \'{"jobs": [{"error": 1e999}]}\'', "no result"),
+        ("echo '{\"jobs\": []}'", "without a readable result"),
+        ('echo \'{"jobs": [{"error": 1e999}]}\'', "without a readable result"),
         (
             "printf '{\"jobs\": '; n=0; while [ $n -lt 2000 ]; do printf [; n=$((n+1)); done",
-            "no result",
+            "without a readable result",
         ),
         ("while :; do echo any; done", "wrote more than 1048576 bytes"),
         ("exit 3", "status 3"),
