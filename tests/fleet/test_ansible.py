@@ -199,7 +199,7 @@ def test_prometheus_is_asked(fleet: tuple[Fleet, Mounts], tmp_path: Path) -> Non
         measured(hosts.containers["canary"], 4096)
         done = rolled_out(hosts, **asked)
         assert done.status != 0
-        assert "new in Prometheus: FusetuneDrift; the host was put back" in done.text
+        assert "new in Prometheus: FusetuneDrift; the host was restored" in done.text
         assert mounts.readahead() == {"canary": 4096, "second": 128, "third": 128}
         assert "third" not in done.counts
         reset(hosts)
@@ -210,7 +210,7 @@ def test_prometheus_is_asked(fleet: tuple[Fleet, Mounts], tmp_path: Path) -> Non
     hosts.containers["second"].run("fusetune", "reset", POINT)
     done = rolled_out(hosts, **asked)
     assert done.status != 0, "Prometheus has ended"
-    assert "the host was put back" in done.text
+    assert "the host was restored" in done.text
     assert mounts.readahead()["second"] == 128
 
 
@@ -252,7 +252,7 @@ def test_a_result_of_another_kernel_is_refused(fleet: tuple[Fleet, Mounts]) -> N
     play = [{"hosts": "second", "tasks": [{"fusetune.fusetune.fusetune_mount": task}]}]
     done = hosts.play(play)
     assert done.status != 0
-    assert f"refused: {POINT}: it was found on Linux 4.19, and this" in done.text
+    assert f"refused: {POINT}: it was measured on Linux 4.19, but this" in done.text
     assert mounts.readahead()["second"] == 128
 
 

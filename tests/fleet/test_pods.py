@@ -300,7 +300,7 @@ def test_a_job_measures_and_its_result_follows_the_volume(node: Node) -> None:
     with node.pod(spec, {**rendered.configs, "models": files}) as pod:
         said = pod.log("import")
         assert "/results/a.toml is not imported" in said
-        assert "it was found on Linux 2.6" in said
+        assert "it was measured on Linux 2.6" in said
         with node.mounted("another", *SLOW) as bdi:
             become(node, bdi, chosen)
         with node.mounted("stranger", *SLOW[:1], "fsname=other", volumeHandle="two") as bdi:
