@@ -60,7 +60,7 @@ struct options {
 	char *source;		/* resolved */
 	char *mountpoint;	/* resolved */
 	char *counters;		/* resolved */
-	char *tuned_options;	/* joined by + */
+	char *tuned_options;	/* combined with + */
 	char *not_tuned;	/* an option that only libfuse's own mount has */
 	bool foreground;
 	bool debug;

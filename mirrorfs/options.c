@@ -45,7 +45,7 @@ static const struct option table[] = {
 	  "cached data outlives the last close" },
 	{ "no_xattr", FLAG, AT(no_xattr), 0, 0, "",
 	  "no extended attributes; the kernel asks once" },
-	{ "splice", SPLICE, AT(splice), 0, 0, "off or read, write, move joined by +",
+	{ "splice", SPLICE, AT(splice), 0, 0, "off or read, write, move combined with +",
 	  "what uses splice(2): reading requests, writing\nreplies, moving pages (needs write)" },
 	{ "max_write", SIZE, AT(max_write), 4 * KIB, MAX_WRITE_LIMIT, MAX_WRITE_RANGE,
 	  "largest WRITE, and thus also the largest READ" },
@@ -84,7 +84,7 @@ static const struct option table[] = {
 	  "each Nth WRITE since the mount writes half of its bytes" },
 	{ "tuned", FLAG, AT(tuned), 0, 0, "",
 	  "mount with the module fusetuned, as root; mount\noptions then go into tuned_options" },
-	{ "tuned_options", LIST, AT(tuned_options), 0, 0, "names and name=value joined by +",
+	{ "tuned_options", LIST, AT(tuned_options), 0, 0, "names and name=value combined with +",
 	  "mount options for the module fusetuned" },
 	{ "atomic_open", ATOMIC_OPEN, AT(atomic_open), 0, 0, "off, echo or on",
 	  "how the server reacts to tuned_options=atomic_open:\nignore it, only return INIT's bit, or serve it\n(default on)" },
@@ -235,7 +235,7 @@ static int parse_args(struct options *opts, struct fuse_args *args)
 	return fuse_opt_parse(args, opts, specs, take) == 0 ? 0 : EXIT_USAGE;
 }
 
-/* Whether a list joined by + has this word. */
+/* Whether a list combined with + has this word. */
 static bool has_word(const char *list, const char *word)
 {
 	size_t length;

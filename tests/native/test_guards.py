@@ -32,7 +32,7 @@ def test_a_value_that_costs_page_faults_is_passed_over(
 ) -> None:
     words = ("auto", mirror.mountpoint, "-w", "seq-read", "--budget", "60")
     document = fusetune.json(*words, environment=environment)
-    why = r"skipped, because mmap-read \(random\) seemed to fall to (\S+) of its speed"
+    why = r"skipped, because mmap-read \(random\) seemed to fall to (\S+) times its speed"
     fell = [float(found[1]) for one in document["reasons"] if (found := re.search(why, one))]
     assert fell
     assert all(0.55 < ratio < 0.65 for ratio in fell)

@@ -43,7 +43,7 @@ def test_a_run_its_change_and_its_undoing(
         said = _said(fusetune, point, "read_ahead_kb")
         assert said[0] == f"its value is {after} KiB; the kernel's default is 128"
         assert said[1].startswith("'fusetune auto' ")
-        assert "seq-read had " in said[1]
+        assert "gave seq-read " in said[1]
         assert said[2].startswith("it is saved for the next mount")
         assert f"measured seq-read: {before} -> {after}, " in said[3]
 

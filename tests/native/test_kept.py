@@ -81,7 +81,7 @@ def test_from_configuration_to_drift_and_back(fusetune: Fusetune, mirror: Mirror
     assert (knob["last_write"]["value"], knob["last_write"]["why"]) == (20, "apply")
     shown = fusetune("verify")
     assert shown.returncode == 3
-    assert "somebody else" in shown.stdout
+    assert "another program" in shown.stdout
     assert f"{file}:4" in shown.stdout
     assert written(fusetune.json("apply", "--bdi", bdi)) == {"max_ratio": 20}
     fusetune.json("reset", point)

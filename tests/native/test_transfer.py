@@ -91,7 +91,7 @@ def test_a_result_of_another_kernel_is_refused_and_told(
         for dry_run in (["--dry-run"], []):
             done = other("import", file, *dry_run)
             assert done.returncode == 1
-            assert f"Linux 4.19, and this host has {series}" in done.stdout
+            assert f"Linux 4.19, but this host has {series}" in done.stdout
             assert "Traceback" not in done.stderr
         assert not (other.state / "saved").exists()
 

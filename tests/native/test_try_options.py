@@ -125,7 +125,7 @@ def test_a_server_that_does_not_mount_is_told_and_ended(
     with run_server(command, point, tmp_path / "log"):
         (tmp_path / "ssh").write_text(f"#!/bin/sh\n{ssh}\n")
         line = fusetune.fails("auto", point, *TRY, timeout=60)
-        assert "no second instance can be mounted as it is mounted: the server " in line
+        assert "no second instance can be mounted with the current options: the server " in line
         assert what in line
     assert list(fusetune.run.iterdir()) == []
 
