@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Puts back the values before those that the service set, where it ends for good."""
+"""Restores the values from before the service set its own, when the service ends for good."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +18,7 @@ from fusetune.text import printable
 
 
 def put_back_all(host: Host, say: Callable[[str], None]) -> None:
-    """Put back each mount's values and the host's limits; ``say`` a line for each that changed.
+    """Restore each mount's values and the host's limits; ``say`` a line for each that changed.
 
     Unlike `reset`, it leaves values that somebody else set, keeps what is saved, and lets a later
     start set the values again. Raises FusetuneError for the first failure, after all.
@@ -37,7 +37,7 @@ def put_back_all(host: Host, say: Callable[[str], None]) -> None:
 
 
 def put_back(host: Host, mount: Mount) -> list[Change]:
-    """Put back the values of ``mount`` before those that `apply` or the service set last."""
+    """Restore the values of ``mount`` from before `apply` or the service set them last."""
     with Lock(host, mount):
         journal = Journal.to_change(host, mount)
         changes = plan(host, mount, _before(host, journal, mount))
@@ -49,7 +49,7 @@ def put_back(host: Host, mount: Mount) -> list[Change]:
 
 
 def _before(host: Host, journal: Journal, mount: Mount) -> dict[Knob, int]:
-    """Return the values to put back of knobs that still have what was set last, by us."""
+    """Return the values to restore, for knobs that still have the value that we set last."""
     found = {}
     for knob in knobs_of(host, mount):
         last, before = journal.last(knob.name), journal.before(knob.name, KEEPING)
