@@ -156,14 +156,14 @@ test-debug-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
 	$(PYTHON) -m pytest tests/kernel/debug_checks.py
 
-# A hostile server, first with the module, then with the same kernel's own FUSE, under KASAN. It
-# sends FUZZ_REPLIES replies for each seed.
+# A hostile server under KASAN: with the module, with all of the module's options, and with the same
+# kernel's own FUSE. It sends FUZZ_REPLIES replies for each seed.
 FUZZ_SERIES = 6.12
 FUZZ_SEEDS = 1 2 3 4 5 6 7 8 9 10
 FUZZ_REPLIES = 100000
 fuzz-kernel: test-deps
 	$(call install,$(KERNEL_PACKAGES))
-	@failed=0; for type in fusetuned fuse; do \
+	@failed=0; for type in fusetuned "fusetuned every" fuse; do \
 		$(PYTHON) -m tests.kernel.debug $(FUZZ_SERIES) $$type $(FUZZ_SEEDS) $(FUZZ_REPLIES) || \
 			failed=1; done; exit $$failed
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Debug kernels, built from a suite's own source with our configurations.
 
-``python3 -m tests.kernel.debug SERIES TYPE SEED... REPLIES`` runs `hostile` with each seed, on a
-kernel with KASAN and lockdep that is a process on this host (UML). TYPE is fusetuned, or fuse for
-the kernel's own. Prints the output, and exits with status 1 if the kernel complained.
+``python3 -m tests.kernel.debug SERIES TYPE [every] SEED... REPLIES`` runs `hostile` with each seed,
+on a kernel with KASAN and lockdep that is a process on this host (UML). TYPE is fusetuned, or fuse
+for the kernel's own; with ``every``, each mount of fusetuned has all of its options. Prints the
+output, and exits with status 1 if the kernel complained.
 """
 
 import hashlib
@@ -219,11 +220,13 @@ def is_ours(race: str, functions: set[str]) -> bool:
     return any(name in functions for name in found)
 
 
-def hostile(kernel: Kernel, modules: Path, name: str, seed: int, replies: int) -> str:
+def hostile(
+    kernel: Kernel, modules: Path, name: str, seed: int, replies: int, *more: str
+) -> str:
     """Run `hostile` as the first process of a ``hostile`` kernel, and return the output.
 
     ``modules`` is what `Kernel.module` made, with the program hostile beside it; ``name`` is
-    fusetuned or fuse.
+    fusetuned or fuse; ``more`` are hostile's last arguments.
     """
     there = next((modules / "lib" / "modules").rglob(f"{name}.ko")).relative_to(modules)
     with tempfile.TemporaryDirectory(prefix="fusetune-hostile-") as out:
@@ -232,7 +235,7 @@ def hostile(kernel: Kernel, modules: Path, name: str, seed: int, replies: int) -
             Path(out),
             {kernel.build(): "/build", modules: "/modules"},
             *("env", "HOME=/tmp", "/build/linux", *_UML),
-            *("--", name, "/mnt/point", str(seed), str(replies), f"/modules/{there}"),
+            *("--", name, "/mnt/point", str(seed), str(replies), f"/modules/{there}", *more),
         )
         with subprocess.Popen(
             command,
@@ -253,9 +256,10 @@ def _complaints(said: str) -> int | None:
     return int(found[1]) if found and "reboot: Power down" in said else None
 
 
-def main(series: str, name: str, *numbers: str) -> int:
+def main(series: str, name: str, *words: str) -> int:
     """Run from the command line."""
-    *seeds, replies = map(int, numbers)
+    more = [word for word in words[:1] if word == "every"]
+    *seeds, replies = map(int, words[len(more) :])
     kernel = Kernel(next(suite for suite in SUITES if suite.series == series), "hostile")
     kernel.build()
     failed = False
@@ -263,7 +267,7 @@ def main(series: str, name: str, *numbers: str) -> int:
         kernel.module(Path(directory))
         machine.build_servers(Path(directory))
         for seed in seeds:
-            said = hostile(kernel, Path(directory), name, seed, replies)
+            said = hostile(kernel, Path(directory), name, seed, replies, *more)
             print(said[said.find("as init process") :], flush=True)
             failed |= _complaints(said) != 0
     return 1 if failed else 0
