@@ -220,9 +220,7 @@ def is_ours(race: str, functions: set[str]) -> bool:
     return any(name in functions for name in found)
 
 
-def hostile(
-    kernel: Kernel, modules: Path, name: str, seed: int, replies: int, *more: str
-) -> str:
+def hostile(kernel: Kernel, modules: Path, name: str, seed: int, replies: int, *more: str) -> str:
     """Run `hostile` as the first process of a ``hostile`` kernel, and return the output.
 
     ``modules`` is what `Kernel.module` made, with the program hostile beside it; ``name`` is

@@ -83,7 +83,7 @@ PATHS = [
 ]
 SERVED = Mount("/mnt", "fuse.x", "source", "0:40", bdi="0:40", connection="40", owner_uid=1000)
 NAMES = sorted(document.SCHEMA for document in every_document())
-
+GONE = [KnobState(knob, None, None, "it is not there") for knob in LIVE]
 
 odd_paths = pytest.mark.parametrize("path", PATHS, ids=range(len(PATHS)))
 
@@ -110,9 +110,9 @@ def module_documents(mount: Mount) -> list[Document]:
 
 
 def _paper_result(odd: str) -> PaperResult:
-    work = PAPERS["singh-atomic"]
-    shown = Row(work.ratios[0], Interval(1.2, 1.1, 1.3), None)
-    return PaperResult(work, [shown, Row(work.ratios[1], None, odd)], 1.5, 1 << 20, 3)
+    paper = PAPERS["singh-atomic"]
+    row = Row(paper.ratios[0], Interval(1.2, 1.1, 1.3), None)
+    return PaperResult(paper, [row, Row(paper.ratios[1], None, odd)], 1.5, 1 << 20, 3)
 
 
 def all_documents(mount: Mount) -> list[Document]:
@@ -152,12 +152,11 @@ def show_documents(mount: Mount) -> list[Document]:
     """``show``: of a mount with each kind of result, of a bare one, and of the host."""
     bare = replace(mount, bdi=None, connection=None)
     states = [KnobState(knob, 1, "other", None) for knob in LIVE]
-    gone = [KnobState(knob, None, None, "it is not there") for knob in LIVE]
     host = [KnobState(knob, 1, who, None) for knob in SYSTEM for who in ("stock", "fusetune")]
     return [
         shown(mount, states, saved_by(mount, "auto"), expected(mount)),
         shown(mount, states, saved_by(mount, "save"), {}),
-        shown(bare, gone, None, {}),
+        shown(bare, GONE, None, {}),
         shown(None, host, None, {}),
     ]
 
@@ -337,18 +336,14 @@ def report_documents(mount: Mount) -> list[Document]:
         counters=parse_counters(COUNTED),
         history=History((Entry(1_700_000_000.5, "set", mount.path, {"max_ratio": (1, 20)}),)),
     )
-    gone = [KnobState(knob, None, None, "it is not there") for knob in LIVE]
-    why = f"the file of {mount.path} says so"
-    bare = InventoriedMount(replace(mount, bdi=None), gone, {}, why, None, None, frozenset())
+    unbound = replace(mount, bdi=None)
+    bare = InventoriedMount(unbound, GONE, {}, f"see {mount.path}", None, None, frozenset())
     below = {mount.device: layers_of(mount)}
     diagnosis = Diagnosis([], [_finding(mount)], 40, 100, 2, below=below)
     problem = f"no journal of {mount.path}"
     modules = [Loaded("fuse", True, None, None), Loaded("fusetuned", False, "0.1.0", "0123ABC")]
     host = Inventory("6.12", "x86_64", 2, 1 << 30, modules, ["3.14.0"], [], diagnosis, [])
-    return [
-        host_report(host),
-        host_report(replace(host, mounts=[one, bare], problems=[problem])),
-    ]
+    return [host_report(host), host_report(replace(host, mounts=[one, bare], problems=[problem]))]
 
 
 def _finding(mount: Mount) -> Finding:

@@ -63,8 +63,7 @@ def needs_of(tree: Tree, mount: Mount) -> Needs:
 
 
 def raised(tree: Tree, needs: Needs) -> dict[str, int]:
-    settings = load(tree.host).settings
-    changes = raise_limits(tree.host, needs, settings).changes
+    changes = raise_limits(tree.host, needs, load(tree.host).settings).changes
     return {change.knob.name: change.new for change in changes}
 
 
