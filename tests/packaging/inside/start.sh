@@ -20,15 +20,15 @@ cd /out || fail "no /out"
 
 # profile saves what it sees, so something has to use the mount.
 head -c 8M /dev/zero >/source/file
-while sleep 0.1; do cat /mnt/x/file >/dev/null; done &
+while [ ! -e /source/enough ]; do cat /mnt/x/file >/dev/null; sleep 0.1; done &
 user=$!
 while read -r command; do
 	echo "+ $command"
 	# Status 4 means that nothing better was found.
 	sh -ec "$command" </dev/null || [ $? = 4 ] || fail "$command: status $?"
 done </commands/list
-kill "$user"
-wait "$user" || true
+touch /source/enough
+wait "$user"
 mountpoint -q /mnt/x || fail "the mount is gone"
 umount /mnt/x
 echo passed
