@@ -194,8 +194,8 @@ OPTIONS: Mapping[str, ModuleOption] = {
         f"{_NO_ONE}, and the server needs neither writes in order nor the user of each write",
         "either side overwrites the other's data, and a server that needs order or the user fails",
         "Opens for writing are sent as O_RDWR without O_APPEND. A file that the server does not "
-        "let a user read is opened as requested, and its writes bypass the cache. No effect if "
-        "the server uses passthrough. A write may fail after write(2) succeeded; fsync(2) and "
+        "let a user read is opened as requested, and its writes bypass the cache. The server "
+        "cannot use passthrough. A write may fail after write(2) succeeded; fsync(2) and "
         "close(2) report that.",
     ),
 }

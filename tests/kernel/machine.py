@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kernel import emulator
+from tests.kernel.seaweedfs import seaweedfs
 from tests.kernel.suites import MODULES, RIG, SUITES, USERLAND, Suite, import_module
 from tests.libfuse.suites import library
 from tests.native.mirror import CHECKOUT
@@ -207,11 +208,13 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> None:
     for crate in CRATES:
         shutil.copy(program_of(crate), checkout / "build" / crate.name)
     shutil.copy(s3_server(), checkout / "build")
+    if "check_seaweedfs" in checks:
+        shutil.copy(seaweedfs(), checkout / "build")
     shutil.copytree(library(USERLAND.name), checkout / "build" / "libfuse")
     (stage / "start").write_text(_START.format(checks=" ".join(checks)))
     image = scratch / "stage.ext4"
     how = ("-q", "-t", "ext4", "-O", "^has_journal", "-d")
-    subprocess.run(["mke2fs", *how, stage, image, "96M"], check=True, timeout=60)
+    subprocess.run(["mke2fs", *how, stage, image, "256M"], check=True, timeout=60)
 
 
 def _command(image: Image, scratch: Path, parameters: str, counted: bool) -> list[str | Path]:

@@ -34,6 +34,8 @@ SELDOM = (
     "check_library_atomic_open_sanitized",
     # Most checks load the module and unload it.
     "check_rounds",
+    # Its programs take minutes to build.
+    "check_seaweedfs",
     "check_tool_tries_options_of_the_module",
 )
 WATCHED_CHECKS = tuple(

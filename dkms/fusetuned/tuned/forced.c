@@ -125,8 +125,13 @@ static void check(struct fuse_conn *fc, const struct fuse_init_out *arg)
 	if (arg->flags & FUSE_POSIX_ACL)
 		refuse(fc, TUNED_NO_XATTR, "the server has POSIX ACLs");
 #ifdef FUSE_PASSTHROUGH
-	if (fc->tuned.flags & FUSE_PASSTHROUGH && arg->max_stack_depth)
-		refuse(fc, TUNED_WRITEBACK_CACHE, "the server uses passthrough");
+	/*
+	 * fs/fuse does not combine the two: it then refuses the server backing files. Many
+	 * servers offer passthrough without using it, such as those of go-fuse 2.9.
+	 */
+	if (fc->tuned.forced[TUNED_WRITEBACK_CACHE] && fc->tuned.flags & FUSE_PASSTHROUGH &&
+	    arg->max_stack_depth)
+		pr_info("connection %u: no passthrough, because of writeback_cache\n", fc->dev);
 #endif
 }
 

@@ -15,9 +15,7 @@ from tests.kernel.guest import raw
 from tests.kernel.guest.plain import (
     ASYNC_READ,
     BIG_WRITES,
-    INIT_EXT,
     MAX_PAGES,
-    PASSTHROUGH,
     POSIX_ACL,
     Plain,
     opened,
@@ -123,11 +121,6 @@ def check_forced_options_that_init_rules_out() -> None:
         (Plain(max_write=PAGE), ("big_writes",), "the server takes writes of one page"),
         (Plain(minor=5), flags, "the server's protocol is older than 7.6"),
         (Plain(minor=38, flags=POSIX_ACL), ("no_xattr",), "the server has POSIX ACLs"),
-        (
-            Plain(minor=41, flags=INIT_EXT | PASSTHROUGH, max_stack_depth=1),
-            ("writeback_cache",) if KERNEL >= (6, 12) else (),
-            "the server uses passthrough",
-        ),
     ):
         server.add("file", bytes(8 * PAGE))
         with _kernel_log() as said, serving(server, *options, "attr_timeout=9") as point:

@@ -1,11 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The writeback cache for a server that does not support it."""
 
+import errno
+import fcntl
 import os
+import struct
 import time
+from functools import partial
 
-from tests.kernel.guest.plain import WRITEBACK_CACHE, Plain, opened, serving
-from tests.kernel.guest.rig import PAGE, load
+from tests.kernel.guest.plain import (
+    INIT_EXT,
+    PASSTHROUGH,
+    WRITEBACK_CACHE,
+    Plain,
+    opened,
+    serving,
+)
+from tests.kernel.guest.rig import KERNEL, PAGE, expect_errno, load
+
+#: FUSE_DEV_IOC_BACKING_OPEN of linux/fuse.h; returns the number of the backing file.
+_BACKING_OPEN = 0x4010E501
 
 
 def _modes(server: Plain) -> list[int]:
@@ -102,3 +116,23 @@ def check_writeback_cache_by_the_server() -> None:
             assert server.opened[0] & os.O_ACCMODE == os.O_WRONLY
             assert server.opened[0] & os.O_APPEND
         assert "\nforced" not in (server.control / "init").read_text()
+
+
+def check_writeback_cache_instead_of_passthrough() -> None:
+    """A server that offers passthrough gets the writeback cache, and no backing files."""
+    load()
+    with open("/etc/passwd") as backing:
+        request = struct.pack("=iIQ", backing.fileno(), 0, 0)
+        for options, gathered in (((), False), (("writeback_cache",), True)):
+            server = Plain(minor=41, flags=INIT_EXT | PASSTHROUGH, max_stack_depth=1)
+            server.add("file", bytes(64 * PAGE))
+            with serving(server, *options) as point:
+                if KERNEL >= (6, 12):
+                    offer = partial(fcntl.ioctl, server.device, _BACKING_OPEN, request)
+                    expect_errno(errno.EPERM, offer) if gathered else offer()
+                with opened(point / "file", os.O_WRONLY) as fd:
+                    for place in range(64):
+                        assert os.pwrite(fd, b"x" * PAGE, place * PAGE) == PAGE
+                assert server.files["file"].data == b"x" * 64 * PAGE
+                assert (len(server.writes) <= 8) == gathered, server.writes
+                assert ("\nforced" in (server.control / "init").read_text()) == gathered

@@ -88,6 +88,7 @@ class Plain:
     opened: list[int] = field(default_factory=list)
     writes: list[tuple[int, int]] = field(default_factory=list)
     control: Path = CONTROL
+    device: int = -1
 
     def add(self, name: str, data: bytes = b"", mode: int = 0o100644) -> File:
         """Add a file."""
@@ -245,11 +246,11 @@ def serving(server: Plain, *options: str, point: str = "/mnt/plain") -> Iterator
     """Mount by the module with its ``options``, served by a thread; unmounted in the end.
 
     Yields the mount point after INIT. ``server.control`` is then the directory of its
-    control files.
+    control files, and ``server.device`` its descriptor of /dev/fusetuned.
     """
     path = Path(point)
     path.mkdir(parents=True, exist_ok=True)
-    device = os.open("/dev/fusetuned", os.O_RDWR | os.O_CLOEXEC)
+    server.device = device = os.open("/dev/fusetuned", os.O_RDWR | os.O_CLOEXEC)
     try:
         raw.mount(device, path, "".join(f",{option}" for option in options))
         server.control = CONTROL / _number_of(path)

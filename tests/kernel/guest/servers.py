@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Servers of Debian that people use: which requests the module's options spare each of them.
+"""Servers that people use: which requests the module's options spare each of them.
 
 Some have their own libfuse (mergerfs, ntfs-3g), some Debian's (sshfs, bindfs, s3fs), some none
-(rclone, gocryptfs: Go; an example of the crate fuser: Rust). Their requests are counted by the
-module, with and without its options.
+(rclone, gocryptfs, SeaweedFS: Go; an example of the crate fuser: Rust). Their requests are counted
+by the module, with and without its options.
 """
 
 import fcntl
@@ -11,8 +11,9 @@ import os
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from tests.native.mirror import CHECKOUT, MOUNTINFO, PATIENCE, mounted_at, unmou
 
 POINT = Path("/mnt/served")
 _SFTP = Path("/srv/sftp")
-_S3 = ("127.0.0.1", 9000)
+_S3, _FILER = ("127.0.0.1", 9000), ("127.0.0.1", 8888)
 _S3_KEYS = Path("/srv/s3-keys")
 #: linux/if.h, linux/sockios.h.
 _IFF_UP, _SIOCSIFFLAGS = 1, 0x8914
@@ -114,30 +115,52 @@ SERVERS = {
 }
 
 
-def _listens() -> bool:
+#: `weed mount` sends to a volume server by way of `weed server`.
+_WEED = CHECKOUT / "build" / "weed"
+SEAWEEDFS = Server(
+    (_WEED, "mount", f"-filer={_FILER[0]}:{_FILER[1]}", "-dir"),
+    "writeback_cache,no_file_caps",
+    ("WRITE", "GETXATTR"),
+)
+
+
+def _listens(address: tuple[str, int]) -> bool:
     try:
-        socket.create_connection(_S3).close()
+        socket.create_connection(address).close()
     except ConnectionRefusedError:
         return False
     return True
 
 
 @contextmanager
-def _s3() -> Iterator[None]:
-    """Run an S3 server that keeps its objects in memory and creates each bucket on first use."""
+def _listening(address: tuple[str, int], *command: str | Path) -> Iterator[None]:
+    """Run a program that serves at an address of the loopback interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("=16sh22x", b"lo", _IFF_UP))
-    program = CHECKOUT / "build" / "gofakes3"
-    where = f"{_S3[0]}:{_S3[1]}"
-    words = (program, "-backend", "mem", "-autobucket", "-quiet", "-host", where)
     quiet = subprocess.DEVNULL
-    with subprocess.Popen(words, stdout=quiet, stderr=quiet) as server:
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as server:
         try:
-            wait_for(_listens, "the S3 server")
+            wait_for(lambda: _listens(address), f"{command[0]}", 600)
             yield
         finally:
             server.terminate()
             server.wait(PATIENCE)
+
+
+def _s3() -> AbstractContextManager[None]:
+    """Run an S3 server that keeps its objects in memory and creates each bucket on first use."""
+    words = ("-backend", "mem", "-autobucket", "-quiet", "-host", f"{_S3[0]}:{_S3[1]}")
+    return _listening(_S3, CHECKOUT / "build" / "gofakes3", *words)
+
+
+@contextmanager
+def _seaweedfs() -> Iterator[None]:
+    """Run SeaweedFS's master, volume server and filer as one process."""
+    with tempfile.TemporaryDirectory(dir=SOURCE.parent) as directory:
+        volumes = ("-volume.max=1", "-master.volumeSizeLimitMB=64", "-master.telemetry=false")
+        words = ("server", "-filer", f"-dir={directory}", f"-ip={_FILER[0]}", *volumes)
+        with _listening(_FILER, _WEED, *words):
+            yield
 
 
 @contextmanager
@@ -189,13 +212,23 @@ def _counts(server: Server, data: bytes, *options: str) -> dict[str, int]:
 
 def check_servers_that_people_run() -> dict[str, dict[str, list[int]]]:
     """For each server, its options reduce their requests to a quarter or less."""
+    with _s3():
+        return _fewer(SERVERS)
+
+
+def check_seaweedfs() -> dict[str, dict[str, list[int]]]:
+    """The same of SeaweedFS."""
+    with _seaweedfs():
+        return _fewer({"seaweedfs": SEAWEEDFS})
+
+
+def _fewer(servers: Mapping[str, Server]) -> dict[str, dict[str, list[int]]]:
     load()
     data = os.urandom(_CALLS * _BLOCK)
     found: dict[str, dict[str, list[int]]] = {}
-    with _s3():
-        for name, server in SERVERS.items():
-            counts = [_counts(server, data, *more) for more in ((), ("--options", server.options))]
-            found[name] = {op: [each.get(op, 0) for each in counts] for op in server.fewer}
+    for name, server in servers.items():
+        counts = [_counts(server, data, *more) for more in ((), ("--options", server.options))]
+        found[name] = {op: [each.get(op, 0) for each in counts] for op in server.fewer}
     for name, counted in found.items():
         for op, (without, overruled) in counted.items():
             assert without >= _OPENS, (name, op, found)
