@@ -336,8 +336,8 @@ def report_documents(mount: Mount) -> list[Document]:
         counters=parse_counters(COUNTED),
         history=History((Entry(1_700_000_000.5, "set", mount.path, {"max_ratio": (1, 20)}),)),
     )
-    unbound = replace(mount, bdi=None)
-    bare = InventoriedMount(unbound, GONE, {}, f"see {mount.path}", None, None, frozenset())
+    why = f"the file of {mount.path} says so"
+    bare = InventoriedMount(replace(mount, bdi=None), GONE, {}, why, None, None, frozenset())
     below = {mount.device: layers_of(mount)}
     diagnosis = Diagnosis([], [_finding(mount)], 40, 100, 2, below=below)
     problem = f"no journal of {mount.path}"
