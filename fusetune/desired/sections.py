@@ -110,6 +110,11 @@ class Config:
     sections: tuple[Section, ...] = ()
     settings: Settings = field(default_factory=Settings)
 
+    @property
+    def by_namespace(self) -> bool:
+        """Whether some section matches mounts by the namespace of a pod."""
+        return any("namespace" in section.matches for section in self.sections)
+
     def matching(self, host: Host, mount: Mount, servers: Daemons) -> Iterator[Section]:
         """Yield the sections that match ``mount``, not ordered by rank."""
         paths = (mount.path, *mount.also_at)

@@ -26,6 +26,7 @@ from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.control import mount_controls, still_mounted, waiting
 from fusetune.mounts.discover import discover
+from fusetune.mounts.kubelet import namespace_to_come
 from fusetune.mounts.mount import Mount
 from fusetune.signals import Signals
 from fusetune.text import printable, shell_word
@@ -40,6 +41,8 @@ _PATIENCE = 0.5
 _GIVE_UP = 30.0
 #: Seconds between checks of such a mount, and of one that another fusetune works on.
 _SLOW_TICK = 0.25
+#: The longest time in seconds between two looks for the namespace of a volume's pod.
+_NAMESPACE_TICK = 1.0
 #: Seconds between reads of mountinfo, so that a burst of mounts needs only a few.
 _BREATH = 0.03
 #: Seconds until the sum of dirty limits is read again.
@@ -194,6 +197,10 @@ class Watch:
     def _serve(self, key: tuple[str, int], due: _Due, now: float) -> None:
         requests = waiting(self._host, due.mount)
         waited = now - due.since
+        if self._resolver.config.by_namespace and namespace_to_come(self._host, due.mount):
+            # No program uses it yet, so its values can wait until all sections can be matched.
+            due.at = now + min(max(_TICK, waited / 4), _NAMESPACE_TICK)
+            return
         if requests and waited < _PATIENCE:
             due.at = now + max(_TICK, waited / 4)
             return

@@ -58,6 +58,21 @@ def kubelet_volume(host: Host, mount: Mount) -> KubeletVolume | None:
     return found
 
 
+def namespace_to_come(host: Host, mount: Mount) -> bool:
+    """Return whether the namespace of a volume is unknown only because no pod uses it yet.
+
+    The kubelet creates a pod's directory of logs after it has mounted all volumes of the pod, and
+    before any container of it starts (kubernetes, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go,
+    createPodSandbox()). Without any such directory, they are not at this place.
+    """
+    volume = kubelet_volume(host, mount)
+    if volume is None or volume.namespace:
+        return False
+    with suppress(OSError):
+        return bool(os.listdir(host.path(_LOGS)))
+    return False
+
+
 def _volume_at(host: Host, path: str) -> KubeletVolume | None:
     for root in ROOTS:
         match = _MOUNT_POINT.fullmatch(path.removeprefix(f"{root}/"))

@@ -114,6 +114,30 @@ def test_a_server_that_never_answers_is_given_up(stage: Stage) -> None:
     assert stage.waits[-1] == 3600.0  # nothing is due any more
 
 
+def test_a_volume_s_values_wait_for_the_namespace_of_its_pod(stage: Stage) -> None:
+    """The kubelet creates the directory of its logs when all volumes of the pod are mounted."""
+    volume = "var/lib/kubelet/pods/7/volumes/kubernetes.io~csi/data"
+    stage.tree.write(f"{volume}/vol_data.json", '{"driverName": "a", "volumeHandle": "b"}')
+    stage.tree.write("var/log/pods/web_other_6/log", "")
+    stage.tree.mount(f"/{volume}/mount")
+    stage.tree.live()
+    seen: list[int] = []
+
+    def look(seconds: float) -> bool:
+        seen.append(stage.background())
+        return stage.pass_all(seconds)
+
+    def start(seconds: float) -> bool:
+        stage.tree.write("var/log/pods/ml_trainer_7/log", "")
+        return look(seconds)
+
+    by_namespace = "[[mount]]\nnamespace = 'ml'\nmax_background = 48\n"
+    stage.run(look, stage.passing(60), look, start, look, config=CONFIG + by_namespace)
+    assert seen == [12, 12, 12, 48]
+    assert stage.waits[:4] == pytest.approx([0.005, 0.005, 1.0, 1.0])
+    assert stage.waits[-1] == 3600.0
+
+
 def test_another_fusetune_at_work_is_waited_for(stage: Stage) -> None:
     stage.come()
     held = Lock(stage.tree.host, stage.tree.only())
