@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tests.native.mirror import BINARY, unescape, wait_for
+from tests.fleet.namespaces import Namespaces
+from tests.native.mirror import BINARY, wait_for
 
 _NODE = Path(__file__).with_name("node.sh")
 _PATIENCE = 30.0
@@ -28,16 +29,16 @@ _VOLUMES = "/var/lib/volumes"
 Manifest = Mapping[str, Any]
 
 
-class Node:
+class Node(Namespaces):
     """A node for as long as the context lasts; nothing is left of it.
 
     ``image``: an archive that the pods' containers are of.
     """
 
     def __init__(self, image: Path) -> None:
+        super().__init__()
         self._image = image
         self._process: subprocess.Popen[str] | None = None
-        self.leader = 0
 
     def __enter__(self) -> Self:
         pipe = subprocess.PIPE
@@ -63,25 +64,11 @@ class Node:
             self._process.stdout.close()
             _remove_cgroups()
 
-    def run(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command on the node."""
-        enter = ["nsenter", f"--target={self.leader}", "--mount", "--pid", "--"]
-        done = subprocess.run(
-            [*enter, *words], capture_output=True, text=True, timeout=300, check=False
-        )
-        if check:
-            assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-        return done
-
     def podman(self, *words: str | Path, check: bool = True) -> str:
         """Run podman on the node, and return what it says."""
         how = ("--runtime=runc", "--cgroup-manager=cgroupfs", "--events-backend=none")
         done = self.run("podman", *how, *words, check=check)
         return done.stdout + done.stderr
-
-    def path(self, inside: str) -> Path:
-        """Return this host's path of a file of the node. Not for what lies in a FUSE mount."""
-        return Path(f"/proc/{self.leader}/root") / inside.lstrip("/")
 
     def volume(self, pod: str, name: str = "data") -> str:
         """Return where a pod's volume is mounted."""
@@ -129,12 +116,6 @@ class Node:
             self.podman("rm", "--force", name)
             shutil.rmtree(self.path(f"{_KUBELET}/pods/{pod}"))
             self.path(f"/var/log/pods/{namespace}_x_{pod}").rmdir()
-
-    def device(self, point: str) -> str:
-        """Return the ``MAJOR:MINOR`` of what is mounted at a path of the node, or nothing."""
-        lines = Path(f"/proc/{self.leader}/mountinfo").read_text().splitlines()
-        found = [fields[2] for fields in map(str.split, lines) if unescape(fields[4]) == point]
-        return found[-1] if found else ""
 
     def pod(
         self,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import copy_checkout
 
 _CHANGELOG = """
@@ -41,3 +42,11 @@ def make_package(directory: Path, suite: str) -> Path:
         assert done.returncode == 0, f"{step}: {done.stdout}{done.stderr}"
     shutil.rmtree(tree)
     return packages
+
+
+def build_image(packages: Path, output: Path) -> Path:
+    """Build the image of the package in ``packages``, and return its archive."""
+    command = [CHECKOUT / "kubernetes" / "image.sh", packages, output]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return output

@@ -19,27 +19,19 @@ from typing import Any
 import pytest
 
 from tests.fleet.chart import Rendered, render
+from tests.fleet.namespaces import FUSECTL, STOCK
 from tests.fleet.node import Node, Pod
-from tests.fleet.package import make_package
+from tests.fleet.package import build_image, make_package
 from tests.native.mirror import CHECKOUT, wait_for
 from tests.native.requirements import requires
 
 pytestmark = requires("go", "podman", "runc", "umoci", "mmdebstrap", "dh_builddeb")
 
 SUITE = "bookworm"
-FUSECTL = "/sys/fs/fuse/connections"
-STOCK = {"read_ahead_kb": 128, "max_background": 12}
 TUNED = {"read_ahead_kb": 1024, "max_background": 64}
 SECTION = "[[mount]]\nread_ahead_kb = '1M'\nmax_background = 64\n"
 #: A gain that no noise hides: readahead on a server that takes 2 ms a request.
 SLOW = ("delay=2ms,served=8", "fsname=models", "allow_other")
-
-
-def build_image(packages: Path, output: Path) -> Path:
-    command = [CHECKOUT / "kubernetes" / "image.sh", packages, output]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return output
 
 
 @pytest.fixture(scope="module")
@@ -66,23 +58,6 @@ def clean(request: pytest.FixtureRequest) -> Iterator[None]:
         node = request.getfixturevalue("node")
         for directory in map(node.path, ("/var/lib/fusetune", "/run/fusetune")):
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def values(node: Node, bdi: str) -> dict[str, int]:
-    connection = f"{FUSECTL}/{bdi.partition(':')[2]}"
-    files = {
-        "read_ahead_kb": Path("/sys/class/bdi", bdi, "read_ahead_kb"),
-        "max_background": node.path(f"{connection}/max_background"),
-    }
-    return {name: int(file.read_text()) for name, file in files.items()}
-
-
-def become(node: Node, bdi: str, wanted: Mapping[str, int], seconds: float = 1.0) -> None:
-    """Wait until a mount has these values."""
-    try:
-        wait_for(lambda: values(node, bdi) == wanted, "values", seconds)
-    except TimeoutError as error:
-        raise AssertionError(f"{values(node, bdi)}, not {wanted}") from error
 
 
 def daemons(node: Node, *, only: str = "", **chosen: Any) -> Pod:
@@ -126,25 +101,25 @@ def test_the_image_is_the_same_each_time(packages: Path, image: Path, tmp_path: 
 
 def test_volumes_are_tuned_as_they_come_and_undone_at_uninstall(node: Node) -> None:
     with node.mounted("early") as early, watching(node, config=SECTION) as pod:
-        become(node, early, TUNED, 10)  # the time of a start
+        node.become(early, TUNED, 10)  # the time of a start
         with node.mounted("late") as late:
-            become(node, late, TUNED)
+            node.become(late, TUNED)
             assert node.volume("late") in pod.run("watch", "fusetune", "list")
             pod.run("watch", "fusetune", "verify")
             Path("/sys/class/bdi", late, "read_ahead_kb").write_text("256\n")
             pod.end()
-            assert values(node, early) == STOCK
-            assert values(node, late) == STOCK | {"read_ahead_kb": 256}, "a value of another's"
+            assert node.values(early) == STOCK
+            assert node.values(late) == STOCK | {"read_ahead_kb": 256}, "a value of another's"
             assert left(node) == [f"{late}.journal"]
 
 
 def test_an_upgrade_sets_the_new_values(node: Node) -> None:
     with node.mounted("one") as bdi:
         with watching(node, config=SECTION):
-            become(node, bdi, TUNED, 10)
-        assert values(node, bdi) == STOCK
+            node.become(bdi, TUNED, 10)
+        assert node.values(bdi) == STOCK
         with watching(node, config=SECTION.replace("64", "48")):
-            become(node, bdi, TUNED | {"max_background": 48}, 10)
+            node.become(bdi, TUNED | {"max_background": 48}, 10)
         assert left(node) == []
 
 
@@ -152,28 +127,28 @@ def test_without_undo_values_stay(node: Node) -> None:
     with node.mounted("one") as bdi:
         for _ in range(2):
             with watching(node, config=SECTION, undo=False) as pod:
-                become(node, bdi, TUNED, 10)
+                node.become(bdi, TUNED, 10)
                 wait_for(lambda: bool(pod.run("watch", "fusetune", "list")), "a start")
-            assert values(node, bdi) == TUNED
+            assert node.values(bdi) == TUNED
 
 
 def test_a_container_that_dies_leaves_nothing_behind(node: Node) -> None:
     with node.mounted("one") as bdi, watching(node, config=SECTION) as pod:
-        become(node, bdi, TUNED, 10)
+        node.become(bdi, TUNED, 10)
         pod.kill("watch")
         pod.wait("watch")
-        assert values(node, bdi) == TUNED
+        assert node.values(bdi) == TUNED
         pod.restart("watch")
         with node.mounted("two") as other:
-            become(node, other, TUNED, 10)
+            node.become(other, TUNED, 10)
             pod.end()
-            assert (values(node, bdi), values(node, other)) == (STOCK, STOCK)
+            assert (node.values(bdi), node.values(other)) == (STOCK, STOCK)
     assert left(node) == []
 
 
 def test_a_pod_keeps_no_mount_alive(node: Node) -> None:
     with node.mounted("one") as bdi, watching(node, config=SECTION) as pod:
-        become(node, bdi, TUNED, 10)
+        node.become(bdi, TUNED, 10)
         assert node.volume("one") in pod.run("watch", "cat", "/proc/self/mountinfo")
         node.run("umount", node.volume("one"))
         assert node.volume("one") not in pod.run("watch", "cat", "/proc/self/mountinfo")
@@ -200,18 +175,18 @@ def test_each_right_is_used(node: Node, without: str) -> None:
         time.sleep(1)
         node.run(*mounting)
         contexts.callback(node.run, "umount", FUSECTL)
-        assert values(node, bdi)["max_background"] == (12 if without else 64)
+        assert node.values(bdi)["max_background"] == (12 if without else 64)
 
 
 def test_sections_by_driver_and_namespace(node: Node) -> None:
     by_volume = "[[mount]]\ncsi_driver = 'mirror.*'\nnamespace = 'ml-*'\nread_ahead_kb = '1M'\n"
     with watching(node, mounts={"ml.toml": by_volume}, config="[[mount]]\nmax_background = 64\n"):
         with node.mounted("one", namespace="ml-1") as ours:
-            become(node, ours, TUNED)
+            node.become(ours, TUNED)
         with node.mounted("two", namespace="web") as other:
-            become(node, other, STOCK | {"max_background": 64})
+            node.become(other, STOCK | {"max_background": 64})
         with node.mounted("three", namespace="ml-1", driverName="x" * 70_000) as huge:
-            become(node, huge, STOCK | {"max_background": 64})
+            node.become(huge, STOCK | {"max_background": 64})
 
 
 def test_values_that_a_driver_sets_itself_are_left_to_it(node: Node) -> None:
@@ -220,7 +195,7 @@ def test_values_that_a_driver_sets_itself_are_left_to_it(node: Node) -> None:
     with watching(node, config=section) as pod, node.mounted("one", driverName=gke) as bdi:
         ratio = Path("/sys/class/bdi", bdi, "max_ratio")
         wait_for(lambda: int(ratio.read_text()) == 20, "max_ratio", 1.0)
-        assert values(node, bdi) == STOCK
+        assert node.values(bdi) == STOCK
         said = pod.run("watch", "fusetune", "doctor", check=False)
         assert "left to the CSI driver gcsfuse.csi.storage.gke.io" in said
 
@@ -239,7 +214,7 @@ def test_the_nodes_limits_are_left_alone(node: Node) -> None:
     before = limit.read_text()
     section = f"{SECTION}pipe_max_size = '4M'\n"
     with watching(node, config=section) as pod, node.mounted("one") as bdi:
-        become(node, bdi, TUNED)
+        node.become(bdi, TUNED)
         wait_for(lambda: "pipe-max-size" in pod.log("watch"), "a line", 5)
         _, line = pod.log("watch").splitlines()
         assert line.endswith("/proc/sys/fs/pipe-max-size: Read-only file system")
@@ -249,7 +224,7 @@ def test_the_nodes_limits_are_left_alone(node: Node) -> None:
 def test_metrics_are_served_without_rights(node: Node) -> None:
     ask = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9723/metrics').read().decode())"
     with node.mounted("one") as bdi, daemons(node, config=SECTION) as pod:
-        become(node, bdi, TUNED, 10)
+        node.become(bdi, TUNED, 10)
 
         def served() -> bool:
             return "fusetune_knob_value" in pod.run("metrics", "python3", "-c", ask, check=False)
@@ -302,11 +277,11 @@ def test_a_job_measures_and_its_result_follows_the_volume(node: Node) -> None:
         assert "/results/a.toml is not imported" in said
         assert "it was measured on Linux 2.6" in said
         with node.mounted("another", *SLOW) as bdi:
-            become(node, bdi, chosen)
+            node.become(bdi, chosen)
         with node.mounted("stranger", *SLOW[:1], "fsname=other", volumeHandle="two") as bdi:
             with node.mounted("last", *SLOW) as last:
-                become(node, last, chosen)
-            assert values(node, bdi) == STOCK
+                node.become(last, chosen)
+            assert node.values(bdi) == STOCK
 
 
 @pytest.mark.parametrize("what", ["none", "suite"])
