@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -211,6 +211,8 @@ class Pod:
             how = ["rbind", _PROPAGATION[mount.get("mountPropagation", "None")]]
             how += ["ro" if mount.get("readOnly") else "rw"]
             source = self._sources[mount["name"]]
+            if part := mount.get("subPath"):
+                source = f"{source}/{part}"
             options += [f"--volume={source}:{mount['mountPath']}:{','.join(how)}"]
         words = container.get("command", [])
         if words:
@@ -231,24 +233,22 @@ class Pod:
         directory = self._node.path(f"{_VOLUMES}/{name}")
         directory.mkdir(parents=True)
         if config := volume.get("configMap"):
-            _write_config(directory, self._configs[config["name"]], config.get("items", ()))
+            _write_config(directory, self._configs[config["name"]])
         else:
             assert "emptyDir" in volume
             directory.chmod(0o777)
         return f"{_VOLUMES}/{name}"
 
 
-def _write_config(directory: Path, data: Manifest, items: Sequence[Manifest]) -> None:
+def _write_config(directory: Path, data: Manifest) -> None:
     """Write a ConfigMap as the kubelet does (kubernetes, pkg/volume/util/atomic_writer.go)."""
-    paths = {one["key"]: one["path"] for one in items} or {name: name for name in data}
     now = directory / "..2026_01_01_00_00_00.1"
-    for key, path in paths.items():
-        (now / path).parent.mkdir(parents=True, exist_ok=True)
-        (now / path).write_text(data[key])
-    now.mkdir(exist_ok=True)
+    now.mkdir()
     os.symlink(now.name, directory / "..data")
-    for top in {path.split("/")[0] for path in paths.values()}:
-        os.symlink(f"..data/{top}", directory / top)
+    for name, text in data.items():
+        (now / name).write_text(text)
+        os.symlink(f"..data/{name}", directory / name)
+    directory.chmod(0o777)
 
 
 def _user(rights: Manifest) -> str:

@@ -65,7 +65,11 @@ its own below it. */ -}}
 {{- define "fusetune.mounts" -}}
 - {name: sys, mountPath: /sys, readOnly: true, mountPropagation: HostToContainer}
 - {name: bdi, mountPath: /sys/devices/virtual/bdi}
-- {name: config, mountPath: /etc/fusetune, readOnly: true}
+{{- /* Each file by itself: everybody can write the directory that the kubelet makes of a ConfigMap,
+and fusetune ignores files in such a directory. */}}
+{{- range $key, $path := include "fusetune.files" . | fromYaml }}
+- {name: config, mountPath: {{ printf "/etc/fusetune/%s" $path | quote }}, subPath: {{ $key | quote }}, readOnly: true}
+{{- end }}
 - {name: state, mountPath: /var/lib/fusetune}
 - {name: run, mountPath: /run/fusetune}
 - {name: logs, mountPath: /var/log/pods, readOnly: true}
@@ -84,15 +88,7 @@ its own below it. */ -}}
 {{- range $number, $path := .Values.paths }}
 - {name: path-{{ $number }}, hostPath: {path: {{ $path | quote }}, type: Directory}}
 {{- end }}
-- name: config
-  configMap:
-    name: {{ include "fusetune.name" . }}
-    items:
-      {{- range $key, $path := include "fusetune.files" . | fromYaml }}
-      - {key: {{ $key | quote }}, path: {{ $path | quote }}}
-      {{- else }}
-      []
-      {{- end }}
+- {name: config, configMap: {name: {{ include "fusetune.name" . }}}}
 {{- end }}
 
 {{- /* The keys of the ConfigMap, and the files of /etc/fusetune that they are. */ -}}
