@@ -172,9 +172,18 @@ def bound_capabilities(allowed: int) -> None:
 
 
 def take_as_root(directory: int) -> None:
-    """Make the mount ``directory``, attached on the root, the root; detach all other mounts."""
+    """Make the mount ``directory``, attached on the root, the root; detach all other mounts.
+
+    In a container whose seccomp profile forbids pivot_root(2), as those of containerd and Docker
+    do even with CAP_SYS_ADMIN, the others stay below it, where only a process with CAP_SYS_CHROOT
+    or CAP_SYS_ADMIN could reach them.
+    """
     os.fchdir(directory)
-    _checked(_LIBC.pivot_root(b".", b"."))
+    try:
+        _checked(_LIBC.pivot_root(b".", b"."))
+    except PermissionError:
+        os.chroot(".")
+        return
     _checked(_LIBC.umount2(b".", _MNT_DETACH))
     os.chdir("/")
 
