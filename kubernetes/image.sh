@@ -5,9 +5,9 @@
 #
 # Makes OUTPUT, an archive in the OCI layout with one image: the Debian suite that the directory
 # PACKAGES is named after, without manuals, and in it the package fusetune of PACKAGES (`make deb`
-# makes it) and node_exporter, which serves the metrics. The same packages give the same image:
-# its time is SOURCE_DATE_EPOCH, by default the day of CHANGELOG's last version. Packages are those
-# of the archive that this host's apt uses, or of ARCHIVE.
+# makes it), node_exporter, which serves the metrics, and OpenSSH, which checks signatures. The same
+# packages give the same image: its time is SOURCE_DATE_EPOCH, by default the day of CHANGELOG's
+# last version. Packages are those of the archive that this host's apt uses, or of ARCHIVE.
 set -euo pipefail
 export LC_ALL=C TZ=UTC
 
@@ -34,7 +34,7 @@ sources=("deb [trusted=yes] copy:$work/repository ./" "deb $archive $suite main"
 [[ $suite == sid ]] || sources+=("deb ${archive%/}-security $suite-security main")
 # Cleared: logs, caches and lists, which differ each time.
 # shellcheck disable=SC2016  # mmdebstrap runs these with the tree as $1
-mmdebstrap --quiet --variant=apt --include=fusetune,prometheus-node-exporter \
+mmdebstrap --quiet --variant=apt --include=fusetune,openssh-client,prometheus-node-exporter \
 	--keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
 	--aptopt='Acquire::Check-Valid-Until "false"' --aptopt='APT::Install-Recommends "false"' \
 	--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \

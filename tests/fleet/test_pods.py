@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from fusetune.desired.signatures import sign
 from tests.fleet.chart import Rendered, render
 from tests.fleet.namespaces import FUSECTL, STOCK
 from tests.fleet.node import Node, Pod
@@ -259,22 +260,28 @@ def measured(node: Node) -> str:
     raise AssertionError("nothing better was proven")
 
 
-def test_a_job_measures_and_its_result_follows_the_volume(node: Node) -> None:
-    """One node measures a volume; what it prints is imported, and set on another mount of it."""
+def test_a_job_measures_and_its_result_follows_the_volume(node: Node, tmp_path: Path) -> None:
+    """One node measures a volume; what it prints is signed, and set on another mount of it."""
     result = measured(node)
     (exported,) = tomllib.loads(result)["result"]
     chosen = {name: exported["values"].get(name, value) for name, value in STOCK.items()}
     assert chosen["read_ahead_kb"] > STOCK["read_ahead_kb"]
     shutil.rmtree(node.path("/var/lib/fusetune"))
 
-    rendered = render(results="models")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    kind, public, _ = key.with_name("key.pub").read_text().split()
+    rendered = render(results="models", signers=f"ops@example.com {kind} {public}\n")
     spec = rendered.pod("DaemonSet")
     spec["containers"] = spec["containers"][:1]
     other = re.sub(r'^(kernel = )"[^"]*"', r'\1"2.6"', result, flags=re.M)
     files = {"a.toml": "no export", "b.toml": other, "models.toml": result}
+    files |= {f"{name}.sig": sign(text.encode(), key) for name, text in files.items()}
+    files["unsigned.toml"] = result
     with node.pod(spec, {**rendered.configs, "models": files}) as pod:
         said = pod.log("import")
         assert "/results/a.toml is not imported" in said
+        assert "/results/unsigned.toml: not signed" in said
         assert "it was measured on Linux 2.6" in said
         with node.mounted("another", *SLOW) as bdi:
             node.become(bdi, chosen)
