@@ -22,7 +22,8 @@ KERNEL_PACKAGES = coccinelle e2fsprogs mmdebstrap perl sparse tar util-linux xz-
 ifeq ($(shell command -v cargo),)
 KERNEL_PACKAGES += $(if $(shell apt-cache --quiet=0 show cargo-web 2>/dev/null),cargo-web,cargo)
 endif
-# Go builds Helm, and the S3 server of the virtual machines and of make bench.
+# Go builds Helm, and the S3 server of the virtual machines and of make bench. Kubernetes' programs
+# need a newer Go, which comes with their tree.
 GO_PACKAGES = $(if $(shell command -v go),,golang-go)
 KERNEL_PACKAGES += $(GO_PACKAGES)
 LIBFUSE_PACKAGES = coccinelle mmdebstrap util-linux
@@ -131,7 +132,7 @@ test: lint $(MIRRORFS) $(INTERCEPT)
 
 # Tests that are too long to run for each change, or repeat another; docs/testing.md lists them.
 test-long: all-deps $(MIRRORFS) $(INTERCEPT)
-	$(PYTHON) -m pytest -s -m long tests/native tests/kernel tests/packaging
+	$(PYTHON) -m pytest -s -m long tests/native tests/kernel tests/packaging tests/fleet
 
 # mirrorfs with the libfuse of newer Debian suites, in the trees of test-libfuse.
 test-versions:
