@@ -48,7 +48,7 @@ class Module:
         return done.stdout.decode()
 
     def requires(self, *lines: str) -> None:
-        """Write its go.mod."""
+        """Write its go.mod, with these lines."""
         (self.directory / "go.mod").write_text("\n".join(["module programs", *lines, ""]))
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,11 +51,10 @@ class Cluster(Namespaces):
             text=True,
             start_new_session=True,
         )
-        try:
+        with ExitStack() as unless_it_boots:
+            unless_it_boots.callback(self._end)
             self._wait_for_boot()
-        except BaseException:
-            self._end()
-            raise
+            unless_it_boots.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
