@@ -210,7 +210,7 @@ mutants: test-deps
 # ONLY: one section of docs/benchmarks.md, such as advice.
 ONLY =
 bench: $(MIRRORFS) test-deps
-	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(ADVISED_PACKAGES))
+	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(ADVISED_PACKAGES) $(BENCH_PACKAGES))
 	$(MAKE) $(S3_SERVER)
 	$(PYTHON) -m tests.bench $(if $(ONLY),--only $(ONLY))
 
@@ -219,13 +219,16 @@ $(S3_SERVER):
 	CGO_ENABLED=0 GOBIN=$(CURDIR)/build go install \
 		github.com/johannesboyne/gofakes3/cmd/gofakes3@v0.0.0-20240217095638-c55a48f17be6
 
-# How often auto misses an existing gain; takes a quarter of an hour.
+# auto on real mounts: beside the grid, how often it misses a gain, deployed again, on live traffic.
 bench-tuner: $(MIRRORFS) test-deps
-	$(PYTHON) -m tests.bench --only misses
+	@failed=0; for section in contests misses deployed live; do \
+		$(PYTHON) -m tests.bench --only $$section || failed=1; done; exit $$failed
 
+# The search on simulated mounts. LANDSCAPES: how many of each family, at each noise.
+LANDSCAPES = 100
 bench-search: test-deps
 	$(call install,$(BENCH_PACKAGES))
-	$(PYTHON) -m tests.bench.bench_search
+	$(PYTHON) -m tests.bench.bench_search --runs $(LANDSCAPES)
 
 # Private modules; no versioned site-packages path is needed.
 # -I: environment and working directory do not change what root runs. -B: Python writes no bytecode

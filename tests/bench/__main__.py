@@ -8,18 +8,20 @@ was not reached.
 
 import argparse
 import os
-import re
 import sys
 
 from tests.bench.advice import ADVICE
+from tests.bench.bench_search import SEARCH
 from tests.bench.commands import CALIBRATION, LIST, PUBLISHED, START
 from tests.bench.contest import CONTESTS
 from tests.bench.cost import COST
+from tests.bench.deployed import DEPLOYED
 from tests.bench.f2fs import F2FS
 from tests.bench.fleet import FLEET
+from tests.bench.live import LIVE
 from tests.bench.misses import MISSES
 from tests.bench.overruled import OVERRULED
-from tests.bench.page import HEAD, NOT_REACHED, PAGE, Section, machine
+from tests.bench.page import HEAD, NOT_REACHED, PAGE, Section, machine, read
 from tests.bench.papers import TUNED_VS_STOCK
 from tests.bench.shared import SHARED_FILE
 from tests.bench.storm import STORM
@@ -28,6 +30,9 @@ from tests.bench.watching import WATCHING
 SECTIONS: dict[str, Section] = {
     "contests": CONTESTS,
     "misses": MISSES,
+    "deployed": DEPLOYED,
+    "live": LIVE,
+    "search": SEARCH,
     "list": LIST,
     "start": START,
     "calibration": CALIBRATION,
@@ -49,12 +54,6 @@ def command(name: str) -> str:
     return f"`python3 -m tests.bench --only {name}` on "
 
 
-def read() -> dict[str, str]:
-    """Return the text of each section of the page, by title."""
-    old = PAGE.read_text(encoding="utf-8")
-    return dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", old, re.MULTILINE | re.DOTALL))
-
-
 def main() -> None:
     """Measure the requested tables, print them and write them to the page."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench", description=__doc__)
@@ -62,20 +61,25 @@ def main() -> None:
     only = parser.parse_args().only
     if os.geteuid() != 0:
         sys.exit("make bench mounts file systems and writes to /sys: run it as root")
-    texts, missed = read(), False
+    missed = False
     for name, section in SECTIONS.items():
         if only in (None, name):
             made = f"\n{command(name)}{machine()}.\n\n{section.about}\n\n{section.make()}\n"
-            texts[section.title] = made
             missed |= NOT_REACHED in made
             print(f"\n## {section.title}\n{made}", flush=True)
+            _write(section.title, made)
+    sys.exit(1 if missed else 0)
+
+
+def _write(title: str, text: str) -> None:
+    """Write a section to the page, so that later sections can read it there."""
+    texts = {**read(), title: text}
     body = "".join(
         f"\n## {section.title}\n{texts[section.title].rstrip()}\n"
         for section in SECTIONS.values()
         if section.title in texts
     )
     PAGE.write_text(HEAD + body, encoding="utf-8")
-    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":

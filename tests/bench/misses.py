@@ -5,13 +5,8 @@ import statistics
 import sys
 from collections import Counter
 
-from fusetune.bench.spending import Budget
-from fusetune.bench.workloads import WORKLOADS
-from fusetune.desired.resolve import Resolver
-from fusetune.desired.sections import Config
-from fusetune.tuner.auto import Outcome, auto
-from fusetune.tuner.guards import GUARDS
-from tests.bench.contest import SERVERS, Server, mounted
+from fusetune.tuner.auto import Outcome
+from tests.bench.contest import SERVERS, Server, mounted, tuned
 from tests.bench.page import Section, table
 
 RUNS = 10
@@ -21,10 +16,8 @@ GAINING = tuple(server for server in SERVERS if server.gains)
 
 def run(server: Server, seed: int) -> Outcome:
     """Let auto tune a new mount, with its default budget."""
-    workloads = [WORKLOADS[server.workload]]
     with mounted(server) as (host, mount):
-        resolver = Resolver(host, Config())
-        return auto(resolver, mount, workloads, Budget(), seed=seed, unguarded=GUARDS)
+        return tuned(host, mount, server, seed)
 
 
 _HEADINGS = ("server", "workload", "missed", "gain found", "evaluations", "ended by")

@@ -3,6 +3,7 @@
 
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,12 @@ class Section:
     about: str
     headings: tuple[Sequence[str], ...]
     make: Callable[[], str]
+
+
+def read() -> dict[str, str]:
+    """Return the text of each section of the page, by title."""
+    old = PAGE.read_text(encoding="utf-8")
+    return dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", old, re.MULTILINE | re.DOTALL))
 
 
 def machine() -> str:

@@ -3,8 +3,8 @@
 
 import pytest
 
-from tests.bench.__main__ import SECTIONS, command, read
-from tests.bench.page import HEAD, PAGE, heading
+from tests.bench.__main__ import SECTIONS, command
+from tests.bench.page import HEAD, PAGE, heading, read
 
 
 def test_the_page_has_the_head_and_all_sections_in_their_order() -> None:

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""auto --live on programs that rest at times: beside auto, without effect, and if they change."""
+
+import math
+import random
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from fusetune.bench.intervals import Interval
+from fusetune.bench.spending import Budget
+from fusetune.bench.workloads import WORKLOADS
+from fusetune.changes.apply import enforce
+from fusetune.changes.state import values_now
+from fusetune.desired.resolve import Resolver
+from fusetune.desired.sections import Config
+from fusetune.host import Host
+from fusetune.mounts.mount import Mount
+from fusetune.profile.waits import Waits
+from fusetune.tuner.auto import Outcome, auto
+from fusetune.tuner.auto_live import auto_live
+from fusetune.tuner.guards import GUARDS
+from fusetune.tuner.live import WAITS
+from fusetune.tuner.space import searched_on
+from tests.bench.contest import BLOCKS, SERVERS, STOCK, changed, compare, mounted, paired, words
+from tests.bench.page import NOT_REACHED, Section, ratio, table
+from tests.bench.replay import recorded, replayed
+from tests.bench.traffic import busy, lay_out, timed
+from tests.tmpfs import tracefs
+
+SECONDS = 180
+NEAR = 0.9  # of the speed with the values of auto
+RECORDED, REPLAYS, REPLAYED = 100, 20, 60
+CHANGING, CHANGES = 60, (20, 45)  # seconds of a run, and after which the program changes
+HARMLESS = 0.95  # of the speed with stock
+_TURNS = 12  # files mapped in a sample
+_SERVER = SERVERS[0]
+_WORKLOADS = ("seq-read", "seq-write")
+_BESIDE = ("workload", "live / auto", f"at least {NEAR}", "live / stock")
+_CHOICES = ("how", "chose", "evaluations", "seconds")
+_NOISE = ("replays", "trials", "changed", "at most", "")
+_CHANGED = ("changes after", "live chose", "page faults / stock", f"at least {HARMLESS}")
+
+
+def _word(reached: bool) -> str:
+    return "reached" if reached else NOT_REACHED
+
+
+def _live_choice() -> Outcome:
+    """Let auto --live choose on a reader and a writer that rest at times."""
+    with mounted(_SERVER) as (host, mount):
+        lay_out(Path(mount.path))
+        with busy(Path(mount.path), ["read"], ["write"]):
+            live = auto_live(Resolver(host, Config()), mount, SECONDS)
+    print(*live.reasons, sep="\n", file=sys.stderr, flush=True)
+    return live
+
+
+def _beside() -> str:
+    """Compare what auto --live chose with what auto chooses on a mount without traffic."""
+    live = _live_choice()
+    with mounted(_SERVER) as (host, mount):
+        workloads = [WORKLOADS[name] for name in _WORKLOADS]
+        offline = auto(Resolver(host, Config()), mount, workloads, Budget(), unguarded=GUARDS)
+        settings = {"live": live.after, "auto": offline.after, "stock": STOCK}
+        rows = []
+        for name in _WORKLOADS:
+            logs = compare(host, mount, replace(_SERVER, workload=name), settings, BLOCKS)
+            ours = paired(logs["live"], logs["auto"])
+            to_stock = ratio(paired(logs["live"], logs["stock"]))
+            rows.append((name, ratio(ours), _word(ours.ratio >= NEAR), to_stock))
+    choices = [
+        (how, words(changed(one.after)), str(one.evaluations), f"{one.seconds:.0f}")
+        for how, one in (("auto --live", live), ("auto", offline))
+    ]
+    return f"{table(_BESIDE, rows)}\n\n{table(_CHOICES, choices)}"
+
+
+def _noise() -> str:
+    """Replay recorded traffic, on which no value has an effect."""
+    with mounted(_SERVER) as (host, mount):
+        lay_out(Path(mount.path))
+        now = values_now(host, mount)
+        resolver = Resolver(host, Config())
+        dimensions, _ = searched_on(resolver, mount, now, [*WAITS.values()], ())
+        with busy(Path(mount.path), ["read"], ["write"]), Waits(host, mount) as source:
+            marks = recorded(source, RECORDED)
+    start = {each.name: now[each.name] for each in dimensions}
+    runs = replayed(marks, dimensions, start, REPLAYED, REPLAYS)
+    wrong = sum(run.found.choice.changed for run in runs)
+    trials = sorted(len(run.found.trials) for run in runs)
+    said = f"{trials[0]} to {trials[-1]}"
+    return table(_NOISE, [(f"{REPLAYS}", said, f"{wrong}", "0", _word(not wrong))])
+
+
+def _later(host: Host, mount: Mount, kept: Mapping[str, int]) -> Interval:
+    """Return the speed of page faults with the values kept, divided by that with stock."""
+    logs: dict[str, list[float]] = {"kept": [], "stock": []}
+    order = list(logs)
+    for _ in range(BLOCKS):
+        random.shuffle(order)
+        for name in order:
+            enforce(host, mount, {**STOCK, **(kept if name == "kept" else {})})
+            logs[name].append(-math.log(timed(Path(mount.path), "fault", _TURNS)))
+    return paired(logs["kept"], logs["stock"])
+
+
+def _change(after: int) -> tuple[str, ...]:
+    """Let a reader map files after so many seconds of a run."""
+    with mounted(_SERVER) as (host, mount):
+        lay_out(Path(mount.path))
+        with busy(Path(mount.path), ["read", "--then", "fault", str(after)]):
+            live = auto_live(Resolver(host, Config()), mount, CHANGING)
+        print(*live.reasons, sep="\n", file=sys.stderr, flush=True)
+        kept = changed(live.after)
+        if not kept:
+            return (f"{after} s", "stock", "", _word(reached=True))
+        later = _later(host, mount, kept)
+    return (f"{after} s", words(kept), ratio(later), _word(later.ratio >= HARMLESS))
+
+
+def _make() -> str:
+    with tracefs():
+        changes = table(_CHANGED, [_change(after) for after in CHANGES])
+        return "\n\n".join((_beside(), _noise(), changes))
+
+
+LIVE = Section(
+    "auto --live",
+    f"The server takes {_SERVER.name}. First, a reader and a writer use a mount of it for "
+    f"{SECONDS} s, each resting for 0.1 to 1 s after every 2 to 8 files, and `auto --live` chooses "
+    f"values. On another mount without traffic, auto chooses values for {' and '.join(_WORKLOADS)} "
+    "with the default budget and --no-guard. The speed with the values of `auto --live` is a ratio "
+    "to that with those of auto and with stock there; the brackets contain the 95 % interval over "
+    f"{BLOCKS} blocks. Then, what such programs waited for in {RECORDED} s is recorded, and "
+    f"replayed to {REPLAYS} runs of {REPLAYED} s, each beginning at another place, in which values "
+    f"have no effect. Finally, in runs of {CHANGING} s, a reader begins to map files instead after "
+    "some seconds, and touches 4 pages at random in each. The speed of this is measured with the "
+    f"values that were kept and with stock, in {BLOCKS} blocks of {_TURNS} files.",
+    (_BESIDE, _CHOICES, _NOISE, _CHANGED),
+    _make,
+)
