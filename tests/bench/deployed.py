@@ -68,7 +68,7 @@ def row(one: Deployed) -> tuple[str, ...]:
 
 def verdicts(every: Sequence[Deployed]) -> list[tuple[str, ...]]:
     """Return what is wanted over all mounts, and what was measured."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     mounts = sum(len(one.logs["auto"]) for one in every)
     for other, most in WANTED.items():
         share = sum(one.below(other, WORSE) for one in every) / mounts
@@ -84,7 +84,7 @@ def _make() -> str:
     for number in range(MOUNTS):  # the servers in turn, so that the mounts of one are apart
         print(f"... mount {number + 1} of {MOUNTS}", file=sys.stderr, flush=True)
         for server in servers:
-            settings = {"stock": {}, **found[server.name]}
+            settings: Settings = {"stock": {}, **found[server.name]}
             for name, log in deploy(server, settings, number).items():
                 logs[server.name].setdefault(name, []).append(log)
     every = [Deployed(server, logs[server.name]) for server in servers]

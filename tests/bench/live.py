@@ -122,8 +122,9 @@ def _change(after: int) -> tuple[str, ...]:
 
 def _make() -> str:
     with tracefs():
-        changes = table(_CHANGED, [_change(after) for after in CHANGES])
-        return "\n\n".join((_beside(), _noise(), changes))
+        parts = [_beside(), _noise()]
+        parts.append(table(_CHANGED, [_change(after) for after in CHANGES]))
+        return "\n\n".join(parts)
 
 
 LIVE = Section(
