@@ -221,7 +221,7 @@ $(S3_SERVER):
 
 # auto on real mounts: beside the grid, how often it misses a gain, deployed again, on live traffic.
 bench-tuner: $(MIRRORFS) test-deps
-	@failed=0; for section in contests misses deployed live; do \
+	@failed=0; for section in contests against-grid misses deployed live; do \
 		$(PYTHON) -m tests.bench --only $$section || failed=1; done; exit $$failed
 
 # The search on simulated mounts. LANDSCAPES: how many of each family, at each noise.

@@ -11,6 +11,7 @@ import os
 import sys
 
 from tests.bench.advice import ADVICE
+from tests.bench.against_grid import AGAINST_GRID
 from tests.bench.bench_search import SEARCH
 from tests.bench.commands import CALIBRATION, LIST, PUBLISHED, START
 from tests.bench.contest import CONTESTS
@@ -29,6 +30,7 @@ from tests.bench.watching import WATCHING
 
 SECTIONS: dict[str, Section] = {
     "contests": CONTESTS,
+    "against-grid": AGAINST_GRID,
     "misses": MISSES,
     "deployed": DEPLOYED,
     "live": LIVE,

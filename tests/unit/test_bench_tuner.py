@@ -10,11 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from fusetune.bench.intervals import Interval
 from fusetune.profile.waits import Mark, Waited
 from fusetune.profile.waits_program import Kind
 from tests.bench import traffic
-from tests.bench.contest import CONTESTS, GRID, SERVERS, choices_on, values, words
-from tests.bench.deployed import Deployed, row, verdicts
+from tests.bench.against_grid import row as row_against_grid
+from tests.bench.contest import (
+    CHOICES,
+    GRID,
+    MORE_SERVERS,
+    SERVERS,
+    Result,
+    choice,
+    choices_in,
+    values,
+    words,
+)
+from tests.bench.deployed import AGAIN, Deployed, row, verdicts
 from tests.bench.page import NOT_REACHED, heading, table
 from tests.bench.replay import Replay, recorded, replayed
 from tests.unit.simulated_traffic import AHEAD, BACKGROUND, MIB, START, TICK, SimulatedTraffic
@@ -27,30 +39,40 @@ def test_values_are_read_as_they_were_written(setting: dict[str, int]) -> None:
     assert values(words(setting)) == setting
 
 
-def test_choices_are_those_on_the_page() -> None:
+def result(ratio: float) -> Result:
+    """Return a result whose choice has this ratio to the grid's best."""
+    ratios = {GRID: Interval(ratio, 0.9, 1.1), "stock": Interval(2.0, 1.5, 2.5)}
     chosen, best = {"read_ahead_kb": 512}, {"max_background": 24, "read_ahead_kb": 64}
-    headings = CONTESTS.headings[1]
-    rows = [(server.name, words(chosen), words(best), "30", "20") for server in SERVERS]
-    page = {CONTESTS.title: f"\ntext\n\n| other | table |\n\n{table(headings, rows)}\n"}
-    assert page[CONTESTS.title].count(heading(headings)) == 1
-    found = choices_on(page)
-    assert list(found) == [server.name for server in SERVERS]
-    assert all(one == {"auto": chosen, GRID: best} for one in found.values())
+    return Result(MORE_SERVERS[0], chosen, best, 30, 20.0, ratios)
 
 
-def test_a_server_that_is_not_on_the_page_is_an_error() -> None:
-    page = {CONTESTS.title: table(CONTESTS.headings[1], [("another", "stock", "stock", "1", "1")])}
-    with pytest.raises(KeyError, match=SERVERS[0].name):
-        choices_on(page)
+def test_choices_are_those_on_the_page() -> None:
+    rows = [choice(result(1.0)), ("another", "stock", "stock", "1", "1")]
+    text = f"\ntext\n\n| other | table |\n\n{table(CHOICES, rows)}\n"
+    assert text.count(heading(CHOICES)) == 1
+    assert choices_in(text) == {
+        MORE_SERVERS[0].name: {"auto": result(1.0).chosen, GRID: result(1.0).grid_best},
+        "another": {"auto": {}, GRID: {}},
+    }
+
+
+@pytest.mark.parametrize(("ratio", "word"), [(0.97, "reached"), (0.96, NOT_REACHED)])
+def test_a_choice_must_be_nearly_as_good_as_the_best(ratio: float, word: str) -> None:
+    cells = row_against_grid(result(ratio))
+    shown = (f"{ratio:.2f} [0.90, 1.10]", word, "2.00 [1.50, 2.50]")
+    assert cells == (MORE_SERVERS[0].name, MORE_SERVERS[0].workload, *shown)
 
 
 # Choices deployed again
 
 
-def deployed(speeds: list[float], stock: float = 1.0, best: float = 4.0) -> Deployed:
+def deployed(
+    speeds: list[float], stock: float = 1.0, best: float = 4.0, again: float = 4.0
+) -> Deployed:
     """Return a server whose mounts are so fast with the choice."""
     logs = {"auto": [math.log(speed) for speed in speeds]}
-    logs |= {name: [math.log(one)] * len(speeds) for name, one in (("stock", stock), (GRID, best))}
+    others = {"stock": stock, GRID: best, AGAIN: again}
+    logs |= {name: [math.log(one)] * len(speeds) for name, one in others.items()}
     return Deployed(SERVERS[0], logs)
 
 
@@ -58,9 +80,9 @@ def test_mounts_that_are_slower_are_counted() -> None:
     one = deployed([4.0, 3.9, 3.7, 2.7, 0.9])
     cells = row(one)
     assert cells[:2] == (SERVERS[0].name, SERVERS[0].workload)
-    assert cells[4:7] == ("1 of 5", "3 of 5", "2 of 5")
-    assert cells[8] == "0.0%"
-    assert one.ratios("stock") == pytest.approx([4.0, 3.9, 3.7, 2.7, 0.9])
+    assert cells[4:8] == ("1 of 5", "3 of 5", "0 of 5", "2 of 5")
+    assert cells[9] == "0.0%"
+    assert row(deployed([4.0] * 5, again=3.7))[6] == "5 of 5"
 
 
 def test_the_spread_is_of_the_speed_over_the_mounts() -> None:
