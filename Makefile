@@ -210,7 +210,7 @@ mutants: test-deps
 # ONLY: one section of docs/benchmarks.md, such as advice.
 ONLY =
 bench: $(MIRRORFS) test-deps
-	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(ADVISED_PACKAGES) $(BENCH_PACKAGES))
+	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(ADVISED_PACKAGES))
 	$(MAKE) $(S3_SERVER)
 	$(PYTHON) -m tests.bench $(if $(ONLY),--only $(ONLY))
 
