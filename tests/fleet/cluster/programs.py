@@ -12,10 +12,9 @@ from tests.fleet.chart import KUBERNETES
 from tests.kernel.suites import Suite
 from tests.system import golang
 
-_PROGRAMS = (
-    *("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
-    *("kubelet", "kubectl"),
-)
+#: Not the host's, which may be of another version.
+_CLIENT = "kubectl"
+_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", _CLIENT)
 _PACKAGES = (
     *("containerd", "runc", "etcd-server", "containernetworking-plugins"),
     *("iproute2", "openssl", "python3", "python3-grpcio"),
