@@ -133,14 +133,16 @@ def _listens(address: tuple[str, int]) -> bool:
 
 
 @contextmanager
-def _listening(address: tuple[str, int], *command: str | Path) -> Iterator[None]:
-    """Run a program that serves at an address of the loopback interface."""
+def _listening(
+    address: tuple[str, int], *command: str | Path, patience: float = PATIENCE
+) -> Iterator[None]:
+    """Run a program that serves at an address of the loopback interface, after some seconds."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("=16sh22x", b"lo", _IFF_UP))
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=quiet, stderr=quiet) as server:
         try:
-            wait_for(lambda: _listens(address), f"{command[0]}", 600)
+            wait_for(lambda: _listens(address), f"{command[0]}", patience)
             yield
         finally:
             server.terminate()
@@ -159,7 +161,7 @@ def _seaweedfs() -> Iterator[None]:
     with tempfile.TemporaryDirectory(dir=SOURCE.parent) as directory:
         volumes = ("-volume.max=1", "-master.volumeSizeLimitMB=64", "-master.telemetry=false")
         words = ("server", "-filer", f"-dir={directory}", f"-ip={_FILER[0]}", *volumes)
-        with _listening(_FILER, _WEED, *words):
+        with _listening(_FILER, _WEED, *words, patience=600):
             yield
 
 
