@@ -25,15 +25,13 @@ _VALIDATE = CHECKOUT / "build" / "kubernetes" / "bin" / "kubernetes-validate"
 
 def helm_program() -> Path:
     """Return Helm's program, built first (minutes) if it is not there."""
-    directory = tree.cache("go") / f"helm-{_HELM}"
-    with tree.locked(directory):
-        if not directory.exists():
-            new = directory.with_name(f"{directory.name}.new")
-            install = ["go", "install", "-ldflags=-s -w", f"helm.sh/helm/v3/cmd/helm@{_HELM}"]
-            environment = {**os.environ, "GOBIN": str(new)}
-            subprocess.run(install, cwd="/", env=environment, check=True, timeout=1800)
-            new.rename(directory)
-    return directory / "helm"
+
+    def install(new: Path) -> None:
+        command = ["go", "install", "-ldflags=-s -w", f"helm.sh/helm/v3/cmd/helm@{_HELM}"]
+        environment = {**os.environ, "GOBIN": str(new)}
+        subprocess.run(command, cwd="/", env=environment, check=True, timeout=1800)
+
+    return tree.once(tree.cache("go") / f"helm-{_HELM}", install) / "helm"
 
 
 def helm(*words: str | Path, **values: Any) -> subprocess.CompletedProcess[str]:

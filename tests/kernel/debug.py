@@ -9,7 +9,6 @@ output, and exits with status 1 if the kernel complained.
 
 import hashlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -117,14 +116,14 @@ class Kernel:
     def source(self) -> Path:
         """Return the unpacked source, kept for the build of modules."""
         name = f"linux-source-{self.suite.series}"
-        directory = tree.cache("debug") / f"{name}-{_version(self.suite.tree(), name)}"
-        with tree.locked(directory):
-            if not directory.exists():
-                new = _fresh(directory)
-                how = ("--strip-components=1", "-xf", self.suite.archive())
-                subprocess.run(["tar", "-C", new, *how], check=True)
-                new.rename(directory)
-        return directory
+
+        def unpack(new: Path) -> None:
+            new.mkdir()
+            how = ("--strip-components=1", "-xf", self.suite.archive())
+            subprocess.run(["tar", "-C", new, *how], check=True)
+
+        version = _version(self.suite.tree(), name)
+        return tree.once(tree.cache("debug") / f"{name}-{version}", unpack)
 
     def build(self) -> Path:
         """Return the directory of the kernel; build it first (ten minutes) if needed.
@@ -135,19 +134,19 @@ class Kernel:
         compiler = _version(self.tree(), "gcc")
         made_of = "\n".join((source.name, compiler, self.arch, self.config(), self.make()))
         key = hashlib.sha256(made_of.encode()).hexdigest()[:12]
-        directory = source.with_name(f"{self.suite.series}-{self.kind}-{key}")
-        with tree.locked(directory):
-            if not directory.exists():
-                new = _fresh(directory)
-                (new / "wanted").write_text(self.config())
-                for script in (_CONFIGURE, self.make()):
-                    made = script.format(arch=self.arch)
-                    done = inside(self.tree(), new, {source: "/linux"}, made, _TIMEOUT)
-                    if done.returncode:
-                        raise RuntimeError(f"{directory.name}: {done.stdout[-8000:]}")
-                    _check_options(new)
-                new.rename(directory)
-        return directory
+        name = f"{self.suite.series}-{self.kind}-{key}"
+
+        def compile_in(new: Path) -> None:
+            new.mkdir()
+            (new / "wanted").write_text(self.config())
+            for script in (_CONFIGURE, self.make()):
+                made = script.format(arch=self.arch)
+                done = inside(self.tree(), new, {source: "/linux"}, made, _TIMEOUT)
+                if done.returncode:
+                    raise RuntimeError(f"{name}: {done.stdout[-8000:]}")
+                _check_options(new)
+
+        return tree.once(source.with_name(name), compile_in)
 
     def module(self, out: Path, *mistakes: Mistake) -> None:
         """Build fusetuned for this kernel; ``out``/lib/modules has it and the kernel's own.
@@ -167,13 +166,6 @@ class Kernel:
             done = inside(self.tree(), out, directories, script, _TIMEOUT)
             if done.returncode:
                 raise RuntimeError(done.stdout[-8000:])
-
-
-def _fresh(directory: Path) -> Path:
-    new = directory.with_name(f"{directory.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir()
-    return new
 
 
 def _version(directory: Path, package: str) -> str:

@@ -147,16 +147,14 @@ def build_servers(out: Path) -> None:
 
 def program_of(crate: Crate) -> Path:
     """Return a crate's program; let cargo build it first if needed."""
-    directory = tree.cache("cargo") / f"{crate.name}-{crate.version}"
-    with tree.locked(directory):
-        if not directory.exists():
-            new = directory.with_name(f"{directory.name}.new")
-            shutil.rmtree(new, ignore_errors=True)
-            example = ("--example", crate.example) if crate.example else ()
-            how = ("--quiet", "--locked", "--no-track", "--version", crate.version, "--root", new)
-            command = ("cargo", "install", *how, *crate.options, *example, crate.name)
-            subprocess.run(command, check=True, timeout=1800)
-            new.rename(directory)
+
+    def install(new: Path) -> None:
+        example = ("--example", crate.example) if crate.example else ()
+        how = ("--quiet", "--locked", "--no-track", "--version", crate.version, "--root", new)
+        command = ("cargo", "install", *how, *crate.options, *example, crate.name)
+        subprocess.run(command, check=True, timeout=1800)
+
+    directory = tree.once(tree.cache("cargo") / f"{crate.name}-{crate.version}", install)
     return directory / "bin" / (crate.example or crate.name)
 
 
@@ -208,7 +206,7 @@ def _stage(scratch: Path, built: Path, checks: tuple[str, ...]) -> None:
     for crate in CRATES:
         shutil.copy(program_of(crate), checkout / "build" / crate.name)
     shutil.copy(s3_server(), checkout / "build")
-    if "check_seaweedfs" in checks:
+    if not checks or "check_seaweedfs" in checks:
         shutil.copy(seaweedfs(), checkout / "build")
     shutil.copytree(library(USERLAND.name), checkout / "build" / "libfuse")
     (stage / "start").write_text(_START.format(checks=" ".join(checks)))

@@ -103,16 +103,14 @@ class Suite:
         wanted = ("*/Makefile", *sorted(f"*/{path}" for path in paths))
         made_by = hashlib.sha256("\n".join([*wanted, "recorded"]).encode()).hexdigest()[:12]
         directory = self.tree().with_name(f"{self.tree().name}.{made_by}.source")
-        with tree.locked(directory):
-            if not directory.exists():
-                new = directory.with_suffix(".new")
-                shutil.rmtree(new, ignore_errors=True)
-                new.mkdir()
-                how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
-                subprocess.run(["tar", "-C", new, "-xf", self.archive(), *how, *wanted], check=True)
-                (new / "fusetune-source").write_text(f"{self.origin()}\n")
-                new.rename(directory)
-        return directory
+
+        def unpack(new: Path) -> None:
+            new.mkdir()
+            how = ("--strip-components=1", "--wildcards", "--no-wildcards-match-slash")
+            subprocess.run(["tar", "-C", new, "-xf", self.archive(), *how, *wanted], check=True)
+            (new / "fusetune-source").write_text(f"{self.origin()}\n")
+
+        return tree.once(directory, unpack)
 
     def origin(self) -> str:
         """Return where `source` comes from, as import_kernel.py records it."""

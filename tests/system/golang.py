@@ -54,12 +54,10 @@ class Module:
 
 def programs(name: str, build: Callable[[Module, Path], None]) -> Path:
     """Return a directory of programs in the cache; ``build`` fills it if it is not there."""
-    directory = tree.cache("go") / name
-    with tree.locked(directory):
-        if not directory.exists():
-            new = directory.with_name(f"{name}.new")
-            new.mkdir(exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix="fusetune-go-") as scratch:
-                build(Module(Path(scratch)), new)
-            new.rename(directory)
-    return directory
+
+    def make(new: Path) -> None:
+        new.mkdir()
+        with tempfile.TemporaryDirectory(prefix="fusetune-go-") as scratch:
+            build(Module(Path(scratch)), new)
+
+    return tree.once(tree.cache("go") / name, make)

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,6 +73,20 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
+def once(directory: Path, make: Callable[[Path], None]) -> Path:
+    """Return ``directory``, which ``make`` creates under another name if it is not there.
+
+    So it is whole or absent, whatever ends a run.
+    """
+    new = directory.with_name(f"{directory.name}.new")
+    with locked(directory):
+        if not directory.exists():
+            shutil.rmtree(new, ignore_errors=True)
+            make(new)
+            new.rename(directory)
+    return directory
+
+
 def made(suite: str, kind: str, options: Sequence[str], *sources: str) -> Path:
     """Return the directory of a Debian ``suite``; make it first (minutes) if needed.
 
@@ -81,16 +95,13 @@ def made(suite: str, kind: str, options: Sequence[str], *sources: str) -> Path:
     """
     kept = cache("trees")
     made_from = hashlib.sha256("\n".join(options).encode()).hexdigest()[:12]
-    directory = kept / f"{suite}-{kind}-{made_from}-{_MONTH}"
-    new = kept / f"{directory.name}.new"
-    with locked(directory):
-        if not directory.exists():
-            shutil.rmtree(new, ignore_errors=True)
-            remove_old(kept)
-            command = ["mmdebstrap", "--quiet", *options, suite, str(new), *sources]
-            subprocess.run(command, check=True, timeout=1800)
-            new.rename(directory)
-    return directory
+
+    def make(new: Path) -> None:
+        remove_old(kept)
+        command = ["mmdebstrap", "--quiet", *options, suite, str(new), *sources]
+        subprocess.run(command, check=True, timeout=1800)
+
+    return once(kept / f"{suite}-{kind}-{made_from}-{_MONTH}", make)
 
 
 def remove_old(kept: Path, month: str = _MONTH) -> None:
