@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A node's namespaces, as seen from the host, and the values of a mount in them."""
 
+import os
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +11,7 @@ from tests.native.mirror import unescape, wait_for
 
 FUSECTL = "/sys/fs/fuse/connections"
 STOCK = {"read_ahead_kb": 128, "max_background": 12}
+TUNED = {"read_ahead_kb": 1024, "max_background": 64}
 
 
 class Namespaces:
@@ -18,6 +21,29 @@ class Namespaces:
 
     def __init__(self) -> None:
         self.leader = 0
+        self._process: subprocess.Popen[str] | None = None
+
+    def _start(self, *command: str | Path) -> str:
+        """Start the node's program, which ends with its stdin, and return its first line."""
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, start_new_session=True
+        )
+        assert self._process.stdout
+        return self._process.stdout.readline()
+
+    def _end(self, patience: float) -> None:
+        """End the node's program, and after so many seconds kill it."""
+        assert self._process
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        try:
+            self._process.wait(patience)
+        finally:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.stdout.close()
 
     def enter(self, *kinds: str) -> list[str]:
         """Return the beginning of a command that runs in these namespaces."""

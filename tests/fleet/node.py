@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,14 +41,11 @@ class Node(Namespaces):
     def __init__(self, image: Path) -> None:
         super().__init__()
         self._image = image
-        self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
-        pipe = subprocess.PIPE
-        unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        self._process = subprocess.Popen([*unshare, _NODE], stdin=pipe, stdout=pipe, text=True)
-        assert self._process.stdout
-        assert self._process.stdout.readline() == "ready\n"
+        unshare = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+        assert self._start(*unshare, _NODE) == "ready\n"
+        assert self._process
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         self.leader = int(children.read_text())
         self.path(_SECCOMP).write_text(_profile())
@@ -58,15 +54,9 @@ class Node(Namespaces):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        assert self._process
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.close()
         try:
-            self._process.wait(_PATIENCE)
+            self._end(_PATIENCE)
         finally:
-            self._process.kill()
-            self._process.stdout.close()
             _remove_cgroups()
 
     def podman(self, *words: str | Path, check: bool = True) -> str:

@@ -19,7 +19,7 @@ import pytest
 from tests.fleet.chart import CHART, RELEASE
 from tests.fleet.cluster.cluster import Cluster
 from tests.fleet.cluster.image import DRIVER_IMAGE, driver_image
-from tests.fleet.namespaces import STOCK
+from tests.fleet.namespaces import STOCK, TUNED
 from tests.fleet.package import build_image, make_package
 from tests.native.mirror import wait_for
 from tests.native.requirements import requires
@@ -32,7 +32,6 @@ pytestmark = [
 NAMESPACE = "fusetune"
 IMAGE = "registry.example/fusetune"
 INSTALL = (RELEASE, CHART, f"--namespace={NAMESPACE}")
-TUNED = {"read_ahead_kb": 1024, "max_background": 64}
 SECTION = """
 [[mount]]
 csi_driver = "mirror.csi.*"

@@ -20,7 +20,7 @@ import pytest
 
 from fusetune.desired.signatures import sign
 from tests.fleet.chart import Rendered, render
-from tests.fleet.namespaces import FUSECTL, STOCK
+from tests.fleet.namespaces import FUSECTL, STOCK, TUNED
 from tests.fleet.node import Node, Pod
 from tests.fleet.package import build_image, make_package
 from tests.native.mirror import CHECKOUT, wait_for
@@ -29,7 +29,6 @@ from tests.native.requirements import requires
 pytestmark = requires("go", "podman", "runc", "umoci", "mmdebstrap", "dh_builddeb")
 
 SUITE = "bookworm"
-TUNED = {"read_ahead_kb": 1024, "max_background": 64}
 SECTION = "[[mount]]\nread_ahead_kb = '1M'\nmax_background = 64\n"
 #: A gain that no noise hides: readahead on a server that takes 2 ms a request.
 SLOW = ("delay=2ms,served=8", "fsname=models", "allow_other")

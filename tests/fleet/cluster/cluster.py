@@ -7,7 +7,6 @@ namespaces of this host, with its kernel (`boot.sh`).
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -40,30 +39,21 @@ class Cluster(Namespaces):
     def __init__(self, images: Mapping[str, Path]) -> None:
         super().__init__()
         self._images = images
-        self._process: subprocess.Popen[str] | None = None
         self._environment = {**os.environ, "KUBECONFIG": str(_HERE / "kubeconfig.yaml")}
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [_HERE / "boot.sh", "boot", node_tree(), programs()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        command = (_HERE / "boot.sh", "boot", node_tree(), programs())
         with ExitStack() as unless_it_boots:
-            unless_it_boots.callback(self._end)
-            self._wait_for_boot()
+            said = self._start(*command)
+            unless_it_boots.callback(self._end, _PATIENCE)
+            self._wait_for_boot(int(said))
             unless_it_boots.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._end()
+        self._end(_PATIENCE)
 
-    def _wait_for_boot(self) -> None:
-        assert self._process
-        assert self._process.stdout
-        inner = int(self._process.stdout.readline())
+    def _wait_for_boot(self, inner: int) -> None:
         children = Path(f"/proc/{inner}/task/{inner}/children")
         wait_for(lambda: bool(children.read_text()), "the node's first process")
         self.leader = int(children.read_text())
@@ -81,18 +71,6 @@ class Cluster(Namespaces):
         assert self._process
         assert self._process.poll() is None, "the node ended"
         return self._kubectl("get", "--raw=/readyz").returncode == 0
-
-    def _end(self) -> None:
-        assert self._process
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.close()
-        try:
-            self._process.wait(_PATIENCE)
-        finally:
-            if self._process.poll() is None:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.stdout.close()
 
     def _import(self, repository: str, archive: Path) -> None:
         """Give containerd an image, as if it were pulled."""
