@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """auto against an exhaustive grid: page faults, many streams, a read-only mount, a neighbour."""
 
-import statistics
-import sys
-
 from fusetune.changes.apply import enforce
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
@@ -19,9 +16,11 @@ from tests.bench.contest import (
     changed,
     choice,
     compare,
+    fastest,
     grid,
     mounted,
     paired,
+    results_of,
     tuned,
 )
 from tests.bench.page import NOT_REACHED, Section, ratio, table
@@ -38,8 +37,7 @@ def best_of_grid(host: Host, mount: Mount, server: Server) -> dict[str, int]:
     points = grid(server)
     for count, blocks in ((FINALISTS, 1), (1, _FINAL_BLOCKS)):
         found = compare(host, mount, server, points, blocks)
-        best = sorted(points, key=lambda name: statistics.fmean(found[name]))[-count:]
-        points = {name: points[name] for name in best}
+        points = {name: points[name] for name in fastest(found, count)}
     return next(iter(points.values()))
 
 
@@ -72,10 +70,7 @@ def row(one: Result) -> tuple[str, ...]:
 
 
 def _make() -> str:
-    results = []
-    for server in MORE_SERVERS:
-        print(f"... {server.name}", file=sys.stderr, flush=True)
-        results.append(contest(server))
+    results = results_of(contest, MORE_SERVERS)
     choices = [choice(one) for one in results]
     return f"{table(_RATIOS, [row(one) for one in results])}\n\n{table(CHOICES, choices)}"
 
@@ -87,8 +82,8 @@ AGAINST_GRID = Section(
     "measures each of them once. The grid is every combination of the values that auto may choose "
     f"from. Its best is the winner, over {_FINAL_BLOCKS} other blocks, of the {FINALISTS} that "
     "were the fastest in one sample of each. auto runs with --no-guard. The read-only mount has "
-    "three files to read, which auto gets by --files. The neighbour is a program that takes a "
-    "processor for 1 to 5 s, rests as long, and so on.",
+    "three files, which auto reads because of --files. The neighbour is a program that uses a "
+    "whole processor for 1 to 5 s, then rests for 1 to 5 s, and so on.",
     (_RATIOS, CHOICES),
     _make,
 )

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,16 +207,20 @@ def grid(server: Server) -> dict[str, dict[str, int]]:
     return {f"grid {n}": with_followers(s, STOCK) for n, s in enumerate(settings)}
 
 
+def fastest(logs: Mapping[str, Sequence[float]], count: int) -> list[str]:
+    """Return the names of so many contenders, the fastest last."""
+    return sorted(logs, key=lambda name: statistics.fmean(logs[name]))[-count:]
+
+
 def contest(server: Server) -> Result:
     """Tune ``server``, search the whole grid, and measure all contenders against each other."""
     with mounted(server) as (host, mount):
         outcome = tuned(host, mount, server)
         points = grid(server)
-        found = compare(host, mount, server, points, GRID_SAMPLES)
-        best = sorted(points, key=lambda name: statistics.fmean(found[name]))[-FINALISTS:]
+        best = fastest(compare(host, mount, server, points, GRID_SAMPLES), FINALISTS)
         settings = {"auto": outcome.after} | {name: points[name] for name in best} | rules()
         logs = compare(host, mount, server, settings, BLOCKS)
-        winner = max(best, key=lambda name: statistics.fmean(logs[name]))
+        (winner,) = fastest({name: logs[name] for name in best}, 1)
         logs[GRID] = logs[winner]
         enforce(host, mount, STOCK)
         return Result(
@@ -267,11 +271,17 @@ def choices_in(text: str) -> dict[str, dict[str, dict[str, int]]]:
     return {row[0]: {"auto": values(row[1]), GRID: values(row[2])} for row in rows}
 
 
-def _make() -> str:
+def results_of(contest: Callable[[Server], Result], servers: Sequence[Server]) -> list[Result]:
+    """Hold a contest on each server, and show which is at work."""
     results = []
-    for server in SERVERS:
+    for server in servers:
         print(f"... {server.name}", file=sys.stderr, flush=True)
         results.append(contest(server))
+    return results
+
+
+def _make() -> str:
+    results = results_of(contest, SERVERS)
     ratios = [
         (one.server.name, one.server.workload, *map(ratio, one.ratios.values())) for one in results
     ]
