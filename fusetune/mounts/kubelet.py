@@ -63,7 +63,8 @@ def namespace_to_come(host: Host, mount: Mount) -> bool:
 
     The kubelet creates a pod's directory of logs after it has mounted all volumes of the pod, and
     before any container of it starts (kubernetes, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go,
-    createPodSandbox()). Without any such directory, they are not at this place.
+    createPodSandbox()). If /var/log/pods has no directory at all, the logs are kept elsewhere, and
+    the namespace stays unknown.
     """
     volume = kubelet_volume(host, mount)
     if volume is None or volume.namespace:

@@ -105,17 +105,17 @@ def _make() -> str:
 
 DEPLOYED = Section(
     "A choice deployed again",
-    "The values that auto chose in the first two sections, unless they were stock, are set again "
-    f"on {MOUNTS} new mounts of each server, with one mount of each server after the other. Each "
-    f"mount is measured in {BLOCKS} blocks, in random order, with these values, with stock and "
-    "with the grid's best of these sections. The ratios are those of the speed with auto's "
-    "values, with the 95 % interval over the mounts. Then the table counts mounts on which the "
-    "speed is more than 5 % or 30 % lower than that of the other on the same mount. Much of this "
-    "is the noise of so few samples: the grid's best is a further contender, and the table counts "
-    "how often it is 5 % below itself. The spread is the standard deviation of the speed over the "
-    "mounts, divided by its mean. Of other systems, TUNA (EuroSys 2025) reports that up to 63 % of "
-    "the best configurations are at least 30 % worse when they are deployed again, and DarwinGame "
-    "(ASPLOS 2025) a variability below 0.5 %.",
+    "The values that auto chose in the first two sections, unless they were stock, are set "
+    f"again on {MOUNTS} new mounts of each server. The servers take turns, so that time passes "
+    f"between the mounts of one. Each mount is measured in {BLOCKS} blocks, in random order, with "
+    "auto's values, with stock and with the grid's best of these sections. The ratios compare "
+    "auto's values with the others; the brackets contain the 95 % interval over the mounts. The "
+    "next columns count the mounts on which auto's values are more than 5 % or 30 % slower than "
+    "the others. So few samples are noisy: the grid's best is measured twice on each mount, and "
+    "one column counts how often it is 5 % slower than itself. The spread is the standard "
+    "deviation of the speed over the mounts, divided by the mean. For comparison, TUNA (EuroSys "
+    "2025) reports that up to 63 % of the best configurations are at least 30 % worse when they "
+    "are deployed again, and DarwinGame (ASPLOS 2025) reports a variability below 0.5 %.",
     (_HEADINGS, _WANTED),
     _make,
 )

@@ -129,16 +129,17 @@ def _make() -> str:
 
 LIVE = Section(
     "auto --live",
-    f"The server takes {_SERVER.name}. First, a reader and a writer use a mount of it for "
-    f"{SECONDS} s, each resting for 0.1 to 1 s after every 2 to 8 files, and `auto --live` chooses "
-    f"values. On another mount without traffic, auto chooses values for {' and '.join(_WORKLOADS)} "
-    "with the default budget and --no-guard. The speed with the values of `auto --live` is a ratio "
-    "to that with those of auto and with stock there; the brackets contain the 95 % interval over "
-    f"{BLOCKS} blocks. Then, what such programs waited for in {RECORDED} s is recorded, and "
-    f"replayed to {REPLAYS} runs of {REPLAYED} s, each beginning at another place, in which values "
-    f"have no effect. Finally, in runs of {CHANGING} s, a reader begins to map files instead after "
-    "some seconds, and touches 4 pages at random in each. The speed of this is measured with the "
-    f"values that were kept and with stock, in {BLOCKS} blocks of {_TURNS} files.",
+    f"The server takes {_SERVER.name}. A reader and a writer use a mount of it for {SECONDS} s; "
+    "each rests for 0.1 to 1 s after every 2 to 8 files. `auto --live` chooses values for this "
+    f"mount. On a mount without traffic, auto chooses values for {' and '.join(_WORKLOADS)}, "
+    "with the default budget and --no-guard. The first table compares the speed with the values "
+    "of `auto --live` with that of auto's values and of stock, measured on the second mount; "
+    f"the brackets contain the 95 % interval over {BLOCKS} blocks. For the third table, the "
+    f"waits of such programs were recorded for {RECORDED} s and replayed to {REPLAYS} runs of "
+    f"{REPLAYED} s, each of which starts at another place. No value has an effect on a replay, "
+    "so none may be changed. For the last table, the reader starts to map files during a run of "
+    f"{CHANGING} s, and touches 4 random pages of each. If values were kept, the speed of these "
+    f"page faults was compared with that of stock, in {BLOCKS} blocks of {_TURNS} files.",
     (_BESIDE, _CHOICES, _NOISE, _CHANGED),
     _make,
 )

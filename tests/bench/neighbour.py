@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A neighbour that comes and goes: takes a processor for 1 to 5 s, rests as long, and so on.
+"""A neighbour that uses a whole processor for 1 to 5 s, then rests for 1 to 5 s, and so on.
 
 It is a program of its own, because it must take the processor from the server, not from the bench.
 """
