@@ -127,7 +127,7 @@ quick:
 test: lint $(MIRRORFS) $(INTERCEPT)
 	$(PYTHON) -m pytest -q -n auto tests/unit
 	$(MAKE) -C mirrorfs SANITIZE=1
-	$(PYTHON) -m pytest -n 2 --dist loadgroup -m "not long and not alone" tests/native
+	$(PYTHON) -m pytest -n 3 --dist loadgroup -m "not long and not alone" tests/native
 	$(PYTHON) -m pytest -m "alone and not long" tests/native
 
 # Tests that are too long to run for each change, or repeat another; docs/testing.md lists them.
@@ -183,7 +183,7 @@ test-packaging: test-deps
 # chart, on containers.
 test-fleet: test-deps $(MIRRORFS) $(INTERCEPT) build/kubernetes/.done
 	$(call install,$(FLEET_PACKAGES))
-	$(PYTHON) -m pytest tests/fleet
+	$(PYTHON) -m pytest -n 2 --dist loadfile tests/fleet
 
 # The Ansible collection as an archive, in build.
 ansible:

@@ -6,6 +6,9 @@ import pytest
 from tests.bench import bench_search
 from tests.bench.contenders import Run
 
+#: One process makes the runs for all of them.
+pytestmark = pytest.mark.xdist_group("search")
+
 
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:

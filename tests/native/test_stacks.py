@@ -112,7 +112,7 @@ def test_the_layer_that_limits_is_named(
 ) -> None:
     slow = build(tower)
     words = ("--measure-layers", "-w", "seq-write", "--size", "4M")
-    for budget in ("20s", "60s"):  # other load on this host may hide the difference for a while
+    for budget in ("10s", "60s"):  # other load on this host may hide the difference for a while
         found = fusetune.json("advise", tower.top, *words, "--budget", budget)
         if found["limits"]:
             break

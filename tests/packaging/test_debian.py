@@ -81,7 +81,7 @@ def test_a_life(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]
     assert _ended(suite, repositories(suite), "life.sh").splitlines()[-1] == "passed"
 
 
-@_each("trixie")
+@_each("trixie", "sid")
 def test_kernels(suite: Suite, repositories: Callable[[Suite], tuple[Path, Path]]) -> None:
     """Kernels installed later get the modules; if one does not build, apt does not fail.
 

@@ -98,6 +98,8 @@ def test_what_is_wanted_of_all_mounts() -> None:
     assert verdicts([good, bad])[1][1:] == ("2.5%", "5%", "reached")
     slower = deployed([0.9] + [4.0] * 9)
     assert [cells[3] for cells in verdicts([slower])] == [NOT_REACHED, NOT_REACHED]
+    noisy = deployed([3.7] * 20, again=3.7)
+    assert verdicts([noisy])[1][1:] == ("0.0%", "5%", "reached")
 
 
 # Recorded traffic
