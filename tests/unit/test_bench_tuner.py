@@ -14,7 +14,6 @@ from fusetune.bench.intervals import Interval
 from fusetune.profile.waits import Mark, Waited
 from fusetune.profile.waits_program import Kind
 from tests.bench import traffic
-from tests.bench.against_grid import row as row_against_grid
 from tests.bench.contest import (
     CHOICES,
     GRID,
@@ -25,6 +24,9 @@ from tests.bench.contest import (
     choices_in,
     values,
     words,
+)
+from tests.bench.contest import (
+    row as row_of_contest,
 )
 from tests.bench.deployed import AGAIN, Deployed, row, verdicts
 from tests.bench.page import NOT_REACHED, heading, table
@@ -58,7 +60,7 @@ def test_choices_are_those_on_the_page() -> None:
 
 @pytest.mark.parametrize(("ratio", "word"), [(0.97, "reached"), (0.96, NOT_REACHED)])
 def test_a_choice_must_be_nearly_as_good_as_the_best(ratio: float, word: str) -> None:
-    cells = row_against_grid(result(ratio))
+    cells = row_of_contest(result(ratio))
     shown = (f"{ratio:.2f} [0.90, 1.10]", word, "2.00 [1.50, 2.50]")
     assert cells == (MORE_SERVERS[0].name, MORE_SERVERS[0].workload, *shown)
 
