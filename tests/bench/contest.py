@@ -41,7 +41,7 @@ from tests.tmpfs import tmpfs
 BLOCKS = 10
 FINALISTS, _FINAL_BLOCKS = 5, 4  # of the grid
 WANTED = 0.97  # of the speed of the grid's best
-#: Blocks of auto's choice and the grid's best alone, if the others leave their ratio less certain.
+#: Blocks of auto's choice and the grid's best alone, if their ratio's interval is wider than that.
 _MORE_BLOCKS, _CERTAIN = 60, 0.03
 NEIGHBOUR = Path(__file__).with_name("neighbour.py")
 GRID = "grid's best"
@@ -231,11 +231,10 @@ def contest(server: Server, others: Mapping[str, Mapping[str, int]]) -> Result:
     with mounted(server) as (host, mount):
         outcome = tuned(host, mount, server)
         best = best_of_grid(host, mount, server)
-        contenders = {GRID: best, **others}
-        logs = compare(host, mount, server, {"auto": outcome.after, **contenders}, BLOCKS)
-        found = {name: paired(logs["auto"], logs[name]) for name in contenders}
+        both = {"auto": outcome.after, GRID: best}
+        logs = compare(host, mount, server, {**both, **others}, BLOCKS)
+        found = {name: paired(logs["auto"], logs[name]) for name in (GRID, *others)}
         if math.log(found[GRID].high / found[GRID].low) > 2 * _CERTAIN:
-            both = {"auto": outcome.after, GRID: best}
             logs = compare(host, mount, server, both, _MORE_BLOCKS)
             found[GRID] = paired(logs["auto"], logs[GRID])
         enforce(host, mount, STOCK)
@@ -291,17 +290,11 @@ def ratios(others: Iterable[str]) -> tuple[str, ...]:
     return ("server", "workload", GRID, f"at least {WANTED}", *others)
 
 
-def row(one: Result) -> tuple[str, ...]:
-    """Return a server's line of the table of ratios."""
+def speeds(one: Result) -> tuple[str, ...]:
+    """Return how the choice on a server compares, as a line of the table of ratios."""
     to_grid, *to_others = one.ratios.values()
     word = "reached" if to_grid.ratio >= WANTED else NOT_REACHED
-    return (
-        one.server.name,
-        one.server.workload,
-        ratio(to_grid),
-        word,
-        *map(ratio, to_others),
-    )
+    return (one.server.name, one.server.workload, ratio(to_grid), word, *map(ratio, to_others))
 
 
 def tables(servers: Sequence[Server], others: Mapping[str, Mapping[str, int]]) -> str:
@@ -310,16 +303,17 @@ def tables(servers: Sequence[Server], others: Mapping[str, Mapping[str, int]]) -
     for server in servers:
         print(f"... {server.name}", file=sys.stderr, flush=True)
         results.append(contest(server, others))
-    parts = table(ratios(others), [row(one) for one in results])
-    return f"{parts}\n\n{table(CHOICES, [choice(one) for one in results])}"
+    compared = table(ratios(others), [speeds(one) for one in results])
+    return f"{compared}\n\n{table(CHOICES, [choice(one) for one in results])}"
 
 
 #: What a section says of its grid.
 ABOUT_GRID = (
     "The grid is every combination of the values that auto may choose from. Its best is the "
     f"winner, over {_FINAL_BLOCKS} other blocks, of the {FINALISTS} that were the fastest in one "
-    f"sample of each. If its ratio is less certain than {_CERTAIN:.0%}, it is from {_MORE_BLOCKS} "
-    "blocks of these two alone."
+    "sample of each. If the interval of the ratio to it is wider than "
+    f"±{100 * _CERTAIN:.0f} %, that ratio is from {_MORE_BLOCKS} more blocks, of the choice and "
+    "the best alone."
 )
 CONTESTS = Section(
     "auto, the grid and the static rules",

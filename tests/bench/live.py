@@ -35,8 +35,8 @@ RECORDED, REPLAYS, REPLAYED = 100, 20, 60
 CHANGING, CHANGES = 60, (20, 45)  # seconds of a run, and after which the program changes
 HARMLESS = 0.95  # of the speed with stock
 _TURNS = 12  # files mapped in a sample
-#: Requests do not wait for each other: where they do, a faster reader makes the writer slower, and
-#: the run stops at that, which a comparison of each alone does not show.
+#: It serves all requests at once, so that reader and writer, which auto measures one after the
+#: other, do not wait for each other's requests.
 _SERVER = Server("2 ms a request", ("delay=2ms",), "seq-read")
 _WORKLOADS = ("seq-read", "seq-write")
 _BESIDE = ("workload", "live / auto", f"at least {NEAR}", "live / stock")

@@ -59,17 +59,13 @@ def _has_keys() -> None:
 
 @dataclass(frozen=True)
 class Server:
-    """A server's command in the foreground, without the mount point, and its prefix.
-
-    ``may_stay``: whether it sometimes has to be told to end after its mount has gone.
-    """
+    """A server's command in the foreground, without the mount point, and its prefix."""
 
     command: tuple[str | Path, ...]
     #: Options of the module, and the requests that they reduce to a quarter or less.
     options: str
     fewer: tuple[str, ...]
     prepare: Callable[[], None] = _has_nothing
-    may_stay: bool = False
 
 
 SERVERS = {
@@ -91,9 +87,6 @@ SERVERS = {
         ("mergerfs", "-f", "-o", "minfreespace=0", SOURCE),
         "writeback_cache,no_file_caps",
         ("WRITE", "GETXATTR"),
-        # In 2.40.2, fuse_loop.cpp, a reading thread posts a semaphore before it sets the flag that
-        # the main thread looks at. If that thread looks too early each time, it waits forever.
-        may_stay=True,
     ),
     "ntfs-3g": Server(
         ("ntfs-3g", "-o", "no_detach", DISK),
@@ -183,13 +176,7 @@ def served(server: Server, *before: str | Path) -> Iterator[None]:
         yield
     finally:
         unmount(POINT)
-        try:
-            process.wait(30 if server.may_stay else 60)
-        except subprocess.TimeoutExpired:
-            if not server.may_stay:
-                raise
-            process.terminate()
-            process.wait(60)
+        process.wait(60)
 
 
 def statistics_of(point: Path) -> Path:
