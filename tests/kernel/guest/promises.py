@@ -74,13 +74,15 @@ class Promised:
             (SOURCE / name).write_bytes(bytes(SLOTS * SLOT))
 
     def programs(self, batches: int) -> list[Callable[[], None]]:
-        """Return the programs; each writes this many batches of slots, and continues after EIO."""
+        """Return the programs; each writes until so many batches are promised, also after EIO."""
         return [partial(self._program, name, batches) for name in _WAYS]
 
     def _program(self, name: str, batches: int) -> None:
         choose, notes = random.Random(name), self._notes[name]
         write = _WAYS[name](self._mount / name)
-        for version in range(1, batches + 1):
+        version = promised = 0
+        while promised < batches:
+            version += 1
             slots, began = choose.sample(range(SLOTS), choose.randrange(1, 12)), now()
             try:
                 write(slots, version)
@@ -88,6 +90,8 @@ class Promised:
                 if error.errno != errno.EIO:
                     raise
                 slots = [_NONE]
+            else:
+                promised += 1
             for slot in slots:
                 notes.take(slot, version, began)
 
