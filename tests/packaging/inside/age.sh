@@ -5,7 +5,8 @@
 # Coccinelle by apt, one after the other. After each, /out/STAGE.json has the output
 # of `module status`, and /out/STAGE.said the messages of our packages.
 # OLD_KERNEL, NEW_KERNEL: packages of image and headers. RELEASE: the newer kernel's.
-# STAGES: "all"; otherwise only those up to the modules of the newer source.
+# STAGES: "all"; otherwise only those up to the modules of the newer source, with
+# linux-source and Coccinelle at once.
 # shellcheck source=/dev/null
 . /inside/common.sh
 export INITRD=No # nothing boots here
@@ -36,10 +37,12 @@ stage installed
 install $NEW_KERNEL
 stage kernel
 
-install /packages/linux-source-*_"$SOURCE"_all.deb
-stage source
-
-install coccinelle
+linux_source=$(echo /packages/linux-source-*_"$SOURCE"_all.deb)
+if [ "$STAGES" = all ]; then
+	install "$linux_source"
+	stage source
+fi
+install "$linux_source" coccinelle
 stage coccinelle
 
 if [ "$STAGES" = all ]; then
