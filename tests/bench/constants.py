@@ -51,6 +51,7 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "MOST_PAIRS": (30, 300),
     "MOST_EXPLORED": (40, 80),
     "HICCUP": (3.0, 6.0),
+    "MOST_HICCUPS": (0.2, 0.45),
     "BlockModel.REACH": (2.0, 4.0),
     "BlockModel.WEIGHT": (0.01, 1.0),
     "BlockModel.PRIOR": (0.01, 0.16),
