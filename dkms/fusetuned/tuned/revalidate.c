@@ -113,8 +113,12 @@ bool tuned_skips_lookup(struct dentry *entry, struct inode *inode, unsigned int 
 
 	if (!(flags & LOOKUP_OPEN) || flags & others || fc->no_open)
 		return false;
-	/* On a mount point the VFS opens the mounted root, so nothing would check the name. */
-	if (!S_ISREG(inode->i_mode) || d_mountpoint(entry) || !tuned_is_agreed(fm))
+	/*
+	 * On a mount point the VFS opens the mounted root, so nothing would check the name.
+	 * If something is mounted after this, the note does no harm. The type never changes.
+	 */
+	if (!S_ISREG(data_race(inode->i_mode)) || data_race(d_mountpoint(entry)) ||
+	    !tuned_is_agreed(fm))
 		return false;
 	return leave_note(fc, inode);
 }
@@ -157,13 +161,13 @@ int tuned_permission(tuned_idmap *idmap, struct inode *inode, int mask)
 	return take_note(get_fuse_conn(inode), inode) ? -EOPENSTALE : err;
 }
 
-/* Repeats the VFS's permission checks with the attributes of the reply. */
+/* Repeats the VFS's permission checks, without locks as it does, with the reply's attributes. */
 static int check_again(struct inode *inode, struct file *file)
 {
 	int mask = ACC_MODE(file->f_flags);
 
 	if (file->f_flags & __FMODE_EXEC) {
-		if (!(inode->i_mode & 0111))
+		if (!(data_race(inode->i_mode) & 0111))
 			return -EACCES;
 		mask = MAY_EXEC;
 	}
