@@ -185,6 +185,7 @@ def _failing(mirror: Mirror) -> None:
     with slots.processes(promised.programs(10)):
         pass
     assert promised.unpromised() > 0
+    assert promised.batches() == 10
     promised.expect_kept()
 
 
