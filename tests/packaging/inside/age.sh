@@ -37,12 +37,13 @@ stage installed
 install $NEW_KERNEL
 stage kernel
 
-linux_source=$(echo /packages/linux-source-*_"$SOURCE"_all.deb)
+set -- /packages/linux-source-*_"$SOURCE"_all.deb
 if [ "$STAGES" = all ]; then
-	install "$linux_source"
+	install "$@"
 	stage source
+	shift
 fi
-install "$linux_source" coccinelle
+install "$@" coccinelle
 stage coccinelle
 
 if [ "$STAGES" = all ]; then
