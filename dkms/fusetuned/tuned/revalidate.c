@@ -161,12 +161,13 @@ int tuned_permission(tuned_idmap *idmap, struct inode *inode, int mask)
 	return take_note(get_fuse_conn(inode), inode) ? -EOPENSTALE : err;
 }
 
-/* Repeats the VFS's permission checks, without locks as it does, with the reply's attributes. */
+/* Repeats the VFS's permission checks with the attributes of the reply. */
 static int check_again(struct inode *inode, struct file *file)
 {
 	int mask = ACC_MODE(file->f_flags);
 
 	if (file->f_flags & __FMODE_EXEC) {
+		/* The VFS reads the mode without a lock here, too. */
 		if (!(data_race(inode->i_mode) & 0111))
 			return -EACCES;
 		mask = MAY_EXEC;
