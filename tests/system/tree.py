@@ -3,6 +3,7 @@
 
 import datetime
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -40,6 +41,7 @@ _OPTIONS = (
 )
 
 
+@functools.cache  # it takes a second, and each use of a tree asks
 def archive(label: str = "Debian") -> str:
     """Return the address of the Debian archive that this host's apt uses.
 
