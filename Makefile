@@ -210,7 +210,7 @@ mutants: test-deps
 # ONLY: one section of docs/benchmarks.md, such as advice.
 ONLY =
 bench: $(MIRRORFS) test-deps
-	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(ADVISED_PACKAGES))
+	$(call install,$(SYSTEM_PACKAGES) $(KERNEL_PACKAGES) $(ADVISED_PACKAGES) $(BENCH_PACKAGES))
 	$(MAKE) $(S3_SERVER)
 	$(PYTHON) -m tests.bench $(if $(ONLY),--only $(ONLY))
 
@@ -224,7 +224,8 @@ bench-tuner: $(MIRRORFS) test-deps
 	@failed=0; for section in contests against-grid misses deployed live; do \
 		$(PYTHON) -m tests.bench --only $$section || failed=1; done; exit $$failed
 
-# The search on simulated mounts. LANDSCAPES: how many of each family, at each noise.
+# The search on simulated mounts; `make bench ONLY=search` writes it to docs/benchmarks.md.
+# LANDSCAPES: how many of each family, at each noise.
 LANDSCAPES = 100
 bench-search: test-deps
 	$(call install,$(BENCH_PACKAGES))

@@ -12,6 +12,7 @@ import sys
 
 from tests.bench.advice import ADVICE
 from tests.bench.against_grid import AGAINST_GRID
+from tests.bench.bench_search import SEARCH
 from tests.bench.commands import CALIBRATION, LIST, PUBLISHED, START
 from tests.bench.contest import CONTESTS
 from tests.bench.cost import COST
@@ -33,6 +34,7 @@ SECTIONS: dict[str, Section] = {
     "misses": MISSES,
     "deployed": DEPLOYED,
     "live": LIVE,
+    "search": SEARCH,
     "list": LIST,
     "start": START,
     "calibration": CALIBRATION,
