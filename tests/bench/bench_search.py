@@ -23,7 +23,7 @@ from statistics import fmean, median
 
 from tests.bench.contenders import OTHERS, OURS, Run, other_run, search_run
 from tests.bench.landscapes import FAMILIES, NOISES, landscape
-from tests.bench.page import NOT_REACHED, Section, table
+from tests.bench.page import Section, table, verdict
 
 BUDGETS = (120, 30, 60, 90, 240)  # evaluations; the first is the one that is judged
 RUNS, BESIDE, FLAT = 100, 4, 60  # landscapes a family and noise; beside the others; more flat ones
@@ -58,7 +58,7 @@ class Verdict:
     @property
     def word(self) -> str:
         """Whether the figure is good enough, in words."""
-        return "reached" if self.is_reached else NOT_REACHED
+        return verdict(self.is_reached)
 
 
 def percentile(values: Sequence[float], part: float) -> float:
@@ -214,15 +214,16 @@ def _make() -> str:
 
 SEARCH = Section(
     "The search, simulated",
-    "The search on simulated mounts with 2 to 5 knobs whose best values are known: tests/bench/"
-    "landscapes.py. Their hosts drift by up to 30 %, and every second one has 3 % outliers; noise "
-    "is the standard deviation of a sample. Regret is the part of the best figure that the choice "
-    f"does not reach, with {BUDGETS[0]} evaluations affordable, on {RUNS} landscapes of each "
-    "family. Beside it run Optuna's TPE, random search, successive halving and a tournament, on "
-    f"the first {BESIDE} of these. Their choice goes through the search's own confirming stage, "
-    "with 40 % of the budget at most. The second table has the part of the runs that end within "
-    "5 % of the best, with so many evaluations affordable, and the mean of the evaluations used "
-    "with the smallest budget of these that suffices for three runs in four.",
+    f"The search runs on {RUNS} simulated mounts, or landscapes, of each of four families. They "
+    "have 2 to 5 knobs, and their best values are known (tests/bench/landscapes.py). The speed of "
+    "their hosts drifts by up to 30 %, and on every second host 3 % of the samples are outliers. "
+    "Noise is the standard deviation of a sample. Regret is the share of the best speed that the "
+    f"choice misses; a search may use {BUDGETS[0]} evaluations. Optuna's TPE, random search, "
+    f"successive halving and a tournament run on the first {BESIDE} landscapes of each family, for "
+    "comparison. Their choices are proven like those of the search, with at most 40 % of the "
+    "budget. The second table shows for five budgets the share of the runs that end within 5 % of "
+    "the best. The column needed takes the smallest budget with which three runs in four do, and "
+    "shows how many evaluations these runs used on average.",
     (_REGRETS, _OTHERS, _WANTED),
     _make,
 )

@@ -34,7 +34,7 @@ from fusetune.mounts.mount import Mount
 from fusetune.tuner.auto import Outcome, auto
 from fusetune.tuner.guards import GUARDS
 from fusetune.tuner.space import SEARCHED, with_followers
-from tests.bench.page import NOT_REACHED, Section, heading, ratio, table
+from tests.bench.page import Section, heading, ratio, table, verdict
 from tests.native.mirror import Mirror
 from tests.tmpfs import tmpfs
 
@@ -294,7 +294,7 @@ def ratios(others: Iterable[str]) -> tuple[str, ...]:
 def speeds(one: Result) -> tuple[str, ...]:
     """Return how the choice on a server compares, as a line of the table of ratios."""
     to_grid, *to_others = one.ratios.values()
-    word = "reached" if to_grid.ratio >= WANTED else NOT_REACHED
+    word = verdict(to_grid.ratio >= WANTED)
     return (one.server.name, one.server.workload, ratio(to_grid), word, *map(ratio, to_others))
 
 

@@ -24,7 +24,7 @@ from fusetune.tuner.guards import GUARDS
 from fusetune.tuner.live import WAITS
 from fusetune.tuner.space import searched_on
 from tests.bench.contest import BLOCKS, STOCK, Server, changed, compare, mounted, paired, words
-from tests.bench.page import NOT_REACHED, Section, ratio, table
+from tests.bench.page import Section, ratio, table, verdict
 from tests.bench.replay import recorded, replayed
 from tests.bench.traffic import busy, lay_out, timed
 from tests.tmpfs import tracefs
@@ -43,10 +43,6 @@ _BESIDE = ("workload", "live / auto", f"at least {NEAR}", "live / stock")
 _CHOICES = ("how", "chose", "evaluations", "seconds")
 _NOISE = ("replays", "trials", "changed", "at most", "")
 _CHANGED = ("changes after", "live chose", "page faults / stock", f"at least {HARMLESS}")
-
-
-def _word(reached: bool) -> str:
-    return "reached" if reached else NOT_REACHED
 
 
 def _live_choice() -> Outcome:
@@ -71,7 +67,7 @@ def _beside() -> str:
             logs = compare(host, mount, replace(_SERVER, workload=name), settings, BLOCKS)
             ours = paired(logs["live"], logs["auto"])
             to_stock = ratio(paired(logs["live"], logs["stock"]))
-            rows.append((name, ratio(ours), _word(ours.ratio >= NEAR), to_stock))
+            rows.append((name, ratio(ours), verdict(ours.ratio >= NEAR), to_stock))
     choices = [
         (how, words(changed(one.after)), str(one.evaluations), f"{one.seconds:.0f}")
         for how, one in (("auto --live", live), ("auto", offline))
@@ -93,7 +89,7 @@ def _noise() -> str:
     wrong = sum(run.found.choice.changed for run in runs)
     trials = sorted(len(run.found.trials) for run in runs)
     said = f"{trials[0]} to {trials[-1]}"
-    return table(_NOISE, [(f"{REPLAYS}", said, f"{wrong}", "0", _word(not wrong))])
+    return table(_NOISE, [(f"{REPLAYS}", said, f"{wrong}", "0", verdict(not wrong))])
 
 
 def _later(host: Host, mount: Mount, kept: Mapping[str, int]) -> Interval:
@@ -117,9 +113,9 @@ def _change(after: int) -> tuple[str, ...]:
         print(*live.reasons, sep="\n", file=sys.stderr, flush=True)
         kept = changed(live.after)
         if not kept:
-            return (f"{after} s", "stock", "", _word(reached=True))
+            return (f"{after} s", "stock", "", verdict(is_reached=True))
         later = _later(host, mount, kept)
-    return (f"{after} s", words(kept), ratio(later), _word(later.ratio >= HARMLESS))
+    return (f"{after} s", words(kept), ratio(later), verdict(later.ratio >= HARMLESS))
 
 
 def _make() -> str:

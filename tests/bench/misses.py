@@ -7,7 +7,7 @@ from collections import Counter
 
 from fusetune.tuner.auto import Outcome
 from tests.bench.contest import MORE_SERVERS, SERVERS, Server, mounted, tuned
-from tests.bench.page import NOT_REACHED, Section, table
+from tests.bench.page import Section, table, verdict
 
 RUNS, MOST_MISSED = 30, 1
 #: The contests have shown the grid's best of these to be at least 1.2 times as fast as stock.
@@ -36,7 +36,7 @@ def _row(server: Server, outcomes: list[Outcome]) -> tuple[str, ...]:
         server.name,
         server.workload,
         f"{missed} of {len(outcomes)}",
-        "reached" if missed <= MOST_MISSED else NOT_REACHED,
+        verdict(missed <= MOST_MISSED),
         found,
         f"{statistics.median(evaluations):.0f} [{min(evaluations)}, {max(evaluations)}]",
         ", ".join(f"{name} {count}" for name, count in ended.most_common()),

@@ -60,6 +60,11 @@ def ratio(interval: Interval) -> str:
     return f"{interval.ratio:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
+def verdict(is_reached: bool) -> str:
+    """Return whether a wanted figure is reached, as a table's cell."""
+    return "reached" if is_reached else NOT_REACHED
+
+
 def heading(cells: Sequence[str]) -> str:
     """Return the row of a Markdown table that names its columns."""
     return f"| {' | '.join(cells)} |"
