@@ -37,6 +37,7 @@ from fusetune.tuner.space import Dimension
 from fusetune.tuner.state import State, Steps
 from fusetune.tuner.warm import KEPT, Block, Earlier, WarmStart
 
+_MUCH = 1.5  # how much better a refused setting seems than a part of it, to be listed as well
 Figures = Mapping[str, float]  # workload name -> figure; higher is better; > 0
 
 
@@ -245,20 +246,23 @@ class Search:
     def refused(self) -> list[tuple[dict[str, int], str]]:
         """What was refused because of its cost although it seems better: changed values, and why.
 
-        Of refusals that change the same dimensions, or more, only the one with the largest apparent
-        gain is returned.
+        A refusal is left out if another one changes the same dimensions, or fewer, and seems nearly
+        as good. The largest apparent gain comes first.
         """
         if not self._state.costly:
             return []
         self._state.model.fit()
-        gains = {pair: self._state.contrast(*pair)[0] for pair in self._state.costly}
+        gains = {pair: self._state.apparent_gain(*pair) for pair in self._state.costly}
         better = [pair for pair in gains if gains[pair] >= constants.LEAST_GAIN]
-        found: list[tuple[dict[str, int], str]] = []
+        found: list[tuple[Point, Point]] = []
         for pair in sorted(better, key=lambda pair: (len(self._changed(*pair)), -gains[pair])):
-            changed = self._changed(*pair)
-            if not any(fewer.keys() <= changed.keys() for fewer, _ in found):
-                found.append((changed, self._state.costly[pair]))
-        return found
+            names = self._changed(*pair).keys()
+            parts = [other for other in found if self._changed(*other).keys() <= names]
+            nearly_as_good = gains[pair] - math.log(_MUCH)
+            if all(gains[other] < nearly_as_good for other in parts):
+                found.append(pair)
+        found.sort(key=lambda pair: -gains[pair])
+        return [(self._changed(*pair), self._state.costly[pair]) for pair in found]
 
     def _changed(self, point: Point, other: Point) -> dict[str, int]:
         before = self._grid.setting(other)

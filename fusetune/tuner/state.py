@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Generator, Mapping, Sequence
+from statistics import fmean
 
 from fusetune.bench.intervals import NORMAL, Interval, normal_interval, t_quantile
 from fusetune.tuner import constants
 from fusetune.tuner.costs import UNLIMITED, Costs, Limits
 from fusetune.tuner.grid import Grid
-from fusetune.tuner.model import BlockModel, Point
+from fusetune.tuner.model import BlockModel, Point, dot
 
 #: Yields the next point to measure, and receives its figure for each workload.
 Steps = Generator[Point, dict[str, float], None]
@@ -120,9 +121,10 @@ class State:
         `proven`: whether it would be chosen, so that its cost must be known.
         """
         why = self.costs.over_limit(point, proven=proven)
-        if why and not self.refused(point):
-            self.refusals.append(point)
+        if why:
             self.costly[point, self.grid.start] = why
+            if not self.refused(point):
+                self.refusals.append(point)
         return not why
 
     def too_dear(self, point: Point, other: Point, gain: Interval) -> bool:
@@ -136,6 +138,19 @@ class State:
     def contrast(self, point: Point, reference: Point) -> tuple[float, float]:
         """Return the model's mean and standard deviation of the log ratio of two points."""
         return self.model.posterior([reference, point]).contrasts()[1]
+
+    def apparent_gain(self, point: Point, reference: Point) -> float:
+        """Return the mean log ratio of two points in the blocks that have both.
+
+        The model, which takes a single extreme figure for an outlier, is asked only without such a
+        block.
+        """
+        logs: dict[int, dict[Point, float]] = {}
+        for block, measured, figures in self.samples:
+            of = dot(self.weights, [math.log(figures[w]) for w in self.workloads])
+            logs.setdefault(block, {})[measured] = of
+        both = [b[point] - b[reference] for b in logs.values() if {point, reference} <= b.keys()]
+        return fmean(both) if both else self.contrast(point, reference)[0]
 
     def ratio(self, point: Point, reference: Point) -> Interval:
         """Return the model's ratio of two points, with its 95 % interval."""

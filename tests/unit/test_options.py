@@ -196,6 +196,18 @@ def test_options_that_break_a_limit_are_refused_by_name(tree: Tree) -> None:
     assert why.endswith("times the CPU time, above --max-cpu-ratio 1.2")
 
 
+def test_a_refused_combination_is_named_although_a_part_of_it_gains_a_little(tree: Tree) -> None:
+    """Everything exceeds the limit, and only together two options gain much."""
+
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * (4 if options >= {"cache", "threads"} else 1.1 if options else 1)
+
+    run, _ = run_on(candidates_of(tree), speed, limits=Limits(memory_bytes=1))
+    words = [run.change_words(setting) for setting, _ in run.search.refused]
+    assert any("cache" in one and "threads" in one for one in words), words
+    assert len(set(words)) == len(words)
+
+
 def test_nothing_better_is_no_choice(tree: Tree) -> None:
     run, _ = run_on(candidates_of(tree), lambda options, knobs: 100 / (1 + len(options)))
     choice = run.search.choice()
