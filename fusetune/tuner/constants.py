@@ -33,8 +33,8 @@ AHEAD = 8
 CAUTION = 1.0
 
 # Standard deviations by which a change must beat the start's value.
-# Tried 0, 1.
-DOUBT = 0.5
+# Tried 0.5, 1.
+DOUBT = 0.75
 
 # The same for a category: a switch that turns off a protection.
 # Tried 0.5, 4.
@@ -47,6 +47,10 @@ EVIDENCE = 0.85
 # A dimension whose values are all within this of each other has no effect. It only selects the
 # wording of reasons, never a setting, so there is nothing to measure.
 NO_EFFECT = 0.03
+
+# Share of the model's correlation that allows for a cliff between two values.
+# Tried 0, 1.
+ABRUPT = 0.5
 
 # Settings in a block, the incumbent included.
 # Tried 4, 9.

@@ -28,7 +28,7 @@ class Exploration:
             state.model.fit()
             state.incumbent = self._propose()
             size = state.affordable(constants.BLOCK)
-            candidates = self._candidates(size)
+            candidates = self._candidates(size) or self._unmeasured_neighbours(size)
             if not candidates or state.model.samples > state.most_explored:
                 state.short = size < 2 and bool(self._candidates(constants.BLOCK))
                 return
@@ -112,6 +112,19 @@ class Exploration:
             chosen.append(best)
             posterior.suppose(best)
         return [posterior.points[i] for i in chosen]
+
+    def _unmeasured_neighbours(self, size: int) -> list[Point]:
+        """Return up to size - 1 neighbours of the incumbent that only the model has judged.
+
+        The model may have smoothed away a peak or a cliff beside the incumbent.
+        """
+        state, incumbent = self._state, self._state.incumbent
+        if size < 2 or incumbent == self._grid.start:
+            return []
+        measured = set(state.model.points())
+        near = [p for p in self._grid.neighbours(incumbent) if p not in measured]
+        near = [p for p in near if not state.excluded(p)]
+        return sorted(near, key=state.model.mean, reverse=True)[: size - 1]
 
     def _promise(self, mean: float, deviation: float) -> float:
         """Return the expected log gain from a few more samples of a candidate.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
-from fusetune.tuner.model import Point, identity_kernel, smooth_kernel
+from fusetune.tuner.model import Point, identity_kernel, ordered_kernel
 from fusetune.tuner.space import Dimension
 
 Setting = Mapping[str, int]  # dimension name -> value, every dimension named
@@ -38,7 +38,7 @@ class Grid:
         Values within a third of the grid are strongly correlated, categories not at all.
         """
         return [
-            smooth_kernel(len(values), max(2.0, len(values) / 3))
+            ordered_kernel(len(values), max(2.0, len(values) / 3))
             if dimension.ordered
             else identity_kernel(len(values))
             for dimension, values in self.with_values()
@@ -80,6 +80,17 @@ class Grid:
             steps = product(self._coarse(i, centre[i]), self._coarse(j, centre[j]))
             points += [self.moved(self.moved(centre, i, v), j, w) for v, w in steps]
         return points
+
+    def neighbours(self, point: Point) -> list[Point]:
+        """Return the points that differ in one dimension: by a step, or by any other category."""
+        found = []
+        for i, dimension in enumerate(self.dimensions):
+            found += [
+                move
+                for move in self.line(point, i)
+                if move != point and (not dimension.ordered or abs(move[i] - point[i]) == 1)
+            ]
+        return found
 
     def _coarse(self, dimension: int, index: int) -> list[int]:
         last = len(self.values[dimension]) - 1

@@ -13,6 +13,7 @@ from operator import add, mul
 from statistics import fmean, median
 
 from fusetune.bench.intervals import NORMAL
+from fusetune.tuner import constants
 
 Point = tuple[int, ...]  # one index into its grid for each dimension
 
@@ -30,10 +31,18 @@ def expected_gain(mean: float, deviation: float) -> float:
     return mean * NORMAL.cdf(z) + deviation * NORMAL.pdf(z)
 
 
-def smooth_kernel(size: int, reach: float) -> list[list[float]]:
-    """Return the Matern 3/2 correlation of a grid of `size` steps, `reach` in steps."""
-    scaled = [math.sqrt(3) * step / reach for step in range(size)]
-    row = [(1 + s) * math.exp(-s) for s in scaled]
+def ordered_kernel(size: int, reach: float) -> list[list[float]]:
+    """Return the correlation of a grid of `size` ordered values, `reach` in steps.
+
+    It is part Matern 3/2, for effects that change smoothly, and part exponential, for knees and
+    cliffs between two values.
+    """
+    row = []
+    for step in range(size):
+        scaled = math.sqrt(3) * step / reach
+        smooth = (1 + scaled) * math.exp(-scaled)
+        abrupt = math.exp(-step / reach)
+        row.append(smooth + constants.ABRUPT * (abrupt - smooth))
     return [[row[abs(i - j)] for j in range(size)] for i in range(size)]
 
 
@@ -63,6 +72,7 @@ class BlockModel:
     REST = 0.0001  # first guess of the variance specific to one setting
     NOISE = 0.0025  # first guess of the variance of one sample: 5 %
     REACH = 2.5  # standard deviations above which a sample loses weight
+    ALIKE = 2.0  # weight of a sample's distance from the others of its point; see `_weigh`
     WEIGHT = 0.1  # weight of the first guesses, in samples
     ROUNDS = 200  # of learning, divided by the number of samples
 
@@ -186,12 +196,18 @@ class BlockModel:
         self._variance[part] = max(now * min(max(fitted / trace, 0.1), 10.0), 1e-7)
 
     def _weigh(self, precision: Sequence[float], noise: float) -> None:
-        """Weight each sample by its distance from the prediction of all others."""
+        """Weight each sample by its distance from the prediction of all others.
+
+        A sample that the other samples of its point confirm is no outlier, however surprising.
+        """
+        alpha = self._objective()
         distances = []
-        for a, p, weight in zip(self._objective(), precision, self._weights, strict=True):
+        for a, p, weight in zip(alpha, precision, self._weights, strict=True):
             spread = 1 / p - noise / weight + noise
             distances.append(abs(a / p) / math.sqrt(max(spread, 1e-12)))
         usual = min(1.0, 1.4826 * median(distances))  # less if outliers inflate the noise
+        alike = (self.ALIKE * distance for distance in self._from_its_likes(alpha, noise))
+        distances = list(map(min, distances, alike))
         reach = self.REACH * max(usual, 0.1)
         self._weights = [  # half way (in logs) from the old weight, or the iteration oscillates
             math.sqrt(weight) * min(1.0, reach / max(d, 1e-9))
@@ -201,6 +217,24 @@ class BlockModel:
             1.4826 * median(abs(a) / math.sqrt(p) for a, p in zip(alpha, precision, strict=True))
             for alpha in self._alpha
         ]
+
+    def _from_its_likes(self, alpha: Sequence[float], noise: float) -> list[float]:
+        """Return each sample's distance from the other samples of its point; infinite if alone."""
+        speeds: dict[int, float] = {}
+        for block, a in zip(self._blocks, alpha, strict=True):
+            speeds[block] = speeds.get(block, 0.0) + self.BLOCK * a
+        logs = [dot(self._shares, each) for each in zip(*self._logs, strict=True)]
+        levels = [log - speeds[block] for log, block in zip(logs, self._blocks, strict=True)]
+        likes: dict[Point, list[float]] = {}
+        for point, level in zip(self._points, levels, strict=True):
+            likes.setdefault(point, []).append(level)
+        distances = []
+        for point, level in zip(self._points, levels, strict=True):
+            others = list(likes[point])
+            others.remove(level)
+            spread = math.sqrt(noise * (1 + 1 / max(len(others), 1)))
+            distances.append(abs(level - median(others)) / spread if others else math.inf)
+        return distances
 
     def _objective(self) -> list[float]:
         return [dot(self._shares, each) for each in zip(*self._alpha, strict=True)]

@@ -6,7 +6,7 @@ Less CPU time takes precedence over safety.
 
 from __future__ import annotations
 
-from itertools import count
+import math
 
 from fusetune.tuner import constants
 from fusetune.tuner.costs import LITTLE
@@ -33,11 +33,9 @@ class SaferValues:
         point = self._unswitched(best)
         for i in range(len(point)) if best != grid.stock else ():
             kept = grid.moved(point, i, grid.start[i])
-            mean, deviation = state.contrast(point, kept)
-            ordered = grid.dimensions[i].ordered
-            doubt = constants.DOUBT if ordered else constants.SWITCH_DOUBT
+            mean, doubt = self._doubt(point, kept, switch=not grid.dimensions[i].ordered)
             cheaper = mean >= -constants.INDIFFERENCE and state.costs.cheaper(point, kept)
-            proven = mean > constants.INDIFFERENCE + doubt * deviation
+            proven = mean > constants.INDIFFERENCE + doubt
             dear = proven and self._little_and_dear(point, kept)
             if (dear or not (cheaper or proven)) and kept not in state.rejected:
                 point = kept
@@ -51,52 +49,75 @@ class SaferValues:
             point = state.costs.cheapest(equals)
         return point
 
+    def _doubt(self, point: Point, kept: Point, *, switch: bool) -> tuple[float, float]:
+        """Return a point's log gain over a safer one, and how much of it doubt takes away.
+
+        An unmeasured point is not preferred because little is known about it; `walk_back` will
+        measure it.
+        """
+        model = self._state.model
+        mean, deviation = self._state.contrast(point, kept)
+        if not model.count(kept):
+            deviation = min(deviation, math.sqrt(2) * model.noise)
+        return mean, deviation * (constants.SWITCH_DOUBT if switch else constants.DOUBT)
+
     def _little_and_dear(self, point: Point, kept: Point) -> bool:
         """Return whether a point certainly gains little over another but costs much more."""
         gain = self._state.ratio(point, kept)
         return gain.high < LITTLE and self._state.too_dear(point, kept, gain)
 
     def _unswitched(self, point: Point) -> Point:
-        """Restore a changed category if a value of an interacting dimension performs equally."""
+        """Restore a changed category if a value of a limit performs equally without it."""
         for move in self._limits_instead(point):
-            mean, deviation = self._state.contrast(point, move)
-            if mean <= constants.INDIFFERENCE + constants.SWITCH_DOUBT * deviation:
+            mean, doubt = self._doubt(point, move, switch=True)
+            if mean <= constants.INDIFFERENCE + doubt:
                 return move
         return point
 
     def _limits_instead(self, point: Point) -> list[Point]:
-        """Return, for each changed category, the best point without it as its partners vary.
+        """Return, for each changed category, the best point without it as one limit varies.
 
         A switch is riskier than any value of a limit.
         """
         state, grid = self._state, self._grid
+        limits = [i for i, dimension in enumerate(grid.dimensions) if dimension.ordered]
         instead = []
-        for category, other in (*grid.pairs, *((j, i) for i, j in grid.pairs)):
-            changed = point[category] != grid.start[category]
-            if not grid.dimensions[category].ordered and changed:
-                back = grid.moved(point, category, grid.start[category])
-                allowed = [move for move in grid.line(back, other) if not state.excluded(move)]
+        for i, dimension in enumerate(grid.dimensions):
+            if not dimension.ordered and point[i] != grid.start[i]:
+                back = grid.moved(point, i, grid.start[i])
+                moves = [back, *(move for limit in limits for move in grid.line(back, limit))]
+                allowed = [move for move in moves if not state.excluded(move)]
                 instead += [max(allowed, key=state.model.mean)] if allowed else []
         return instead
 
     def walk_back(self) -> Steps:
-        """Measure safer points against the incumbent a few times, and adopt one that is as good."""
+        """Measure safer points against the incumbent a few times, and adopt one that is as good.
+
+        Each newly adopted point is measured as often.
+        """
         state = self._state
         best = state.incumbent
-        for walked in count():
+        left, most = constants.WALK_BLOCKS, 4 * constants.WALK_BLOCKS
+        while True:
             state.model.fit()
             point = self.than(best)
             if not state.promising(point):
                 return
+            if point != state.incumbent:
+                left = constants.WALK_BLOCKS
             state.incumbent = point
             rivals = self._rivals()
             size = state.affordable(1 + len(rivals))
-            if walked == constants.WALK_BLOCKS or not size:
+            if not size or not left or not most:
                 return
             yield from state.measure_block([point, *rivals[: size - 1]])
+            left, most = left - 1, most - 1
 
     def _rivals(self) -> list[Point]:
-        """Return for each changed dimension the smallest value that may be as good."""
+        """Return for each changed dimension the smallest value that may be as good.
+
+        Before it the start's value, if even the gain over that one is in doubt.
+        """
         state, grid, incumbent = self._state, self._grid, self._state.incumbent
         rivals = []
         for move in self._limits_instead(incumbent):
@@ -105,6 +126,10 @@ class SaferValues:
         for i, index in enumerate(incumbent):
             if index == grid.start[i]:
                 continue
+            kept = grid.moved(incumbent, i, grid.start[i])
+            mean, deviation = state.contrast(incumbent, kept)
+            if mean - 2 * deviation < constants.INDIFFERENCE and not state.excluded(kept):
+                rivals.append(kept)
             moves = [grid.moved(incumbent, i, v) for v in range(index)]
             contrasts = state.model.posterior([incumbent, *moves]).contrasts()[1:]
             rivals += [
@@ -114,4 +139,4 @@ class SaferValues:
                 and deviation <= constants.WALKABLE
                 and move not in state.rejected
             ][:1]
-        return rivals
+        return list(dict.fromkeys(rivals))

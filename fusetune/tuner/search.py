@@ -10,8 +10,8 @@ earlier run (`warm`):
 1. Exploration (`exploring`, `safer`). First a few distant points of each dimension, alone and
    together with interacting dimensions, then blocks of the incumbent and the candidates that are
    most promising by the mixed model `model.BlockModel`. A setting that is clearly worse or makes no
-   difference is not measured again. The stage ends when no candidate is promising, or when the
-   rest of the budget is needed for the proof.
+   difference is not measured again. The stage ends when no candidate is promising and the
+   incumbent's neighbours were measured, or when the rest of the budget is needed for the proof.
 2. Confirmation (`confirming`). Start, incumbent and stock in fresh blocks. Only these samples
    decide, by Student intervals whose error is divided among all interim analyses: 1/2, 1/6, 1/12,
    ... of it, so that the sum is at most the total for any number of analyses.

@@ -73,6 +73,20 @@ def test_a_new_incumbent_is_measured_beside_the_start_once_more(count: int, besi
     assert len(candidates) == len(set(candidates)) <= 3
 
 
+def test_neighbours_that_only_the_model_judged_are_measured_last() -> None:
+    """The model expects nothing of a value between measured ones, where there is a peak."""
+    every_other = [(i,) for i in (0, 1, 3, 4, 5, 6, 7)]
+    of = modelled(
+        state(RATIO), lambda s: {"read": 1.5 if s["max_ratio"] > 2 else 1}, every_other, 6
+    )
+    of.screened = True
+    exploration = Exploration(of, SaferValues(of))
+    of.incumbent = exploration._propose()
+    assert (of.incumbent, exploration._candidates(6)) == ((3,), [])
+    measured(exploration.run(), of, lambda s: {"read": 3.0 if s["max_ratio"] == 5 else 1.5})
+    assert of.incumbent == (2,)
+
+
 @pytest.mark.parametrize("gain", [0.0, 0.02, 0.05, 0.1])
 def test_the_second_candidate_of_a_block_is_no_neighbour_of_the_first(gain: float) -> None:
     """A sample also informs about its neighbours, so the next one goes further away."""

@@ -31,11 +31,19 @@ def test_stock_and_start_have_their_place_among_the_values(
 
 @pytest.mark.parametrize(("count", "reach"), [(3, 2), (12, 4)])
 def test_values_a_third_of_the_grid_apart_perform_alike(count: int, reach: int) -> None:
-    """By the Matern 3/2 correlation at its reach, of at least two steps."""
+    """By the mean of Matern 3/2 and the exponential at their reach, of at least two steps."""
     grid = Grid([Dimension("k", tuple(range(count)), 0), STRICT], {"k": 0, "strict_limit": 1})
-    smooth, category = grid.kernels()
-    assert smooth[0][reach] == pytest.approx((1 + math.sqrt(3)) * math.exp(-math.sqrt(3)))
+    ordered, category = grid.kernels()
+    smooth, abrupt = (1 + math.sqrt(3)) * math.exp(-math.sqrt(3)), math.exp(-1)
+    assert ordered[0][reach] == pytest.approx((smooth + abrupt) / 2)
     assert category == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_neighbours_are_a_step_away_or_any_other_category() -> None:
+    mode = Dimension("mode", (0, 1, 2), 0, ordered=False)
+    grid = Grid([RATIO, mode], {"max_ratio": 1, "mode": 0})
+    assert grid.neighbours((0, 1)) == [(1, 1), (0, 0), (0, 2)]
+    assert grid.neighbours((3, 0)) == [(2, 0), (4, 0), (3, 1), (3, 2)]
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from statistics import fmean, median
 
 import pytest
 
-from fusetune.tuner.model import BlockModel, Point, Posterior, identity_kernel, smooth_kernel
+from fusetune.tuner.model import BlockModel, Point, Posterior, identity_kernel, ordered_kernel
 
 
 def learnt(noises: tuple[float, ...] = (0.02,), outlier: float = 0.0) -> BlockModel:
     """A model of a grid of 5 and a category, with eight blocks of four points."""
     draw = random.Random(2)
-    model = BlockModel([smooth_kernel(5, 2.0), identity_kernel(2)], [], len(noises))
+    model = BlockModel([ordered_kernel(5, 2.0), identity_kernel(2)], [], len(noises))
     for block in range(8):
         speed = draw.uniform(-1, 1)  # far more than any effect
         for point, effect in TRUTH.items():
@@ -32,10 +32,11 @@ TRUTH: dict[Point, float] = {(0, 0): 0.0, (2, 0): 0.3, (4, 0): 0.1, (0, 1): -0.4
 
 
 def test_kernels_are_correlations() -> None:
-    smooth = smooth_kernel(4, 2.0)
-    assert [smooth[i][i] for i in range(4)] == [1.0] * 4
-    assert smooth[0][1] == smooth[1][0] == pytest.approx(0.784888, abs=1e-6)  # Matern 3/2 at 1/2
-    assert list(smooth[0]) == sorted(smooth[0], reverse=True)
+    ordered = ordered_kernel(4, 2.0)
+    assert [ordered[i][i] for i in range(4)] == [1.0] * 4
+    smooth, abrupt = 0.784888, 0.606531  # Matern 3/2 and exponential, at 1/2
+    assert ordered[0][1] == ordered[1][0] == pytest.approx((smooth + abrupt) / 2, abs=1e-6)
+    assert list(ordered[0]) == sorted(ordered[0], reverse=True)
     assert identity_kernel(2) == [[1.0, 0.0], [0.0, 1.0]]
 
 
@@ -54,6 +55,28 @@ def test_an_outlier_weighs_less() -> None:
         assert mean == pytest.approx(effect, abs=0.05)
 
 
+#: Blocks of a run in which an option with its cache and a limit doubles the speed.
+JOINT: list[dict[Point, float]] = [
+    {(1, 0, 0): 102, (0, 1, 0): 99, (1, 1, 0): 100, (0, 0, 0): 100, (0, 0, 1): 101, (1, 1, 1): 197},
+    {(0, 0, 0): 100, (0, 0, 2): 99},
+    {(1, 0, 1): 99, (1, 0, 0): 99, (0, 0, 0): 99, (1, 1, 0): 100, (0, 0, 2): 99, (1, 1, 1): 201},
+    {(1, 1, 0): 99, (1, 0, 1): 97, (1, 1, 1): 202, (0, 0, 0): 100, (1, 0, 0): 99},
+]
+
+
+def test_what_several_samples_of_a_point_confirm_is_no_outlier() -> None:
+    """However little the other points let expect it."""
+    kernels = [identity_kernel(2), identity_kernel(2), ordered_kernel(3, 2.0)]
+    model = BlockModel(kernels, [(0, 1)], 1)
+    for number, block in enumerate(JOINT):
+        for point, speed in block.items():
+            model.add(number, point, [math.log(speed)])
+        model.fit()
+    mean, deviation = model.posterior([(0, 0, 0), (1, 1, 1)]).contrasts()[1]
+    assert mean == pytest.approx(math.log(2), abs=0.03)
+    assert deviation < 0.03
+
+
 def test_each_output_has_a_noise_of_its_own() -> None:
     model = learnt((0.01, 0.1))
     assert model.output_noise(0) < 0.5 * model.output_noise(1)
@@ -61,7 +84,7 @@ def test_each_output_has_a_noise_of_its_own() -> None:
 
 
 def test_before_anything_is_learnt_all_outputs_have_the_first_guess() -> None:
-    model = BlockModel([smooth_kernel(5, 2.0)], [], 2)
+    model = BlockModel([ordered_kernel(5, 2.0)], [], 2)
     assert model.output_noise(0) == model.output_noise(1) == math.sqrt(BlockModel.NOISE)
 
 
@@ -121,7 +144,7 @@ def objective(model: BlockModel) -> list[float]:
 def interacting(seed: int = 7) -> BlockModel:
     """A model of two grids that interact and a category, with two outputs and an outlier."""
     draw = random.Random(seed)
-    kernels = [smooth_kernel(4, 2.0), smooth_kernel(3, 2.0), identity_kernel(2)]
+    kernels = [ordered_kernel(4, 2.0), ordered_kernel(3, 2.0), identity_kernel(2)]
     model = BlockModel(kernels, [(0, 1)], 2)
     points = [(0, 0, 0), (2, 0, 0), (0, 2, 0), (3, 2, 0), (1, 1, 1), (3, 2, 1)]
     for block in range(4):
@@ -223,7 +246,10 @@ def test_the_variances_are_the_likeliest(learnt_model: BlockModel) -> None:
 
 
 def test_a_sample_weighs_by_how_well_the_others_predict_it(learnt_model: BlockModel) -> None:
-    """Each is left out and predicted from the rest; the outlier is far from what they predict."""
+    """Each is left out and predicted from the rest; the outlier is far from what they predict.
+
+    Unless the median of the point's other samples is less than half as far.
+    """
     whole, figures = covariance(learnt_model), objective(learnt_model)
     noise = learnt_model.noise**2
     distances = []
@@ -235,6 +261,18 @@ def test_a_sample_weighs_by_how_well_the_others_predict_it(learnt_model: BlockMo
         spread = whole[i][i] - sum(map(mul, weights, [whole[i][j] for j in others]))
         distances.append(abs(figures[i] - predicted) / math.sqrt(spread - noise / weight + noise))
     reach = BlockModel.REACH * min(1.0, 1.4826 * median(distances))
+    alpha = times(inverse(whole), figures)
+    every = range(learnt_model.samples)
+    blocks, points = learnt_model._blocks, learnt_model._points
+    levels = [
+        figures[i] - BlockModel.BLOCK * sum(alpha[j] for j in every if blocks[j] == blocks[i])
+        for i in every
+    ]
+    for i in every:
+        likes = [levels[j] for j in every if points[j] == points[i] and j != i]
+        if likes:
+            spread = math.sqrt(noise * (1 + 1 / len(likes)))
+            distances[i] = min(distances[i], 2 * abs(levels[i] - median(likes)) / spread)
     wanted = [min(1.0, reach / distance) ** 2 for distance in distances]
     assert learnt_model._weights == pytest.approx(wanted, rel=1e-3)
     assert learnt_model._weights[6] == min(learnt_model._weights) < 0.9

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from fusetune.tuner import constants
 from fusetune.tuner.grid import Setting
 from fusetune.tuner.safer import SaferValues
 from tests.unit.simulated_search import RATIO, STRICT, measured, modelled, state
@@ -38,6 +39,44 @@ def test_a_switch_stays_where_no_limit_does_as_well() -> None:
 
     of = modelled(state(RATIO, STRICT), switch, [(i, j) for i in range(8) for j in range(2)])
     assert of.grid.setting(SaferValues(of).than((7, 1))) == {"max_ratio": 1, "strict_limit": 0}
+
+
+def test_a_switch_is_put_back_where_a_limit_does_as_well_that_it_need_not_interact_with() -> None:
+    alone = replace(STRICT, interacts=())
+
+    def either(s: Setting) -> dict[str, float]:
+        return {"read": 200.0 if s["max_ratio"] >= 10 or not s["strict_limit"] else 100.0}
+
+    of = modelled(state(RATIO, alone), either, [(i, j) for i in range(8) for j in range(2)])
+    assert SaferValues(of).than((0, 1))[1] == 0
+
+
+def test_a_change_stays_whose_removal_was_never_measured() -> None:
+    """Little is known about the rest, so it is measured beside the change instead."""
+    alone = replace(STRICT, interacts=())
+    of = state(RATIO, alone, replace(alone, name="other"))
+
+    def joint(s: Setting) -> dict[str, float]:
+        every = s["max_ratio"] >= 10 and not s["strict_limit"] and not s["other"]
+        return {"read": 200.0 if every else 100.0}
+
+    modelled(of, joint, [(0, 0, 0), (0, 1, 0), (0, 0, 1), (3, 0, 0), (3, 1, 1)])
+    gain, deviation = of.contrast((3, 1, 1), (3, 0, 1))
+    assert 0.3 < gain < constants.SWITCH_DOUBT * deviation
+    assert SaferValues(of).than((3, 1, 1)) == (3, 1, 1)
+    of.incumbent = (3, 1, 1)
+    assert {(3, 0, 1), (3, 1, 0)} <= set(SaferValues(of)._rivals())
+
+
+def test_the_start_is_measured_beside_a_change_that_is_in_doubt() -> None:
+    other = replace(RATIO, name="max_background")
+    of = state(RATIO, other)
+    points = [(0, 0), (0, 7), (7, 7)]
+    modelled(of, lambda s: {"read": 100.0 + 10 * s["max_ratio"]}, points, count=1)
+    of.incumbent = (7, 7)
+    assert of.contrast((7, 7), (7, 0))[1] > constants.WALKABLE
+    assert (7, 0) in SaferValues(of)._rivals()
+    assert (0, 7) not in SaferValues(of)._rivals()
 
 
 def test_the_safest_of_equal_values_is_taken_and_not_what_was_rejected() -> None:
@@ -102,3 +141,15 @@ def test_safer_values_are_measured_in_three_blocks(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(safer, "_rivals", lambda: [(3,)])
     asked = measured(safer.walk_back(), of, lambda s: {"read": 99.0 + s["max_ratio"]})
     assert sorted(asked) == [(3,)] * 3 + [(7,)] * 3
+
+
+def test_a_newly_adopted_value_is_measured_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = modelled(state(RATIO), lambda s: {"read": 99.0 + s["max_ratio"]}, [(0,), (3,), (7,)])
+    of.incumbent = (7,)
+    safer = SaferValues(of)
+    adopted = iter([(7,), (7,), (7,), *[(5,)] * 4])
+    monkeypatch.setattr(safer, "than", lambda best: next(adopted))
+    monkeypatch.setattr(safer, "_rivals", lambda: [(3,)])
+    asked = measured(safer.walk_back(), of, lambda s: {"read": 99.0 + s["max_ratio"]})
+    assert sorted(asked) == [(3,)] * 6 + [(5,)] * 3 + [(7,)] * 3
+    assert of.incumbent == (5,)

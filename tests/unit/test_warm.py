@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
@@ -122,11 +123,14 @@ def test_no_more_samples_are_kept_than_a_later_model_can_take(earlier: Earlier) 
 def test_a_host_that_has_changed_is_searched_anew(
     earlier: Earlier, worth: Callable[[Setting], float]
 ) -> None:
-    for seed in range(1, 4):
+    losses = []
+    for seed in range(1, 9):
         warm = ended(worth, earlier, seed=seed)
         assert warm.warm is False
         cold = ended(worth, seed=seed)
-        assert worth(warm.choice().setting) >= 0.97 * worth(cold.choice().setting)
+        losses.append(1 - worth(warm.choice().setting) / worth(cold.choice().setting))
+    assert fmean(losses) < 0.01
+    assert max(losses) < 0.05
 
 
 def test_one_hiccup_does_not_make_it_search_anew(earlier: Earlier) -> None:

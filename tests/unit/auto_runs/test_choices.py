@@ -47,6 +47,7 @@ def test_max_ratio_is_raised_where_it_helps(
 def test_the_part_of_the_budget_that_ended_the_run_is_named(
     tree: Tree, mounted: Mount, bench: type[SimulatedBench]
 ) -> None:
+    bench.evaluations_affordable = 150
     assert run(tree, mounted).ended_by == "search"
     bench.worth = staticmethod(by_ratio)
     bench.evaluations_affordable = 7  # too few for a proof

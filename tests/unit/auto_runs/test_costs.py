@@ -17,6 +17,10 @@ from tests.unit.auto_runs.simulated_bench import (
 from tests.unit.conftest import STOCK, Tree
 
 
+def best_at_forty(values: Mapping[str, int]) -> float:
+    return 100.0 * (values["max_ratio"] if values["max_ratio"] <= 40 else 30)
+
+
 def above_ten(values: Mapping[str, int]) -> float:
     return 4.0 if values["max_ratio"] > 10 else 1.0
 
@@ -43,7 +47,7 @@ def test_a_choice_keeps_the_limits_on_what_it_costs(
     chosen: int,
     why: str | None,
 ) -> None:
-    bench.worth = staticmethod(lambda values: 100.0 * min(values["max_ratio"], 40))
+    bench.worth = staticmethod(best_at_forty)
     bench.cpu = staticmethod(above_ten)
     bench.memory = staticmethod(lambda values: above_ten(values) * (1 << 20))
     outcome = run(tree, mounted, limits=limits)
