@@ -87,12 +87,13 @@ def run_on(
     evaluations: int = 150,
     seconds: Speed = lambda options, knobs: 1.0,
     limits: Limits = UNLIMITED,
+    seed: int = 0,
 ) -> tuple[OptionSearch, MadeUpTrials]:
     trials = MadeUpTrials(speed, evaluations, seconds)
     before = {"max_ratio": 1}
     work = [WORKLOADS["mixed"]]
     search = (cast(Trials, trials), candidates, [KNOB], before, work)
-    run = OptionSearch(*search, GUARDS, None, 0, _quiet, limits)
+    run = OptionSearch(*search, GUARDS, None, seed, _quiet, limits)
     run.explore()
     return run, trials
 
@@ -148,11 +149,14 @@ def test_live_knobs_are_searched_with_the_options(tree: Tree) -> None:
     def speed(options: Options, knobs: Mapping[str, int]) -> float:
         return 100 * (2 if "writeback" in options and knobs["max_ratio"] > 1 else 1)
 
-    run, _ = run_on(candidates_of(tree, workloads=("small-write",)), speed)
-    setting = run.search.choice().setting
-    assert run.options(setting) == {"cache", "writeback"}
-    assert run.knobs(setting)["max_ratio"] == 10  # the smallest that does it
-    assert run.shares()["writeback"].low > 1.9
+    smallest = 0
+    for seed in range(10):
+        run, _ = run_on(candidates_of(tree, workloads=("small-write",)), speed, seed=seed)
+        setting = run.search.choice().setting
+        assert run.options(setting) == {"cache", "writeback"}
+        assert run.shares()["writeback"].low > 1.9
+        smallest += run.knobs(setting)["max_ratio"] == 10
+    assert smallest >= 8
 
 
 def test_an_option_without_effect_is_not_advised(tree: Tree) -> None:
