@@ -44,7 +44,7 @@ class Confirmation:
     def run(self, point: Point) -> Steps:
         """Measure start, point and stock in fresh blocks until the gain is proven or hopeless."""
         state = self._state
-        contestants = list(dict.fromkeys([self._start, *self._rivals(point)]))
+        contestants = state.contestants(point)
         state.random.shuffle(contestants)
         blocks: Blocks = []
         pairs_wanted = max(constants.FEWEST_PAIRS, state.pairs_needed())
@@ -62,15 +62,11 @@ class Confirmation:
                 return
         state.short = True
 
-    def _rivals(self, point: Point) -> list[Point]:
-        """Return the points that may be better than the start: the point, and stock last."""
-        stock = [] if self._state.refused(self._stock) else [self._stock]
-        return list(dict.fromkeys([point, *stock]))
-
     def analyse(self, blocks: Blocks, point: Point) -> bool:
         """Make an interim analysis; return whether a setting is proven or the point is hopeless."""
         self._state.analyses += 1
-        rivals = [p for p in self._rivals(point) if p != self._start]
+        stock = [p for p in blocks[0] if p not in (self._start, point)]
+        rivals = [point, *(p for p in stock if not self._state.refused(p))]
         error = error_of_analysis(self._state.analyses) / len(rivals)
         proofs = {p: self._compare(blocks, p, error) for p in rivals}
         proven = [p for p in rivals if proofs[p].holds() and self._worth_its_cost(proofs[p])]

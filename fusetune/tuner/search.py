@@ -234,8 +234,8 @@ class Search:
             return None
         if not state.promising(point):
             return None
-        contestants = {self._grid.start, point, self._grid.stock}
-        return self._grid.setting(point), len(contestants) * state.pairs_needed()
+        evaluations = len(state.contestants(point)) * state.pairs_needed()
+        return self._grid.setting(point), evaluations
 
     @property
     def trials(self) -> list[Trial]:

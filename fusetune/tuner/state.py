@@ -164,14 +164,26 @@ class State:
         certainty = NORMAL.cdf(mean / max(deviation, 1e-9))
         return mean >= constants.LEAST_GAIN and certainty >= constants.EVIDENCE
 
+    def contestants(self, point: Point) -> list[Point]:
+        """Return what a proof compares: the start, the point, and stock where it may be as good."""
+        points = list(dict.fromkeys([self.grid.start, point]))
+        stock = self.grid.stock
+        if stock in points or self.refused(stock):
+            return points
+        if len(points) > 1 and self.model.samples:
+            mean, deviation = self.contrast(stock, point)
+            if mean + 3 * deviation < -constants.INDIFFERENCE:
+                return points
+        return [*points, stock]
+
     def affordable(self, wanted: int) -> int:
         """Return how many of the wanted evaluations exploration may use: 0 or at least 2.
 
         The others are reserved for the proof.
         """
         total = self.evaluations + self.remaining
-        contestants = len({self.grid.start, self.incumbent, self.grid.stock})
-        fewest = constants.FEWEST_PAIRS * max(2, contestants)
+        contestants = max(2, len(self.contestants(self.incumbent)))
+        fewest = constants.FEWEST_PAIRS * contestants
         reserve = fewest
         if self.model.samples and self.promising(self.incumbent):
             pairs = (

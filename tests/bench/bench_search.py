@@ -33,7 +33,8 @@ WANTED_BY_NOISE = {0.02: 0.005, 0.05: 0.05, 0.15: 0.08}  # 95th percentile
 WANTED_FALSE = 0.01
 WANTED_SAVING = 0.5  # of the evaluations that the best of the others needs
 NEAR, SHARE = 0.05, 0.75  # so near the best must so many of the runs end
-SHORT = 2  # landscapes a family and noise in the short form
+SHORT = 4  # landscapes a family and noise in the short form
+SHORT_NOISE = 0.05  # at which the short form judges the 95th percentile
 FIRST_SEED = 1000  # landscapes below served to tune the constants of the search
 SEED_OF_FLAT = 10_000  # where the extra flat landscapes begin
 HILLS = tuple(family for family in FAMILIES if family != "flat")
@@ -207,6 +208,13 @@ def judged(runs: Sequence[Run], beside: Sequence[Run]) -> list[Verdict]:
     return [*verdicts_of_search(runs), *verdicts_by_noise(runs), others]
 
 
+def judged_in_short(runs: Sequence[Run]) -> list[Verdict]:
+    """Return what few landscapes show; the worst of few runs at 15 % noise is left to chance."""
+    middle, _, false = verdicts_of_search(runs)
+    by_noise = dict(zip(WANTED_BY_NOISE, verdicts_by_noise(runs), strict=True))
+    return [middle, by_noise[SHORT_NOISE], false]
+
+
 def _make() -> str:
     runs, beside = measure(RUNS, FLAT), measure_beside(BESIDE)
     return tables(runs, beside, judged(runs, beside))
@@ -238,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--short", action="store_true", help="the search alone, in seconds")
     options = parser.parse_args(arguments)
     if options.short:
-        return 0 if print_verdicts(verdicts_of_search(measure_short())) else 1
+        return 0 if print_verdicts(judged_in_short(measure_short())) else 1
     runs, beside = measure(options.runs, FLAT), measure_beside(options.beside)
     verdicts = judged(runs, beside)
     print(tables(runs, beside, verdicts))

@@ -16,10 +16,11 @@ import pytest
 from fusetune.bench.intervals import ratio_interval
 from fusetune.tuner import constants
 from fusetune.tuner.confirming import Blocks, Confirmation
+from fusetune.tuner.grid import Setting
 from fusetune.tuner.model import Point
 from fusetune.tuner.search import Search
 from fusetune.tuner.state import State, Steps, error_of_analysis
-from tests.unit.simulated_search import POINT, RATIO, STOCK, measured, state
+from tests.unit.simulated_search import POINT, RATIO, STOCK, measured, modelled, state
 
 START = (3,)
 
@@ -65,12 +66,10 @@ def test_a_later_analysis_has_a_wider_interval() -> None:
 
 @pytest.mark.parametrize("rivals", [1, 2])
 def test_rivals_of_the_start_share_the_error(rivals: int) -> None:
-    """If the start is stock there is one rival, otherwise two, each with half of the error."""
+    """Where stock is not measured there is one rival; otherwise each of two has half the error."""
     of = started_elsewhere()
-    if rivals == 1:
-        of.grid.stock = START
     confirmation = Confirmation(of)
-    shown = blocks({POINT: (0.2,), STOCK: (0.0,)})
+    shown = blocks({POINT: (0.2,)} | ({STOCK: (0.0,)} if rivals == 2 else {}))
     assert confirmation.analyse(shown, POINT)
     differences = [math.log(b[POINT]["read"] / b[START]["read"]) for b in shown]
     error = constants.ERROR / 2 / rivals
@@ -79,6 +78,18 @@ def test_rivals_of_the_start_share_the_error(rivals: int) -> None:
     assert confirmation.proof
     assert confirmation.proof.gain.low == pytest.approx(wanted.low)
     assert confirmation.proof.gain.high == pytest.approx(wanted.high)
+
+
+@pytest.mark.parametrize(("worth", "rival"), [(50.0, False), (119.0, True)])
+def test_stock_is_no_rival_where_exploration_showed_it_to_be_worse(
+    worth: float, rival: bool
+) -> None:
+    def figure(s: Setting) -> dict[str, float]:
+        return {"read": {1: worth, 10: 100.0}.get(s["max_ratio"], 120.0)}
+
+    of = modelled(started_elsewhere(), figure, [STOCK, START, POINT])
+    assert (STOCK in of.contestants(POINT)) is rival
+    assert (STOCK in measured(Confirmation(of).run(POINT), of, figure)) is rival
 
 
 # The blocks

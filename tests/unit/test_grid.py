@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from fusetune.tuner import constants
 from fusetune.tuner.grid import Grid
 from fusetune.tuner.space import Dimension
 from tests.unit.simulated_search import RATIO, STRICT
@@ -31,11 +32,12 @@ def test_stock_and_start_have_their_place_among_the_values(
 
 @pytest.mark.parametrize(("count", "reach"), [(3, 2), (12, 4)])
 def test_values_a_third_of_the_grid_apart_perform_alike(count: int, reach: int) -> None:
-    """By the mean of Matern 3/2 and the exponential at their reach, of at least two steps."""
+    """By a mean of Matern 3/2 and the exponential at their reach, of at least two steps."""
     grid = Grid([Dimension("k", tuple(range(count)), 0), STRICT], {"k": 0, "strict_limit": 1})
     ordered, category = grid.kernels()
     smooth, abrupt = (1 + math.sqrt(3)) * math.exp(-math.sqrt(3)), math.exp(-1)
-    assert ordered[0][reach] == pytest.approx((smooth + abrupt) / 2)
+    share = constants.ABRUPT
+    assert ordered[0][reach] == pytest.approx((1 - share) * smooth + share * abrupt)
     assert category == [[1.0, 0.0], [0.0, 1.0]]
 
 

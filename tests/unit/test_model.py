@@ -11,6 +11,7 @@ from statistics import fmean, median
 
 import pytest
 
+from fusetune.tuner import constants
 from fusetune.tuner.model import BlockModel, Point, Posterior, identity_kernel, ordered_kernel
 
 
@@ -35,7 +36,11 @@ def test_kernels_are_correlations() -> None:
     ordered = ordered_kernel(4, 2.0)
     assert [ordered[i][i] for i in range(4)] == [1.0] * 4
     smooth, abrupt = 0.784888, 0.606531  # Matern 3/2 and exponential, at 1/2
-    assert ordered[0][1] == ordered[1][0] == pytest.approx((smooth + abrupt) / 2, abs=1e-6)
+    assert (
+        ordered[0][1]
+        == ordered[1][0]
+        == pytest.approx(smooth + constants.ABRUPT * (abrupt - smooth), abs=1e-6)
+    )
     assert list(ordered[0]) == sorted(ordered[0], reverse=True)
     assert identity_kernel(2) == [[1.0, 0.0], [0.0, 1.0]]
 
