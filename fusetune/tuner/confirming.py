@@ -38,7 +38,7 @@ class Confirmation:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._start, self._stock = state.grid.start, state.grid.stock
+        self._start = state.grid.start
         self.proof: Proof | None = None
 
     def run(self, point: Point) -> Steps:

@@ -69,7 +69,8 @@ def test_rivals_of_the_start_share_the_error(rivals: int) -> None:
     """Where stock is not measured there is one rival; otherwise each of two has half the error."""
     of = started_elsewhere()
     confirmation = Confirmation(of)
-    shown = blocks({POINT: (0.2,)} | ({STOCK: (0.0,)} if rivals == 2 else {}))
+    effects: dict[Point, tuple[float, ...]] = {POINT: (0.2,), STOCK: (0.0,)}
+    shown = blocks(dict(list(effects.items())[:rivals]))
     assert confirmation.analyse(shown, POINT)
     differences = [math.log(b[POINT]["read"] / b[START]["read"]) for b in shown]
     error = constants.ERROR / 2 / rivals
