@@ -24,6 +24,7 @@ def test_a_constant_is_set_and_put_back(name: str) -> None:
     assert bench.present(name) == before
 
 
+@pytest.mark.slow
 def test_a_value_that_matters_is_seen(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

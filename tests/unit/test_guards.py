@@ -138,6 +138,7 @@ def test_a_value_that_a_guard_loses_by_is_refused_and_a_smaller_one_found() -> N
     assert float(said[2]) == pytest.approx(0.6, abs=0.03)
 
 
+@pytest.mark.slow
 def test_a_great_loss_is_seen_before_the_budget_is_spent_on_a_proof() -> None:
     """So that 30 evaluations are mostly enough to find a smaller value."""
     found = 0

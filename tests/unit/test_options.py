@@ -145,6 +145,7 @@ def test_a_cache_that_only_helps_with_writeback_is_found(tree: Tree) -> None:
     )
 
 
+@pytest.mark.slow
 def test_live_knobs_are_searched_with_the_options(tree: Tree) -> None:
     def speed(options: Options, knobs: Mapping[str, int]) -> float:
         return 100 * (2 if "writeback" in options and knobs["max_ratio"] > 1 else 1)
