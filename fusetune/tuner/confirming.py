@@ -42,7 +42,7 @@ class Confirmation:
         self.proof: Proof | None = None
 
     def run(self, point: Point) -> Steps:
-        """Measure start, point and stock in fresh blocks until the gain is proven or hopeless."""
+        """Measure the contestants in fresh blocks until the gain is proven or hopeless."""
         state = self._state
         contestants = state.contestants(point)
         state.random.shuffle(contestants)
@@ -93,10 +93,7 @@ class Confirmation:
     def is_futile(self, blocks: Blocks, point: Point) -> bool:
         """Return whether a proof is out of reach even by an optimistic reading of the blocks."""
         state = self._state
-        differences = [
-            dot(state.weights, [math.log(b[point][w] / b[self._start][w]) for w in state.workloads])
-            for b in blocks
-        ]
+        differences = [state.log_ratio(block[point], block[self._start]) for block in blocks]
         noise = math.sqrt(2) * state.model.noise
         hope = math.log(ratio_interval(differences, 0.3, noise).high)
         affordable = len(blocks) + state.remaining // len(blocks[0])

@@ -122,8 +122,11 @@ class Exploration:
         if size < 2 or incumbent == self._grid.start:
             return []
         measured = set(state.model.points())
-        near = [p for p in self._grid.neighbours(incumbent) if p not in measured]
-        near = [p for p in near if not state.excluded(p)]
+        near = [
+            p
+            for p in self._grid.neighbours(incumbent)
+            if p not in measured and not state.excluded(p)
+        ]
         return sorted(near, key=state.model.mean, reverse=True)[: size - 1]
 
     def _promise(self, mean: float, deviation: float) -> float:

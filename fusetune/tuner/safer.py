@@ -119,16 +119,12 @@ class SaferValues:
         Before it the start's value, if even the gain over that one is in doubt.
         """
         state, grid, incumbent = self._state, self._grid, self._state.incumbent
-        rivals = []
-        for move in self._limits_instead(incumbent):
-            mean, deviation = state.contrast(move, incumbent)
-            rivals += [move] if mean + 2 * deviation >= -constants.INDIFFERENCE else []
+        rivals = list(filter(self._may_be_as_good, self._limits_instead(incumbent)))
         for i, index in enumerate(incumbent):
             if index == grid.start[i]:
                 continue
             kept = grid.moved(incumbent, i, grid.start[i])
-            mean, deviation = state.contrast(incumbent, kept)
-            if mean - 2 * deviation < constants.INDIFFERENCE and not state.excluded(kept):
+            if self._may_be_as_good(kept) and not state.excluded(kept):
                 rivals.append(kept)
             moves = [grid.moved(incumbent, i, v) for v in range(index)]
             contrasts = state.model.posterior([incumbent, *moves]).contrasts()[1:]
@@ -140,3 +136,8 @@ class SaferValues:
                 and move not in state.rejected
             ][:1]
         return list(dict.fromkeys(rivals))
+
+    def _may_be_as_good(self, move: Point) -> bool:
+        """Return whether a point may be as good as the incumbent, by two standard deviations."""
+        mean, deviation = self._state.contrast(move, self._state.incumbent)
+        return mean + 2 * deviation >= -constants.INDIFFERENCE

@@ -12,9 +12,10 @@ earlier run (`warm`):
    most promising by the mixed model `model.BlockModel`. A setting that is clearly worse or makes no
    difference is not measured again. The stage ends when no candidate is promising and the
    incumbent's neighbours were measured, or when the rest of the budget is needed for the proof.
-2. Confirmation (`confirming`). Start, incumbent and stock in fresh blocks. Only these samples
-   decide, by Student intervals whose error is divided among all interim analyses: 1/2, 1/6, 1/12,
-   ... of it, so that the sum is at most the total for any number of analyses.
+2. Confirmation (`confirming`). Start, incumbent and, where it may be as good, stock in fresh
+   blocks. Only these samples decide, by Student intervals whose error is divided among all interim
+   analyses: 1/2, 1/6, 1/12, ... of it, so that the sum is at most the total for any number of
+   analyses.
 """
 
 from __future__ import annotations
@@ -276,10 +277,7 @@ class Search:
     @property
     def blocks(self) -> list[Block]:
         """Blocks from which a later search may start: of this search, then of the one before it."""
-        own: dict[int, list[tuple[Point, Mapping[str, float]]]] = {}
-        for block, point, figures in self._state.samples:
-            own.setdefault(block, []).append((point, figures))
-        every = [*own.values(), *(self._warm.blocks if self._warm.holds else ())]
+        every = [*self._state.blocks(), *(self._warm.blocks if self._warm.holds else ())]
         ends = accumulate(len(block) for block in every)
         kept = [block for block, end in zip(every, ends, strict=True) if end <= KEPT]
         return [[(self._grid.setting(point), f) for point, f in block] for block in kept]

@@ -145,12 +145,24 @@ class State:
         The model, which takes a single extreme figure for an outlier, is asked only without such a
         block.
         """
-        logs: dict[int, dict[Point, float]] = {}
-        for block, measured, figures in self.samples:
-            of = dot(self.weights, [math.log(figures[w]) for w in self.workloads])
-            logs.setdefault(block, {})[measured] = of
-        both = [b[point] - b[reference] for b in logs.values() if {point, reference} <= b.keys()]
+        blocks = map(dict, self.blocks())
+        both = [
+            self.log_ratio(block[point], block[reference])
+            for block in blocks
+            if {point, reference} <= block.keys()
+        ]
         return fmean(both) if both else self.contrast(point, reference)[0]
+
+    def log_ratio(self, after: Mapping[str, float], before: Mapping[str, float]) -> float:
+        """Return the log ratio of the objective in two samples."""
+        return dot(self.weights, [math.log(after[w] / before[w]) for w in self.workloads])
+
+    def blocks(self) -> list[list[tuple[Point, Mapping[str, float]]]]:
+        """Return the samples of this search by block, in order."""
+        found: dict[int, list[tuple[Point, Mapping[str, float]]]] = {}
+        for block, point, figures in self.samples:
+            found.setdefault(block, []).append((point, figures))
+        return list(found.values())
 
     def ratio(self, point: Point, reference: Point) -> Interval:
         """Return the model's ratio of two points, with its 95 % interval."""

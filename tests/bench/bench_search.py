@@ -104,14 +104,14 @@ def verdicts_of_search(runs: Sequence[Run]) -> list[Verdict]:
 
 def verdicts_by_noise(runs: Sequence[Run]) -> list[Verdict]:
     """Return what is wanted of the regret at each noise, and what was reached."""
-    return [
-        Verdict(
-            f"95th percentile at {noise:.0%} noise",
-            percentile([r.regret for r in hills(select(runs, noise=noise))], 0.95),
-            wanted,
-        )
-        for noise, wanted in WANTED_BY_NOISE.items()
-    ]
+    return [verdict_at(runs, noise) for noise in WANTED_BY_NOISE]
+
+
+def verdict_at(runs: Sequence[Run], noise: float) -> Verdict:
+    """Return what is wanted of the regret at one noise, and what was reached."""
+    regrets = [r.regret for r in hills(select(runs, noise=noise))]
+    label = f"95th percentile at {noise:.0%} noise"
+    return Verdict(label, percentile(regrets, 0.95), WANTED_BY_NOISE[noise])
 
 
 def verdict_beside_others(beside: Sequence[Run]) -> Verdict:
@@ -122,7 +122,7 @@ def verdict_beside_others(beside: Sequence[Run]) -> Verdict:
     found = needed(beside)
     theirs = min(found[name] or max(BUDGETS) for name in OTHERS)
     ours = found[OURS] or math.inf
-    return Verdict("evaluations / the best other's", ours / theirs, WANTED_SAVING)
+    return Verdict("evaluations / those of the best other contender", ours / theirs, WANTED_SAVING)
 
 
 def print_verdicts(verdicts: Sequence[Verdict]) -> bool:
@@ -211,8 +211,7 @@ def judged(runs: Sequence[Run], beside: Sequence[Run]) -> list[Verdict]:
 def judged_in_short(runs: Sequence[Run]) -> list[Verdict]:
     """Return what few landscapes show; the worst of few runs at 15 % noise is left to chance."""
     middle, _, false = verdicts_of_search(runs)
-    by_noise = dict(zip(WANTED_BY_NOISE, verdicts_by_noise(runs), strict=True))
-    return [middle, by_noise[SHORT_NOISE], false]
+    return [middle, verdict_at(runs, SHORT_NOISE), false]
 
 
 def _make() -> str:

@@ -70,7 +70,7 @@ def test_rivals_of_the_start_share_the_error(rivals: int) -> None:
     of = started_elsewhere()
     confirmation = Confirmation(of)
     effects: dict[Point, tuple[float, ...]] = {POINT: (0.2,), STOCK: (0.0,)}
-    shown = blocks(dict(list(effects.items())[:rivals]))
+    shown = blocks({p: effects[p] for p in [POINT, STOCK][:rivals]})
     assert confirmation.analyse(shown, POINT)
     differences = [math.log(b[POINT]["read"] / b[START]["read"]) for b in shown]
     error = constants.ERROR / 2 / rivals

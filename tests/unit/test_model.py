@@ -70,7 +70,7 @@ JOINT: list[dict[Point, float]] = [
 
 
 def test_what_several_samples_of_a_point_confirm_is_no_outlier() -> None:
-    """However little the other points let expect it."""
+    """However unlikely it is by the samples of other points."""
     kernels = [identity_kernel(2), identity_kernel(2), ordered_kernel(3, 2.0)]
     model = BlockModel(kernels, [(0, 1)], 1)
     for number, block in enumerate(JOINT):

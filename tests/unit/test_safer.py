@@ -41,7 +41,7 @@ def test_a_switch_stays_where_no_limit_does_as_well() -> None:
     assert of.grid.setting(SaferValues(of).than((7, 1))) == {"max_ratio": 1, "strict_limit": 0}
 
 
-def test_a_switch_is_put_back_where_a_limit_does_as_well_that_it_need_not_interact_with() -> None:
+def test_a_switch_is_put_back_where_a_limit_that_it_does_not_interact_with_does_as_well() -> None:
     alone = replace(STRICT, interacts=())
 
     def either(s: Setting) -> dict[str, float]:
