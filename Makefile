@@ -132,7 +132,7 @@ test: lint $(MIRRORFS) $(INTERCEPT)
 
 # Tests that are too long to run for each change, or repeat another; docs/testing.md lists them.
 test-long: all-deps $(MIRRORFS) $(INTERCEPT)
-	$(PYTHON) -m pytest -s -m long tests/native tests/kernel tests/packaging tests/fleet
+	$(PYTHON) -m pytest -s -m long tests/native tests/kernel tests/libfuse tests/packaging tests/fleet
 
 # mirrorfs with the libfuse of newer Debian suites, in the trees of test-libfuse.
 test-versions:
