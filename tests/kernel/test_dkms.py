@@ -5,29 +5,20 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.by_suite import by_suite
 from tests.kernel.machine import package
 from tests.kernel.suites import MODULES, SUITES, USERLAND, Suite
 from tests.native.mirror import CHECKOUT
 
-
-def each(*suites: Suite, seldom: Collection[str] = ()) -> pytest.MarkDecorator:
-    """Parametrize by suite; only ``make test-long`` has ``seldom`` and incomplete ones."""
-    marks = {False: (), True: (pytest.mark.long,)}
-    params = [
-        pytest.param(one, marks=marks[not one.whole or one.name in seldom], id=one.series)
-        for one in suites
-    ]
-    return pytest.mark.parametrize("suite", params)
-
-
-#: Suites for tests of DKMS itself and of apt; sid's differ little from trixie's.
-_EVERY = each(*SUITES, seldom=("sid",))
-_PROBED = each(*(suite for suite in SUITES if suite.series != "6.1"), seldom=("sid",))
+#: Their DKMS and apt are trixie's, or differ little from them.
+_SELDOM = ("sid", *(suite.name for suite in SUITES if not suite.whole))
+_EVERY = by_suite(SUITES, _SELDOM)
+_PROBED = by_suite((suite for suite in SUITES if suite.series != "6.1"), _SELDOM)
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.by_suite import by_suite
 from tests.kernel.headers import build, series_of
 from tests.kernel.suites import SUITES, WHOLE, Suite
-from tests.kernel.test_dkms import each
 
 
-@each(*WHOLE, seldom=("bookworm", "sid"))
+@by_suite(WHOLE, seldom=("bookworm", "sid"))
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_builds_on_the_archives_headers(
     suite: Suite,

@@ -11,18 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.by_suite import by_suite
 from tests.kernel.suites import with_cached_spatch
 from tests.libfuse.suites import IMPORT, SANITIZE, SUITES, Suite, build
 
-_EVERY = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.series)
-_ENDS = pytest.mark.parametrize(
-    "suite",
-    [
-        # What the oldest and the newest pass hardly fails between them.
-        pytest.param(s, id=s.series, marks=() if s in (SUITES[0], SUITES[-1]) else pytest.mark.long)
-        for s in SUITES
-    ],
-)
+_EVERY = by_suite(SUITES)
 
 
 _INSIDE = """
@@ -81,13 +74,13 @@ def test_servers(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> No
     assert ended.returncode == 0, ended.stdout[-12000:]
 
 
-@_ENDS
+@by_suite(SUITES, seldom=("trixie",))
 def test_sanitized(suite: Suite, built: Callable[[Suite], tuple[Path, str]]) -> None:
     """Each option again, with library and server built with sanitizers.
 
     mirrorfs shows parallel writes and threads. atomic_open needs the module and is tested by
     check_library_atomic_open_sanitized in tests/kernel. A set-user-ID server needs a shared
-    library.
+    library. What passes on the oldest and the newest series rarely fails on the one between.
     """
     out, _ = built(suite)
     script = f"""

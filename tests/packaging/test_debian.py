@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.by_suite import by_suite
 from tests.kernel.suites import WHOLE, Suite
 from tests.native.mirror import CHECKOUT
 from tests.packaging.conftest import build, script
@@ -54,10 +55,7 @@ apt-cache show --no-all-versions $(comm -13 /tmp/least /tmp/all) | sed -n 's/^In
 
 
 def _each(*seldom: str) -> pytest.MarkDecorator:
-    """Parametrize by suite; those named run only by ``make test-long``."""
-    marks = {name: [pytest.mark.long] for name in seldom}
-    suites = [pytest.param(s, marks=marks.get(s.name, ()), id=s.name) for s in WHOLE]
-    return pytest.mark.parametrize("suite", suites)
+    return by_suite(WHOLE, seldom, "name")
 
 
 @_each()
