@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The recipes of this host: the shipped ones, and the administrator's, which take precedence."""
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,12 +37,19 @@ def load_recipes(host: Host) -> list[Loaded]:
     A file in /etc/fusetune/recipes replaces a shipped one of the same name. Raises `ConfigError`
     with the file and line of an error.
     """
-    found: dict[str, Loaded] = {}
-    for directory in (SHIPPED, host.vendor_dir / "recipes", host.admin_dir / "recipes"):
+    found = dict(_beside_this_file())
+    for directory in (host.vendor_dir / "recipes", host.admin_dir / "recipes"):
         for path in sorted(directory.glob("*.toml")):
-            recipe = read_recipe(path, check_writers=directory != SHIPPED)
+            recipe = read_recipe(path)
             found[recipe.name] = Loaded(recipe, path, directory == host.admin_dir / "recipes")
     return [found[name] for name in sorted(found)]
+
+
+@functools.cache  # like the code beside them, they are read once
+def _beside_this_file() -> dict[str, Loaded]:
+    paths = SHIPPED.glob("*.toml")
+    recipes = [(read_recipe(path, check_writers=False), path) for path in sorted(paths)]
+    return {recipe.name: Loaded(recipe, path, False) for recipe, path in recipes}
 
 
 def read_recipe(path: Path, *, check_writers: bool = True) -> Recipe:

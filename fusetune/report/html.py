@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Iterable
@@ -89,6 +90,7 @@ def _first(room: int, parts: Iterable[str], instead: str) -> list[str]:
     return kept
 
 
+@functools.cache  # it keeps the compiled templates
 def templates() -> Environment:
     """Return the template environment: each value is escaped and printable on one line."""
     environment = Environment(

@@ -14,6 +14,7 @@ from fusetune.host import Host
 from fusetune.knobs import LIVE, SYSTEM
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
+from fusetune.report import doctor
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -181,6 +182,12 @@ def process(
 
 #: The live knobs of a mount that nobody has touched.
 STOCK = {knob.name: knob.stock for knob in LIVE if knob.stock is not None}
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing answers the requests that wait in a tree, however long a report waits."""
+    monkeypatch.setattr(doctor, "_UNANSWERED_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow  # make lint does the same
 def test_tables_are_those_of_the_code() -> None:
     done = generate(CHECKOUT, "--check")
     assert (done.returncode, done.stderr) == (0, "")

@@ -56,15 +56,13 @@ def test_a_stock_mount_and_a_tuned_one(tree: Tree, mounted: Mount) -> None:
     assert named(tree)["stock"] == ["/mnt/one"]
 
 
-def test_a_mount_left_alone_is_not_spoken_of(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+def test_a_mount_left_alone_is_not_spoken_of(tree: Tree) -> None:
     tree.mount("/var/lib/lxcfs", fstype="fuse.lxcfs")
     tree.live(waiting=3)
     assert not any(path for paths in named(tree).values() for path in paths)
 
 
-def test_a_busy_server(tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+def test_a_busy_server(tree: Tree, mounted: Mount) -> None:
     tree.live(waiting=3)
     (finding,) = (f for f in diagnose(tree.host).findings if f.name == "waiting")
     assert finding.mount == mounted
@@ -72,9 +70,8 @@ def test_a_busy_server(tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPat
     assert "echo 1 > /sys/fs/fuse/connections/40/abort" in finding.remedy
 
 
-def test_a_busy_server_below_another_mount(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_server_below_another_mount(tree: Tree) -> None:
     """For two mounts stacked on one path, waiting requests are counted separately."""
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
     for number in (40, 41):
         tree.mount("/mnt/one", device=f"0:{number}")
     tree.live(waiting=3)

@@ -3,9 +3,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.bench.fleet import week
 
 
+@pytest.mark.slow
 def test_shared_values_are_there_at_once_and_wrong_ones_do_not_stay(tmp_path: Path) -> None:
     came = week(tmp_path, nodes=4)
     counts = came.counts

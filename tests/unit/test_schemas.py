@@ -82,6 +82,7 @@ def test_the_schemas_name_every_live_knob(command: str) -> None:
         assert knobs[knob.name].get("maximum") == top
 
 
+@pytest.mark.slow
 def test_schemas_are_strict() -> None:
     """In every object, each field that is missing, added, or of another type is detected."""
     for document in all_documents(SERVED):
