@@ -52,6 +52,10 @@ NO_EFFECT = 0.03
 # Tried 0, 1.
 ABRUPT = 0.5
 
+# Share of the budget after which no more points are measured only because they are distant.
+# Tried 0.1, 1.
+SCREENED = 0.2
+
 # Settings in a block, the incumbent included.
 # Tried 4, 9.
 BLOCK = 6

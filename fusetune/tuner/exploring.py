@@ -35,15 +35,20 @@ class Exploration:
             yield from state.measure_block([state.incumbent, *candidates])
 
     def _screen(self) -> Steps:
-        """Measure a few distant points, most promising first, in blocks with the start.
+        """Measure distant points, most important first, in blocks with the start.
 
-        Points measured or refused before, in a screening that was cut short, are left out.
+        One block, and more while all evaluations are at most SCREENED of the budget: of the other
+        points the model decides. Points measured or refused before, in a screening that was broken
+        off, are left out.
         """
         state = self._state
         done = set(state.model.points())
         points = [p for p in self._grid.screening_points() if p not in done | state.rejected]
         points = [p for p in points if not state.refused(p)]
+        most = constants.SCREENED * (state.evaluations + state.remaining)
         while points and (size := state.affordable(constants.BLOCK)):
+            if state.model.samples and state.evaluations + size > most:
+                break
             yield from state.measure_block([self._grid.start, *points[: size - 1]])
             points = points[size - 1 :]
         state.screened = True

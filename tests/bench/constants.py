@@ -36,6 +36,7 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "FEWEST_PAIRS": (3, 6),
     "ANALYSIS_GROWTH": (1.2, 2.0),
     "ABRUPT": (0.0, 1.0),
+    "SCREENED": (0.1, 1.0),
     "BLOCK": (4, 9),
     "WALK_BLOCKS": (0, 6),
     "SWITCH_DOUBT": (0.5, 4.0),

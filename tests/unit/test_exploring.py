@@ -104,6 +104,17 @@ def test_each_screening_point_is_measured_once_beside_the_start() -> None:
     assert asked.count(of.grid.start) == math.ceil(len(wanted) / (constants.BLOCK - 1))
 
 
+@pytest.mark.parametrize(("budget", "screened"), [(20, 6), (59, 6), (60, 10)])
+def test_screening_takes_a_block_and_at_most_a_fifth_of_the_budget(
+    budget: int, screened: int
+) -> None:
+    of = state(RATIO, STRICT, replace(RATIO, name="max_background"))
+    of.remaining = budget
+    asked = measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
+    assert len(asked) == screened
+    assert of.screened
+
+
 def test_the_order_within_a_block_is_random() -> None:
     of = state(RATIO)
     points = [(0,), (3,), POINT, (7,)]
