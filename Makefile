@@ -230,11 +230,10 @@ bench-tuner: $(MIRRORFS) test-deps
 		$(PYTHON) -m tests.bench --only $$section || failed=1; done; exit $$failed
 
 # The search on simulated mounts; `make bench ONLY=search` writes it to docs/benchmarks.md.
-# LANDSCAPES: how many of each family, at each noise.
-LANDSCAPES = 100
+# LANDSCAPES: how many of each family at each noise, if not as many as there.
 bench-search: test-deps
 	$(call install,$(BENCH_PACKAGES))
-	$(PYTHON) -m tests.bench.bench_search --runs $(LANDSCAPES)
+	$(PYTHON) -m tests.bench.bench_search $(if $(LANDSCAPES),--runs $(LANDSCAPES))
 
 # Private modules; no versioned site-packages path is needed.
 # -I: environment and working directory do not change what root runs. -B: Python writes no bytecode
