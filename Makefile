@@ -230,7 +230,7 @@ bench-tuner: $(MIRRORFS) test-deps
 		$(PYTHON) -m tests.bench --only $$section || failed=1; done; exit $$failed
 
 # The search on simulated mounts; `make bench ONLY=search` writes it to docs/benchmarks.md.
-# LANDSCAPES: how many of each family at each noise, if not as many as there.
+# LANDSCAPES: how many of each family at each noise; by default RUNS of tests/bench/bench_search.py.
 bench-search: test-deps
 	$(call install,$(BENCH_PACKAGES))
 	$(PYTHON) -m tests.bench.bench_search $(if $(LANDSCAPES),--runs $(LANDSCAPES))

@@ -52,8 +52,8 @@ NO_EFFECT = 0.03
 # Tried 0, 1.
 ABRUPT = 0.5
 
-# Share of the budget after which no more points are measured only because they are distant. With
-# 120 evaluations or more it hardly ever binds; docs/benchmarks.md compares smaller budgets.
+# Share of the budget within which points are measured only because they are distant. It seldom
+# matters with 120 evaluations or more; docs/benchmarks.md has smaller budgets.
 # Tried 0.1, 1.
 SCREENED = 0.2
 

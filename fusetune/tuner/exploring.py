@@ -35,11 +35,11 @@ class Exploration:
             yield from state.measure_block([state.incumbent, *candidates])
 
     def _screen(self) -> Steps:
-        """Measure distant points, most important first, in blocks with the start.
+        """Measure distant points, most promising first, in blocks with the start.
 
-        One block, and more while all evaluations are at most SCREENED of the budget: of the other
-        points the model decides. Points measured or refused before, in a screening that was broken
-        off, are left out.
+        The first block is always measured, another one only within SCREENED of the budget. After
+        that, the model chooses. Points measured or refused before, in a screening that was cut
+        short, are left out.
         """
         state = self._state
         done = set(state.model.points())

@@ -25,8 +25,8 @@ class State:
     evaluations are affordable; `analyses` how many interim analyses the error was spent on;
     `rejected` the points that failed the proof; `refusals` those refused for a reason that the
     figures do not show. `short`: whether the last stage ended for lack of budget; `screened`:
-    whether the distant points were measured. `costs` is the cost of the points, `costly` why a
-    point was refused in comparison with another one because of its cost.
+    whether the measurement of distant points has ended. `costs` is the cost of the points, `costly`
+    why a point was refused in comparison with another one because of its cost.
     """
 
     def __init__(

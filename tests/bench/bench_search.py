@@ -228,7 +228,7 @@ SEARCH = Section(
     f"choice misses; a search may use {BUDGETS[0]} evaluations. Optuna's TPE, random search, "
     f"successive halving and a tournament run on the first {BESIDE} landscapes of each family, for "
     "comparison. Their choices are proven like those of the search, with at most 40 % of the "
-    "budget. The second table shows for six budgets the share of the runs that end within 5 % of "
+    "budget. The second table shows for each budget the share of the runs that end within 5 % of "
     "the best. The column needed takes the smallest budget with which three runs in four do, and "
     "shows how many evaluations these runs used on average.",
     (_REGRETS, _OTHERS, _WANTED),

@@ -15,6 +15,7 @@ from fusetune.tuner.exploring import Exploration
 from fusetune.tuner.grid import Setting
 from fusetune.tuner.model import Point
 from fusetune.tuner.safer import SaferValues
+from fusetune.tuner.state import State
 from tests.unit.simulated_search import (
     POINT,
     RATIO,
@@ -95,10 +96,16 @@ def test_the_second_candidate_of_a_block_is_no_neighbour_of_the_first(gain: floa
     assert abs(first - second) > 1
 
 
-def test_each_screening_point_is_measured_once_beside_the_start() -> None:
+def screened_with(budget: int) -> tuple[State, list[Point]]:
+    """The state after a screening of three dimensions, and the points that it asked for."""
     of = state(RATIO, STRICT, replace(RATIO, name="max_background"))
+    of.remaining = budget
+    return of, measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
+
+
+def test_each_screening_point_is_measured_once_beside_the_start() -> None:
+    of, asked = screened_with(100)
     wanted = of.grid.screening_points()
-    asked = measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
     assert len(wanted) > constants.BLOCK
     assert sorted(p for p in asked if p != of.grid.start) == sorted(wanted)
     assert asked.count(of.grid.start) == math.ceil(len(wanted) / (constants.BLOCK - 1))
@@ -108,9 +115,7 @@ def test_each_screening_point_is_measured_once_beside_the_start() -> None:
 def test_screening_takes_a_block_and_at_most_a_fifth_of_the_budget(
     budget: int, screened: int
 ) -> None:
-    of = state(RATIO, STRICT, replace(RATIO, name="max_background"))
-    of.remaining = budget
-    asked = measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
+    of, asked = screened_with(budget)
     assert len(asked) == screened
     assert of.screened
 
