@@ -22,6 +22,8 @@ from tests.bench.landscapes import DRIFTS, Host, Landscape
 
 SEEDS_OF_HOSTS = 100_000  # more than landscapes
 OURS = "fusetune"
+#: It knows the best setting and only proves it.
+PROOF_ALONE = "proof alone"
 
 Setting = dict[str, int]
 
@@ -177,6 +179,13 @@ def other_run(contender: str, land: Landscape, noise: float, budget: int) -> Run
     chosen = OTHERS[contender](mount, round((1 - constants.MOST_RESERVED) * budget))
     setting = confirmed(mount, chosen, budget - mount.count)
     return _run(contender, mount, noise, budget, setting)
+
+
+def proof_run(land: Landscape, noise: float, budget: int) -> Run:
+    """Prove the best setting of a landscape, without a search."""
+    mount = Measured(land, noise)
+    best = max([dict(land.start), *land.settings()], key=land.worth)
+    return _run(PROOF_ALONE, mount, noise, budget, confirmed(mount, best, budget))
 
 
 def _run(contender: str, mount: Measured, noise: float, budget: int, chosen: Setting) -> Run:
