@@ -37,9 +37,10 @@ class Exploration:
     def _screen(self) -> Steps:
         """Measure distant points, most promising first, in blocks with the start.
 
-        The first block is always measured, another one only within SCREENED of the budget. After
-        that, the model chooses. Points measured or refused before, in a screening that was cut
-        short, are left out.
+        The first block is always measured, another one only within SCREENED of the budget or if it
+        is the last and small: two dimensions have few points, and far values of both come last.
+        After that, the model chooses. Points measured or refused before, in a screening that was
+        cut short, are left out.
         """
         state = self._state
         done = set(state.model.points())
@@ -47,7 +48,8 @@ class Exploration:
         points = [p for p in points if not state.refused(p)]
         most = constants.SCREENED * (state.evaluations + state.remaining)
         while points and (size := state.affordable(constants.BLOCK)):
-            if state.model.samples and state.evaluations + size > most:
+            is_small = len(points) < constants.BLOCK // 2
+            if state.model.samples and not is_small and state.evaluations + size > most:
                 break
             yield from state.measure_block([self._grid.start, *points[: size - 1]])
             points = points[size - 1 :]

@@ -100,19 +100,16 @@ class Grid:
     def screening_points(self) -> list[Point]:
         """Return the points to measure first.
 
-        These are stock, then middle values of all dimensions together, of each dimension and of
-        interacting ones, then far values of interacting ones and of each dimension, then the
-        remaining categories and, for dimensions whose start value could be too large, a value half
-        way down. Far values of two interacting dimensions come before those of one, because the
-        first block must show a gain that only both have.
+        These are stock, then middle and far values of all dimensions together, of each dimension
+        and of interacting ones, then the remaining categories and, for dimensions whose start value
+        could be too large, a value half way down.
         """
         everything = range(len(self.dimensions))
         middle, far = self._away(0.4), self._away(0.8)
         moves = [(middle, set(everything))] if len(self.dimensions) > 1 else []
-        alone = [{i} for i in everything]
-        pairs = [set(pair) for pair in self.pairs]
-        moves += [(middle, moved) for moved in (*alone, *pairs)]
-        moves += [(far, moved) for moved in (*pairs, *alone)]
+        for target in (middle, far):
+            moves += [(target, {i}) for i in everything]
+            moves += [(target, set(pair)) for pair in self.pairs]
         points = [self.stock]
         for target, moved in moves:
             points.append(tuple(target[i] if i in moved else self.start[i] for i in everything))

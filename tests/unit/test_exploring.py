@@ -120,6 +120,14 @@ def test_screening_takes_a_block_and_at_most_a_fifth_of_the_budget(
     assert of.screened
 
 
+def test_a_small_budget_has_far_values_of_two_interacting_dimensions() -> None:
+    """Some gains show only with both; without them, a budget of bytes often ended too early."""
+    of = state(RATIO, replace(RATIO, name="other", interacts=("max_ratio",)))
+    of.remaining = 30
+    asked = measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
+    assert (6, 6) in asked
+
+
 def test_the_order_within_a_block_is_random() -> None:
     of = state(RATIO)
     points = [(0,), (3,), POINT, (7,)]
