@@ -37,10 +37,10 @@ class Exploration:
     def _screen(self) -> Steps:
         """Measure distant points, most promising first, in blocks with the start.
 
-        The first block is always measured, another one only within SCREENED of the budget or if it
-        is the last and small: two dimensions have few points, and far values of both come last.
-        After that, the model chooses. Points measured or refused before, in a screening that was
-        cut short, are left out.
+        The first block is always measured, another one only within SCREENED of the budget, or if
+        it is the last and less than half full. Two dimensions have so few points, and far values of
+        both come among the last. After that, the model chooses. Points measured or refused before,
+        in a screening that was cut short, are left out.
         """
         state = self._state
         done = set(state.model.points())

@@ -184,8 +184,8 @@ def other_run(contender: str, land: Landscape, noise: float, budget: int) -> Run
 def proof_run(land: Landscape, noise: float, budget: int) -> Run:
     """Prove the best setting of a landscape, without a search."""
     mount = Measured(land, noise)
-    best = max([dict(land.start), *land.settings()], key=land.worth)
-    return _run(PROOF_ALONE, mount, noise, budget, confirmed(mount, best, budget))
+    setting = confirmed(mount, land.best_setting(), budget)
+    return _run(PROOF_ALONE, mount, noise, budget, setting)
 
 
 def _run(contender: str, mount: Measured, noise: float, budget: int, chosen: Setting) -> Run:

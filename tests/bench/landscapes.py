@@ -153,9 +153,13 @@ class Landscape:
         values = (d.values for d in self.dimensions)
         return [dict(zip(names, v, strict=True)) for v in product(*values)]
 
+    def best_setting(self) -> dict[str, int]:
+        """Return the best setting; the start if none is better."""
+        return max([self.start, *self.settings()], key=self.worth)
+
     def best(self) -> float:
         """Return the geometric mean of the true figures of the best setting."""
-        return max(map(self.worth, self.settings()))
+        return self.worth(self.best_setting())
 
 
 class Host:

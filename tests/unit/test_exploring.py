@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from fusetune.tuner.exploring import Exploration
 from fusetune.tuner.grid import Setting
 from fusetune.tuner.model import Point
 from fusetune.tuner.safer import SaferValues
+from fusetune.tuner.space import Dimension
 from fusetune.tuner.state import State
 from tests.unit.simulated_search import (
     POINT,
@@ -96,9 +98,14 @@ def test_the_second_candidate_of_a_block_is_no_neighbour_of_the_first(gain: floa
     assert abs(first - second) > 1
 
 
-def screened_with(budget: int) -> tuple[State, list[Point]]:
-    """The state after a screening of three dimensions, and the points that it asked for."""
-    of = state(RATIO, STRICT, replace(RATIO, name="max_background"))
+THREE = (RATIO, STRICT, replace(RATIO, name="max_background"))
+
+
+def screened_with(
+    budget: int, dimensions: Sequence[Dimension] = THREE
+) -> tuple[State, list[Point]]:
+    """The state after a screening of the dimensions, and the points that it asked for."""
+    of = state(*dimensions)
     of.remaining = budget
     return of, measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
 
@@ -122,10 +129,8 @@ def test_screening_takes_a_block_and_at_most_a_fifth_of_the_budget(
 
 def test_a_small_budget_has_far_values_of_two_interacting_dimensions() -> None:
     """Some gains show only with both; without them, a budget of bytes often ended too early."""
-    of = state(RATIO, replace(RATIO, name="other", interacts=("max_ratio",)))
-    of.remaining = 30
-    asked = measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
-    assert (6, 6) in asked
+    two = (RATIO, replace(RATIO, name="other", interacts=("max_ratio",)))
+    assert (6, 6) in screened_with(30, two)[1]
 
 
 def test_the_order_within_a_block_is_random() -> None:
