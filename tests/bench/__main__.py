@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 
+from fusetune.syscalls import CLONE_NEWNS, MS_PRIVATE, propagate, unshare
 from tests.bench.advice import ADVICE
 from tests.bench.against_grid import AGAINST_GRID
 from tests.bench.bench_search import SEARCH
@@ -63,6 +64,9 @@ def main() -> None:
     only = parser.parse_args().only
     if os.geteuid() != 0:
         sys.exit("make bench mounts file systems and writes to /sys: run it as root")
+    # The mounts end with the last process that uses them, also when all are killed.
+    unshare(CLONE_NEWNS)
+    propagate("/", MS_PRIVATE)
     missed = False
     for name, section in SECTIONS.items():
         if only in (None, name):

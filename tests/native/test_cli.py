@@ -50,6 +50,12 @@ def test_list_without_mounts(fusetune: Fusetune) -> None:
     assert fusetune("list").stdout == "no FUSE mount\n"
 
 
+def test_without_a_command_or_a_mount_it_shows_help(fusetune: Fusetune) -> None:
+    said = fusetune()
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "\nCommands:\n" in said.stdout
+
+
 def test_without_a_command_it_says_how_the_mounts_stand(fusetune: Fusetune, mirror: Mirror) -> None:
     write_sysfs(mirror.bdi, max_ratio=7)
     said = fusetune()

@@ -210,12 +210,6 @@ def test_a_process_of_its_own_ends_the_same_way() -> None:
         one_line(done)
 
 
-def test_without_words_it_shows_help() -> None:
-    done = run()
-    assert "Commands:" in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-
-
 @each_command
 def test_a_name_that_is_nowhere_fails_in_one_line(command: str, tmp_path: Path, here: Run) -> None:
     words = {
