@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,10 +165,12 @@ def compare(
     settings: Mapping[str, Mapping[str, int]],
     blocks: int,
     seed: int = 1,
+    enough: Callable[[Mapping[str, Sequence[float]]], bool] = lambda logs: False,
 ) -> dict[str, list[float]]:
     """Return the logarithm of each contender's figure in each block.
 
-    ``seed``: of the contenders' order in each block.
+    ``seed``: of the contenders' order in each block. ``enough``: asked after each block; if true,
+    fewer than ``blocks`` are measured.
     """
     logs: dict[str, list[float]] = {name: [] for name in settings}
     order = list(settings)
@@ -185,6 +187,8 @@ def compare(
             for name in order:
                 enforce(host, mount, {**STOCK, **settings[name]})
                 logs[name].append(math.log(bench.measure()[server.workload]))
+            if enough(logs):
+                break
     return logs
 
 

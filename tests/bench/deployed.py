@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fusetune.bench.intervals import Interval
 from tests.bench.against_grid import AGAINST_GRID
 from tests.bench.contest import (
     CONTESTS,
@@ -21,56 +22,86 @@ from tests.bench.contest import (
 )
 from tests.bench.page import Section, ratio, read, table, verdict
 
-MOUNTS, BLOCKS = 20, 2
+MOUNTS = 20
 WORSE, MUCH_WORSE = 0.95, 0.7
+#: Blocks on each mount: of stock, and of the choice beside the best. The latter end after so many,
+#: or a multiple, if they prove that the choice is or is not that much worse.
+STOCK_BLOCKS, BLOCKS, MOST_BLOCKS = 4, 8, 40
 #: The most mounts, as a share, on which the choice may be that much worse.
 WANTED = {"stock": 0.0, GRID: 0.05}
-#: The grid's best as a further contender: how often it is below itself is noise.
-AGAIN = "the best again"
 
-Settings = Mapping[str, Mapping[str, int]]
+
+@dataclass(frozen=True)
+class Deployment:
+    """A mount with a choice: each contender's mean log of the speed, and auto's ratio to the best.
+
+    ``to_best``: with the interval over the blocks of this mount.
+    """
+
+    logs: Mapping[str, float]
+    to_best: Interval
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """A server and the mean log of each contender's speed on each of its mounts."""
+    """A server, and what was measured on each of its mounts."""
 
     server: Server
-    logs: Mapping[str, Sequence[float]]
+    mounts: Sequence[Deployment]
 
-    def below(self, share: float, other: str, name: str = "auto") -> int:
-        """Return on how many mounts a contender has less than this share of the other's speed."""
-        pairs = zip(self.logs[name], self.logs[other], strict=True)
+    def logs(self, name: str) -> list[float]:
+        """Return a contender's mean log of the speed on each mount."""
+        return [mount.logs[name] for mount in self.mounts]
+
+    def below(self, share: float, other: str) -> int:
+        """Return on how many mounts auto has less than this share of the other's speed."""
+        pairs = zip(self.logs("auto"), self.logs(other), strict=True)
         return sum(math.exp(ours - theirs) < share for ours, theirs in pairs)
 
     def spread(self, name: str) -> float:
         """Return the standard deviation of a contender's speed over the mounts, by its mean."""
-        speeds = [math.exp(log - self.logs[name][0]) for log in self.logs[name]]
+        first, *_ = logs = self.logs(name)
+        speeds = [math.exp(log - first) for log in logs]
         return statistics.stdev(speeds) / statistics.fmean(speeds)
 
 
-def deploy(server: Server, settings: Settings, number: int) -> dict[str, float]:
-    """Return the mean log of each contender's speed on a new mount."""
+def decided(logs: Mapping[str, Sequence[float]]) -> bool:
+    """Return whether the blocks prove that auto is, or is not, that much slower than the best."""
+    if len(logs[GRID]) % BLOCKS:
+        return False
+    ratio = paired(logs["auto"], logs[GRID])
+    return not ratio.low <= WORSE <= ratio.high
+
+
+def deploy(server: Server, choices: Mapping[str, Mapping[str, int]], number: int) -> Deployment:
+    """Measure the choices, auto's and the grid's best, and stock on a new mount."""
     with mounted(server) as (host, mount):
-        logs = compare(host, mount, server, settings, BLOCKS, seed=number)
-    return {name: statistics.fmean(each) for name, each in logs.items()}
+        stock = compare(host, mount, server, {"stock": {}}, STOCK_BLOCKS)
+        logs = compare(host, mount, server, choices, MOST_BLOCKS, number, decided)
+    means = {name: statistics.fmean(each) for name, each in {**stock, **logs}.items()}
+    return Deployment(means, paired(logs["auto"], logs[GRID]))
 
 
 _HEADINGS = (
     *("server", "workload", "to stock", "to the grid's best", "5 % below stock"),
-    *("5 % below the best", "the best itself", "30 % below the best", "spread", "stock's spread"),
+    *("5 % below the best", "proven", "30 % below the best", "spread", "stock's spread"),
 )
 _WANTED = ("wanted", "measured", "at most", "")
 
 
 def row(one: Deployed) -> tuple[str, ...]:
     """Return a server's line of the table."""
-    shown = (ratio(paired(one.logs["auto"], one.logs[other])) for other in WANTED)
-    counts = ((WORSE, "stock"), (WORSE, GRID), (WORSE, GRID, AGAIN), (MUCH_WORSE, GRID))
-    of = len(one.logs["auto"])
+    shown = (ratio(paired(one.logs("auto"), one.logs(other))) for other in WANTED)
+    proven = sum(mount.to_best.high < WORSE for mount in one.mounts)
+    counts = (
+        one.below(WORSE, "stock"),
+        one.below(WORSE, GRID),
+        proven,
+        one.below(MUCH_WORSE, GRID),
+    )
     return (
         *(one.server.name, one.server.workload, *shown),
-        *(f"{one.below(*each)} of {of}" for each in counts),
+        *(f"{count} of {len(one.mounts)}" for count in counts),
         *(f"{one.spread(name):.1%}" for name in ("auto", "stock")),
     )
 
@@ -78,7 +109,7 @@ def row(one: Deployed) -> tuple[str, ...]:
 def verdicts(every: Sequence[Deployed]) -> list[tuple[str, ...]]:
     """Return what is wanted over all mounts, and what was measured."""
     rows: list[tuple[str, ...]] = []
-    mounts = sum(len(one.logs["auto"]) for one in every)
+    mounts = sum(len(one.mounts) for one in every)
     for other, most in WANTED.items():
         share = sum(one.below(WORSE, other) for one in every) / mounts
         said = (f"mounts 5 % below {other}", f"{share:.1%}", f"{most:.0%}")
@@ -91,15 +122,12 @@ def _make() -> str:
     found = {**choices_in(page[CONTESTS.title]), **choices_in(page[AGAINST_GRID.title])}
     every = [*SERVERS, *MORE_SERVERS]
     servers = [server for server in every if found[server.name]["auto"]]
-    logs: dict[str, dict[str, list[float]]] = {server.name: {} for server in servers}
+    measured: dict[str, list[Deployment]] = {server.name: [] for server in servers}
     for number in range(MOUNTS):  # the servers in turn, so that the mounts of one are apart
         print(f"... mount {number + 1} of {MOUNTS}", file=sys.stderr, flush=True)
         for server in servers:
-            choices = found[server.name]
-            settings: Settings = {"stock": {}, **choices, AGAIN: choices[GRID]}
-            for name, log in deploy(server, settings, number).items():
-                logs[server.name].setdefault(name, []).append(log)
-    rows = [Deployed(server, logs[server.name]) for server in servers]
+            measured[server.name].append(deploy(server, found[server.name], number))
+    rows = [Deployed(server, measured[server.name]) for server in servers]
     return f"{table(_HEADINGS, [row(one) for one in rows])}\n\n{table(_WANTED, verdicts(rows))}"
 
 
@@ -107,15 +135,17 @@ DEPLOYED = Section(
     "A choice deployed again",
     "The values that auto chose in the first two sections, unless they were stock, are set "
     f"again on {MOUNTS} new mounts of each server. The servers take turns, so that time passes "
-    f"between the mounts of one. Each mount is measured in {BLOCKS} blocks, in random order, with "
-    "auto's values, with stock and with the grid's best of these sections. The ratios compare "
-    "auto's values with the others; the brackets contain the 95 % interval over the mounts. The "
-    "next columns count the mounts on which auto's values are more than 5 % or 30 % slower than "
-    "the others. So few samples are noisy: the grid's best is measured twice on each mount, and "
-    "one column counts how often it is 5 % slower than itself. The spread is the standard "
-    "deviation of the speed over the mounts, divided by the mean. For comparison, TUNA (EuroSys "
-    "2025) reports that up to 63 % of the best configurations are at least 30 % worse when they "
-    "are deployed again, and DarwinGame (ASPLOS 2025) reports a variability below 0.5 %.",
+    f"between the mounts of one. Each mount is measured in {STOCK_BLOCKS} blocks with stock, then "
+    "in blocks with auto's values and the grid's best of these sections, in random order. There "
+    f"are {BLOCKS} of these blocks, and again {BLOCKS}, up to {MOST_BLOCKS}, until the 95 % "
+    f"interval of the ratio is above or below {WORSE}. The ratios compare auto's values with the "
+    "others; the brackets contain the 95 % interval over the mounts. The next columns count the "
+    "mounts on which auto's values are more than 5 % or 30 % slower than the others. On those in "
+    'the column "proven", the interval of the ratio to the best ended below '
+    f"{WORSE}. The spread is the standard deviation of the speed over the mounts, divided by the "
+    "mean. For comparison, TUNA (EuroSys 2025) reports that up to 63 % of the best configurations "
+    "are at least 30 % worse when they are deployed again, and DarwinGame (ASPLOS 2025) reports a "
+    "variability below 0.5 %.",
     (_HEADINGS, _WANTED),
     _make,
 )

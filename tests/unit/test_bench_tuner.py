@@ -26,7 +26,7 @@ from tests.bench.contest import (
     values,
     words,
 )
-from tests.bench.deployed import AGAIN, Deployed, row, verdicts
+from tests.bench.deployed import BLOCKS, Deployed, Deployment, decided, row, verdicts
 from tests.bench.page import NOT_REACHED, heading, table
 from tests.bench.replay import Replay, recorded, replayed
 from tests.unit.simulated_traffic import AHEAD, BACKGROUND, MIB, START, TICK, SimulatedTraffic
@@ -66,23 +66,38 @@ def test_a_choice_must_be_nearly_as_good_as_the_best(ratio: float, word: str) ->
 # Choices deployed again
 
 
-def deployed(
-    speeds: list[float], stock: float = 1.0, best: float = 4.0, again: float = 4.0
-) -> Deployed:
-    """Return a server whose mounts are so fast with the choice."""
-    logs = {"auto": [math.log(speed) for speed in speeds]}
-    others = {"stock": stock, GRID: best, AGAIN: again}
-    logs |= {name: [math.log(one)] * len(speeds) for name, one in others.items()}
-    return Deployed(SERVERS[0], logs)
+def deployed(speeds: list[float], stock: float = 1.0, noise: float = 1.0) -> Deployed:
+    """Return a server whose mounts are so fast with the choice; the grid's best has 4.
+
+    ``noise``: the width of the ratios' intervals, as a factor to each side.
+    """
+    mounts = []
+    for speed in speeds:
+        logs = {name: math.log(one) for name, one in (("stock", stock), (GRID, 4.0))}
+        to_best = Interval(speed / 4.0, speed / 4.0 / noise, speed / 4.0 * noise)
+        mounts.append(Deployment({**logs, "auto": math.log(speed)}, to_best))
+    return Deployed(SERVERS[0], mounts)
 
 
 def test_mounts_that_are_slower_are_counted() -> None:
-    one = deployed([4.0, 3.9, 3.7, 2.7, 0.9])
+    one = deployed([4.0, 3.9, 3.7, 2.7, 0.9], noise=1.1)
     cells = row(one)
     assert cells[:2] == (SERVERS[0].name, SERVERS[0].workload)
-    assert cells[4:8] == ("1 of 5", "3 of 5", "0 of 5", "2 of 5")
+    assert cells[4:8] == ("1 of 5", "3 of 5", "2 of 5", "2 of 5")
     assert cells[9] == "0.0%"
-    assert row(deployed([4.0] * 5, again=3.7))[6] == "5 of 5"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "ends"),
+    [
+        ([1.0, 1.02] * (BLOCKS // 2), True),
+        ([0.9, 0.92] * (BLOCKS // 2), True),
+        ([0.9, 1.0] * (BLOCKS // 2), False),
+        ([1.0, 1.02] * (BLOCKS // 2) + [1.0], False),
+    ],
+)
+def test_blocks_end_when_they_prove_something(ratios: list[float], ends: bool) -> None:
+    assert decided({"auto": [math.log(one) for one in ratios], GRID: [0.0] * len(ratios)}) == ends
 
 
 def test_the_spread_is_of_the_speed_over_the_mounts() -> None:
