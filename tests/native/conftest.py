@@ -20,6 +20,7 @@ import pytest
 from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR
 from fusetune.knobs import LIVE, SYSTEM
 from fusetune.mounts.mount import FUSECTL
+from fusetune.syscalls import CLONE_NEWNS, MS_PRIVATE, propagate, unshare
 from tests.native.mirror import BINARY, MOUNTINFO, PATIENCE, Mirror, unescape
 from tests.native.program import Fusetune
 from tests.native.requirements import requires
@@ -35,7 +36,6 @@ _KNOBS = [knob for knob in LIVE if knob.init_line is None]
 #: Their values if the server requests none.
 STOCK = {knob.name: knob.stock for knob in _KNOBS if knob.stock is not None}
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_CLONE_NEWNS = 0x00020000
 _PR_SET_CHILD_SUBREAPER = 36
 _HOST_VALUES = [Path("/", knob.file) for knob in SYSTEM]
 
@@ -122,9 +122,8 @@ def own_namespace() -> None:
     """Give the tests a mount namespace without other FUSE mounts, and adopt orphans."""
     if os.geteuid() != 0 or not Path("/dev/fuse").exists():
         return
-    if _LIBC.unshare(_CLONE_NEWNS):
-        raise OSError(ctypes.get_errno(), "unshare")
-    _run("mount", "--make-rprivate", "/")
+    unshare(CLONE_NEWNS)
+    propagate("/", MS_PRIVATE)
     # A server that daemonises or loses its parent becomes our child, so it can be found.
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for line in reversed(MOUNTINFO.read_text(errors="surrogateescape").splitlines()):

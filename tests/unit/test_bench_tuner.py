@@ -73,9 +73,10 @@ def deployed(speeds: list[float], stock: float = 1.0, noise: float = 1.0) -> Dep
     """
     mounts = []
     for speed in speeds:
-        logs = {name: math.log(one) for name, one in (("stock", stock), (GRID, 4.0))}
-        to_best = Interval(speed / 4.0, speed / 4.0 / noise, speed / 4.0 * noise)
-        mounts.append(Deployment({**logs, "auto": math.log(speed)}, to_best))
+        speeds_by_name = {"auto": speed, "stock": stock, GRID: 4.0}
+        logs = {name: math.log(one) for name, one in speeds_by_name.items()}
+        share = speed / 4.0
+        mounts.append(Deployment(logs, Interval(share, share / noise, share * noise)))
     return Deployed(SERVERS[0], mounts)
 
 
