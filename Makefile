@@ -118,7 +118,7 @@ lint: test-deps $(VENV)/.done
 		debian/tests/module | xargs -0 shellcheck
 
 # mypy uses one process; meanwhile the tests use the other processors.
-check: $(VENV)/.done $(MIRRORFS) $(INTERCEPT)
+check: test-deps $(VENV)/.done $(MIRRORFS) $(INTERCEPT)
 	$(MAKE) --no-print-directory --output-sync -j 2 lint quick
 
 # The trees of these tests are many small files. They are made in memory if it has room, and removed

@@ -25,9 +25,10 @@ from fusetune.desired.resolve import Expected, Resolver
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.control import mount_controls, still_mounted, waiting
-from fusetune.mounts.discover import discover
+from fusetune.mounts.discover import discover, mounts_of
 from fusetune.mounts.kubelet import namespace_to_come
 from fusetune.mounts.mount import Mount
+from fusetune.mounts.mountinfo import mountinfo
 from fusetune.signals import Signals
 from fusetune.text import printable, shell_word
 from fusetune.toml.file import ConfigError
@@ -133,8 +134,11 @@ class Watch:
     def _look(self) -> None:
         """Find the mounts that appeared and those that are gone."""
         self._looked = now = time.monotonic()
-        mount_controls(self._host)
-        found = {(m.device, m.instance): m for m in discover(self._host) if m.instance is not None}
+        # Read once: a mount that came between two readings would be found without a connection.
+        lines = mountinfo(self._host)
+        mount_controls(self._host, lines)
+        mounts = mounts_of(self._host, lines)
+        found = {(m.device, m.instance): m for m in mounts if m.instance is not None}
         for key in self._known.keys() - found.keys():
             gone = self._known[key]
             self._due.pop(key, None)
@@ -143,8 +147,6 @@ class Watch:
             self._leaving.append(gone)
             self._active = now
         self._clear_away()
-        if found.keys() - self._known.keys():
-            self._resolver.forget_daemons()
         for key in found.keys() - self._known.keys():
             self._due[key] = _Due(found[key], now, now)
             self._active = now
@@ -190,12 +192,14 @@ class Watch:
         if now - self._summed > _SUM_BELIEVED:
             self._resolver.forget_sum()
             self._summed = now
-        for key, due in list(self._due.items()):
-            if due.at <= now:
-                self._serve(key, due, now)
+        ready = {key: due for key, due in self._due.items() if due.at <= now}
+        requests = {key: waiting(self._host, due.mount) for key, due in ready.items()}
+        # A server that has replied to INIT has /dev/fuse open; before, fusermount3 may have it.
+        self._resolver.forget_daemons()
+        for key, due in ready.items():
+            self._serve(key, due, requests[key], now)
 
-    def _serve(self, key: tuple[str, int], due: _Due, now: float) -> None:
-        requests = waiting(self._host, due.mount)
+    def _serve(self, key: tuple[str, int], due: _Due, requests: int, now: float) -> None:
         waited = now - due.since
         if self._resolver.config.by_namespace and namespace_to_come(self._host, due.mount):
             # No program uses it yet, so its values can wait until all sections can be matched.

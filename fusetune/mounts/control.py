@@ -3,10 +3,11 @@
 
 import os
 import subprocess
+from collections.abc import Iterable
 
 from fusetune.host import Host
 from fusetune.mounts.mount import CONTROLS, Mount, control_of, is_fuse
-from fusetune.mounts.mountinfo import mountinfo
+from fusetune.mounts.mountinfo import Line, mountinfo
 
 
 def control_mounted(host: Host, control: str) -> bool:
@@ -17,16 +18,19 @@ def control_mounted(host: Host, control: str) -> bool:
         return False
 
 
-def mount_controls(host: Host) -> None:
+def mount_controls(host: Host, lines: Iterable[Line] | None = None) -> None:
     """Mount the missing control file systems of this host's FUSE mounts.
 
-    Without them the kernel shows no connection (Documentation/filesystems/fuse.rst). Only root in
-    the initial user namespace can mount them; for others nothing happens. Raises FusetuneError
-    if /proc cannot be read.
+    ``lines``: those of mountinfo that count; by default it is read. Without the control file
+    systems the kernel shows no connection (Documentation/filesystems/fuse.rst). Only root in the
+    initial user namespace can mount them; for others nothing happens. Raises FusetuneError if
+    /proc cannot be read.
     """
     if not host.real or os.geteuid():
         return
-    for control in {control_of(line.fstype) for line in mountinfo(host) if is_fuse(line.fstype)}:
+    if lines is None:
+        lines = mountinfo(host)
+    for control in {control_of(line.fstype) for line in lines if is_fuse(line.fstype)}:
         if control_mounted(host, control) or not os.path.isdir(host.path(control)):
             continue
         kind = CONTROLS[control]

@@ -9,11 +9,14 @@ runs it on real mounts.
 import os
 import shutil
 import signal
+from collections.abc import Iterable
 
 import pytest
 
 from fusetune.changes.lock import Lock
 from fusetune.desired import watch
+from fusetune.host import Host
+from fusetune.mounts.mountinfo import Line
 from fusetune.toml.file import ConfigError
 from tests.unit.conftest import STOCK, process
 from tests.unit.watch.stage import CONFIG, SET, Stage, Step
@@ -41,9 +44,24 @@ def test_the_control_file_system_is_mounted_before_mounts_are_read(
     """Without it the kernel shows no connection, and so no max_background."""
     stage.tree.mount("/mnt/one")
     stage.tree.live(connection=None)
-    monkeypatch.setattr(watch, "mount_controls", lambda _: stage.tree.live())
+    monkeypatch.setattr(watch, "mount_controls", lambda *_: stage.tree.live())
     stage.run()
     assert stage.background() == 64
+
+
+def test_a_mount_that_comes_after_that_waits_for_the_next_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mount_controls(_: Host, lines: Iterable[Line]) -> None:
+        if any(line.path == "/mnt/one" for line in lines):
+            stage.tree.live("0:41", "41")
+        else:
+            stage.tree.mount("/mnt/one", "0:41")
+            stage.tree.live("0:41", None)
+
+    monkeypatch.setattr(watch, "mount_controls", mount_controls)
+    stage.run(lambda _: True)
+    assert stage.background(41) == 64
 
 
 def test_the_program_that_serves_a_new_mount_is_looked_for(stage: Stage) -> None:
@@ -54,6 +72,21 @@ def test_the_program_that_serves_a_new_mount_is_looked_for(stage: Stage) -> None
     process(stage.tree, 10, "sshfs", fds={3: "40"})
     stage.come()
     stage.run(serve, config=CONFIG + "server = 'sshfs'\n")
+    assert (stage.background(), stage.background(41)) == (64, 64)
+
+
+def test_and_looked_for_again_once_it_has_replied(stage: Stage) -> None:
+    """The server may get /dev/fuse after another mount was set."""
+
+    def answer(seconds: float) -> bool:
+        process(stage.tree, 11, "sshfs", fds={3: "40"})
+        stage.answer()
+        return stage.pass_all(seconds)
+
+    process(stage.tree, 10, "sshfs", fds={3: "41"})
+    stage.come(waiting=1)
+    stage.come(number=41)
+    stage.run(answer, config=CONFIG + "server = 'sshfs'\n")
     assert (stage.background(), stage.background(41)) == (64, 64)
 
 
