@@ -21,7 +21,7 @@ from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR
 from fusetune.knobs import LIVE, SYSTEM
 from fusetune.mounts.mount import FUSECTL
 from fusetune.syscalls import CLONE_NEWNS, MS_PRIVATE, propagate, unshare
-from tests.native.mirror import BINARY, MOUNTINFO, PATIENCE, Mirror, unescape
+from tests.native.mirror import BINARY, CHECKOUT, MOUNTINFO, PATIENCE, Mirror, unescape
 from tests.native.program import Fusetune
 from tests.native.requirements import requires
 from tests.native.servers import SERVERS, missing, serve
@@ -134,6 +134,7 @@ def own_namespace() -> None:
         if directory.exists():
             _run("mount", "-t", "tmpfs", "fusetune-test", directory)
     _open_device_to_all()
+    _open_checkout_to_all()
     if not any(tail.startswith("fusectl ") for tail in _types()):
         _run("mount", "-t", "fusectl", "fusectl", CONNECTIONS)
 
@@ -147,6 +148,19 @@ def _open_device_to_all() -> None:
         os.mknod(node, stat.S_IFCHR, os.stat("/dev/fuse").st_rdev)
         node.chmod(0o666)
         _run("mount", "--bind", node, "/dev/fuse")
+
+
+def _open_checkout_to_all() -> None:
+    """Let all users reach the checkout in this mount namespace, also from a private home."""
+    private = (one for one in reversed(CHECKOUT.parents) if not one.stat().st_mode & stat.S_IXOTH)
+    first = next(private, None)
+    if first is None:
+        return
+    with tempfile.TemporaryDirectory() as name:
+        _run("mount", "--bind", CHECKOUT, name)
+        _run("mount", "-t", "tmpfs", "-o", "mode=755", "fusetune-test", first)
+        CHECKOUT.mkdir(parents=True)
+        _run("mount", "--move", name, CHECKOUT)
 
 
 def _types() -> list[str]:
