@@ -88,6 +88,7 @@ _HEADINGS = (
     *("5 % below the best", "proven", "30 % below the best", "spread", "stock's spread"),
 )
 _WANTED = ("wanted", "measured", "at most", "")
+_NAMED = {"stock": "stock", GRID: f"the {GRID}"}
 
 
 def row(one: Deployed) -> tuple[str, ...]:
@@ -113,7 +114,7 @@ def verdicts(every: Sequence[Deployed]) -> list[tuple[str, ...]]:
     mounts = sum(len(one.mounts) for one in every)
     for other, most in WANTED.items():
         share = sum(one.below(WORSE, other) for one in every) / mounts
-        said = (f"mounts 5 % below {other}", f"{share:.1%}", f"{most:.0%}")
+        said = (f"mounts 5 % below {_NAMED[other]}", f"{share:.1%}", f"{most:.0%}")
         rows.append((*said, verdict(share <= most)))
     return rows
 
