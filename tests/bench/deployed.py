@@ -135,10 +135,11 @@ def _make() -> str:
 
 DEPLOYED = Section(
     "A choice deployed again",
-    "The values that auto chose in the first two sections, unless they were stock, are set "
-    f"again on {MOUNTS} new mounts of each server. The servers take turns, so that time passes "
-    f"between the mounts of one. Each mount is measured in {STOCK_BLOCKS} blocks with stock, then "
-    "in blocks with auto's values and the grid's best of these sections, in random order. They "
+    "The values that the first two sections showed as auto's choice when this section was "
+    f"measured, unless they were stock, are set again on {MOUNTS} new mounts of each server. "
+    "The servers take turns, so that time passes between the mounts of one. Each mount is "
+    f"measured in {STOCK_BLOCKS} blocks with stock, then in blocks with auto's values and the "
+    "grid's best of these sections, in random order. They "
     f"end after {BLOCKS}, or a multiple up to {MOST_BLOCKS}, if the whole 95 % interval of their "
     f"ratio is above or below {WORSE}. The ratios compare auto's values with the "
     "others; the brackets contain the 95 % interval over the mounts. The next columns count the "
