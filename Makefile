@@ -118,12 +118,12 @@ lint: test-deps $(VENV)/.done
 		debian/tests/module | xargs -0 shellcheck
 
 # mypy uses one process; meanwhile the tests use the other processors.
-check: test-deps $(VENV)/.done $(MIRRORFS) $(INTERCEPT)
+check: $(VENV)/.done $(MIRRORFS) $(INTERCEPT)
 	$(MAKE) --no-print-directory --output-sync -j 2 lint quick
 
 # The trees of these tests are many small files. They are made in memory if it has room, and removed
 # afterwards; pytest would keep those of three runs, and removing the oldest takes long on a disk.
-quick:
+quick: test-deps
 	room=$$(df --output=avail /dev/shm 2>/dev/null | tail -n 1); \
 	scratch=$$(mktemp -d -p "$$([ "$${room:-0}" -gt 1000000 ] && echo /dev/shm || echo /tmp)"); \
 	trap 'rm -rf "$$scratch"' EXIT INT TERM; \
