@@ -118,6 +118,21 @@ class Directory:
         self._laid_out = _identity(status)
         return kind, size, False
 
+    def prepare(self) -> None:
+        """Let every reader of the laid-out file begin in the same state. Raises OSError.
+
+        What the last reader left in the page cache is dropped here; otherwise the next open(2)
+        would do it, and would take longer the more there is. The kernel asks the server for the
+        directory and the file again; otherwise the server's last reply might expire during a
+        sample. mkdir(2) fails, because both exist, but looks up the name even if the last reply is
+        still valid (LOOKUP_EXCL in fs/fuse/dir.c, fuse_dentry_revalidate).
+        """
+        os.posix_fadvise(self._reader(), 0, 0, os.POSIX_FADV_DONTNEED)
+        for fd, name in ((self.top, self.name), (self.fd, LAID_OUT)):
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=fd)
+                os.rmdir(name, dir_fd=fd)  # it was gone; `examine` reports that
+
     def give(self, *owner: int) -> None:
         """Change its owner to a uid and gid, or restore the owner if none is given. OSError."""
         os.fchown(self.fd, *(owner or self._maker))
@@ -126,14 +141,19 @@ class Directory:
     def cached_bytes(self) -> int | None:
         """Return how many bytes of the laid-out file the last reader brought into the page cache.
 
-        The first call opens the file, which may empty the cache, so it returns None. The file then
-        stays open until the directory is removed. Raises OSError.
+        None if the file was not open yet, because opening it may empty the cache. Raises OSError.
         """
+        if self._read is None:
+            self._reader()
+            return None
+        return syscalls.pages_brought(self._read) * mmap.PAGESIZE
+
+    def _reader(self) -> int:
+        """Return a descriptor that stays open until the directory is removed. Raises OSError."""
         if self._read is None:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
             self._read = syscalls.openat2(self.fd, LAID_OUT, flags, _BENEATH)
-            return None
-        return syscalls.pages_brought(self._read) * mmap.PAGESIZE
+        return self._read
 
     def rename(self, count: int, old: str, new: str) -> float:
         """Rename a file over another one; return the time in seconds. Raises OSError."""
@@ -276,7 +296,7 @@ class Holder:
             here = self._directory
             actions |= {"give": here.give, "examine": here.examine}
             actions |= {"rename": here.rename, "copy_times": here.copy_times}
-            actions["cached_bytes"] = here.cached_bytes
+            actions |= {"cached_bytes": here.cached_bytes, "prepare": here.prepare}
         return actions[verb](*arguments)
 
     def _remove(self) -> list[str]:

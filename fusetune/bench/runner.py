@@ -274,8 +274,12 @@ class Bench(Account):
     ) -> list[dict[str, Any]]:
         """Run a job; check afterwards, even if it did not end, that the files are still ours."""
         command = self._place.command([self._fio, "--output-format=json+", "-"])
+        until = self.seconds + seconds
         try:
-            ended = worker.run(command, seconds, self._interruption, job.encode(), parameters)
+            if self._read_size and LAID_OUT in files_of(job, {}):
+                self._scratch.prepare(seconds)
+            left = until - self.seconds
+            ended = worker.run(command, left, self._interruption, job.encode(), parameters)
         except Unanswered:
             with suppress(Unanswered):
                 self._check(job, 1.0)

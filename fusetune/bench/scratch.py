@@ -113,6 +113,16 @@ class Scratch(BenchPlace):
                 raise self.strange(f"{name} now has {size} bytes")
         return not any(replaced for _, _, replaced in found.values())
 
+    def prepare(self, seconds: float) -> None:
+        """Let every reader of the laid-out file begin in the same state; see `Directory.prepare`.
+
+        Raises FusetuneError if that fails, `Unanswered` after ``seconds``.
+        """
+        try:
+            self._companion.ask(seconds, "prepare")
+        except OSError as error:
+            raise failure(self._mount, error.errno or errno.EIO, "measure") from error
+
     def cached_bytes(self) -> int | None:
         """Return how many bytes of the laid-out file are in the page cache, None if unknown."""
         with suppress(OSError, Unanswered):

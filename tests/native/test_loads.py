@@ -2,6 +2,7 @@
 """The workloads' requests, as counted by the server."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fusetune.bench import worker
 from fusetune.bench.runner import SAMPLES_WANTED, Bench, dirty_limit
 from fusetune.bench.spending import Budget
 from fusetune.bench.worker import Interruption
@@ -22,6 +24,9 @@ pytestmark = requires("fio", "setpriv")
 
 _MIB = 1 << 20
 _SECONDS = 0.5  # for one sample
+_PATIENCE = 10.0  # seconds for one call
+_VALID = 3  # seconds that the server's replies are valid: longer than a sample with fio's start
+_OF_NAMES = ("LOOKUP", "GETATTR", "OPEN")
 
 
 @contextmanager
@@ -64,6 +69,51 @@ def asked(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> Any:
             return figure, mirror.counters()["ops"]
 
     return measured
+
+
+def test_no_sample_depends_on_the_one_before_it(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fio finds an empty page cache, and replies about names and attributes that are still valid.
+
+    Otherwise its time would include dropping what the sample before left in the cache, and requests
+    whose number depends on how long that sample took.
+    """
+    found = []
+    with (
+        Mirror(tmpfs_dir, tmp_path / "mnt", f"timeout={_VALID}") as mirror,
+        benched(fusetune, mirror, "seq-read") as bench,
+    ):
+        run = worker.run
+
+        def watched(*arguments: Any) -> tuple[int, bytes, bytes]:
+            cached, before = bench._scratch.cached_bytes(), mirror.counters()["ops"]
+            ended = run(*arguments)
+            after = mirror.counters()["ops"]
+            asked = {name: after[name]["count"] - before[name]["count"] for name in _OF_NAMES}
+            found.append((cached, asked))
+            return ended
+
+        bench.measure()
+        time.sleep(_VALID)
+        monkeypatch.setattr(worker, "run", watched)
+        bench.measure()
+    ((cached, asked),) = found
+    assert not cached  # None before Linux 6.5
+    assert asked == dict.fromkeys(_OF_NAMES, 0) | {"OPEN": 1}
+
+
+def test_the_server_is_asked_again_before_its_replies_expire(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    """Once for the directory and once for the file."""
+    with (
+        Mirror(tmpfs_dir, tmp_path / "mnt", "timeout=3600") as mirror,
+        benched(fusetune, mirror, "seq-read") as bench,
+    ):
+        mirror.reset_counters()
+        bench._scratch.prepare(_PATIENCE)
+        assert mirror.counters()["ops"]["LOOKUP"]["count"] == 2
 
 
 def test_mmap_read_asks_by_faults(asked: Any) -> None:
