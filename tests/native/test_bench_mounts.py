@@ -4,9 +4,19 @@
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tests.native.mirror import CHECKOUT, MOUNTINFO, PATIENCE, wait_for
+
+
+def _children(pid: int) -> list[str]:
+    """Return the names of a process's children."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError):  # it has ended
+            found.append(Path(f"/proc/{child}/comm").read_text().strip())
+    return found
 
 
 def test_mounts_of_the_bench_are_in_its_own_namespace() -> None:
@@ -19,7 +29,9 @@ def test_mounts_of_the_bench_are_in_its_own_namespace() -> None:
     ) as bench:
         mounts = Path(f"/proc/{bench.pid}/mountinfo")
         try:
+            # A sample, because a signal while the bench starts its server leaves a process behind.
             wait_for(lambda: " fuse.mirrorfs " in mounts.read_text(), "the bench's first mount")
+            wait_for(lambda: "fio" in _children(bench.pid), "the bench's first sample")
             assert " fuse.mirrorfs " not in MOUNTINFO.read_text()
         finally:
             bench.send_signal(signal.SIGINT)
