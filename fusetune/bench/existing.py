@@ -231,10 +231,7 @@ class Existing(BenchPlace):
         A file may grow. Raises `Unanswered` after ``seconds``.
         """
         self.check_path()
-        try:
-            kind, size, same = self._companion.ask(seconds, "examine", file.number)
-        except OSError as error:
-            raise failure(self._mount, error.errno or errno.EIO, "measure") from error
+        kind, size, same = self._ask(seconds, "examine", file.number)
         if not same:
             raise self._changed(file, "was removed or replaced while it was read")
         if kind != "-":

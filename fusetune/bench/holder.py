@@ -138,15 +138,12 @@ class Directory:
         os.fchown(self.fd, *(owner or self._maker))
         self.identity = _identity(os.fstat(self.fd))
 
-    def cached_bytes(self) -> int | None:
+    def cached_bytes(self) -> int:
         """Return how many bytes of the laid-out file the last reader brought into the page cache.
 
-        None if the file was not open yet, because opening it may empty the cache. Raises OSError.
+        `prepare` must have opened the file, because opening it may empty the cache. Raises OSError.
         """
-        if self._read is None:
-            self._reader()
-            return None
-        return syscalls.pages_brought(self._read) * mmap.PAGESIZE
+        return syscalls.pages_brought(self._reader()) * mmap.PAGESIZE
 
     def _reader(self) -> int:
         """Return a descriptor that stays open until the directory is removed. Raises OSError."""

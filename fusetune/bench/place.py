@@ -96,6 +96,16 @@ class BenchPlace:
         """
         return None
 
+    def _ask(self, seconds: float, verb: str, *arguments: Any) -> Any:
+        """Ask the process that holds the place.
+
+        Raises FusetuneError if it fails, `Unanswered` after ``seconds``.
+        """
+        try:
+            return self._companion.ask(seconds, verb, *arguments)
+        except OSError as error:
+            raise failure(self._mount, error.errno or errno.EIO, "measure") from error
+
     def check_path(self) -> None:
         """Raise FusetuneError unless the path still leads to the mount."""
         every = places(self._host)

@@ -100,10 +100,7 @@ class Scratch(BenchPlace):
         ``seconds``.
         """
         self.check_path()
-        try:
-            found = self._companion.ask(seconds, "examine", list(sizes))
-        except OSError as error:
-            raise failure(self._mount, error.errno or errno.EIO, "measure") from error
+        found = self._ask(seconds, "examine", list(sizes))
         if found is None:
             raise self.strange("the scratch directory was replaced")
         for name, (kind, size, _) in found.items():
@@ -118,10 +115,7 @@ class Scratch(BenchPlace):
 
         Raises FusetuneError if that fails, `Unanswered` after ``seconds``.
         """
-        try:
-            self._companion.ask(seconds, "prepare")
-        except OSError as error:
-            raise failure(self._mount, error.errno or errno.EIO, "measure") from error
+        self._ask(seconds, "prepare")
 
     def cached_bytes(self) -> int | None:
         """Return how many bytes of the laid-out file are in the page cache, None if unknown."""
@@ -137,10 +131,7 @@ class Scratch(BenchPlace):
         after ``seconds``.
         """
         verb, *arguments = request
-        try:
-            took: float = self._companion.ask(seconds, verb, count, *arguments)
-        except OSError as error:
-            raise failure(self._mount, error.errno or errno.EIO, "measure") from error
+        took: float = self._ask(seconds, verb, count, *arguments)
         return took
 
     def strange(self, what: str) -> FusetuneError:

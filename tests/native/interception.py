@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.native.mirror import CHECKOUT, MOUNTINFO, PATIENCE, unescape, wait_for
+from tests.native.mirror import CHECKOUT, MOUNTINFO, PATIENCE, children, unescape, wait_for
 from tests.native.servers import mounts_at
 
 BINARY = CHECKOUT / "build" / "fusetune-intercept"
@@ -52,11 +52,6 @@ def alive() -> list[int]:
             if entry.name.isdigit() and os.readlink(entry / "exe") == str(BINARY):
                 found.append(int(entry.name))
     return found
-
-
-def children(pid: int) -> list[int]:
-    """Return the child processes of a process."""
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def parties_of(server: int) -> tuple[int, int]:

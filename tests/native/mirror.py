@@ -59,6 +59,11 @@ def open_files(pid: int) -> list[str]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    """Return the child processes that the main thread of a process has started."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def unmount(mountpoint: Path) -> None:
     """Unmount what is mounted at this path, if anything; if busy, detach it."""
     for command in (["fusermount3", "-u"], ["umount", "-l"]):

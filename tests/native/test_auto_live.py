@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.conftest import sysfs_values
-from tests.native.mirror import PATIENCE, Mirror, wait_for
+from tests.native.mirror import PATIENCE, Mirror, children, wait_for
 from tests.native.program import Fusetune, Started
 from tests.native.requirements import requires
 
@@ -69,11 +69,6 @@ def _programs() -> list[str]:
     )
     names = (one.get("name", "") for one in json.loads(done.stdout))
     return [name for name in names if name.startswith(("sys_", "mm_filemap", "sched_"))]
-
-
-def _children(process: Started) -> list[int]:
-    file = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return [int(word) for word in file.read_text().split()]
 
 
 def _trying(fusetune: Fusetune, mirror: Mirror) -> Started:
@@ -144,7 +139,7 @@ def test_reset_restores_after_sigkill(fusetune: Fusetune, slow: Mirror) -> None:
     before = sysfs_values(slow.bdi)
     with reading(slow):
         process = _trying(fusetune, slow)
-        (child,) = _children(process)
+        (child,) = children(process.pid)
         os.kill(child, signal.SIGSTOP)  # so that it does not notice that nobody reads
         process.kill()
         process.wait(PATIENCE)

@@ -7,16 +7,15 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from tests.native.mirror import CHECKOUT, MOUNTINFO, PATIENCE, wait_for
+from tests.native.mirror import CHECKOUT, MOUNTINFO, PATIENCE, children, wait_for
 
 
-def _children(pid: int) -> list[str]:
-    """Return the names of a process's children."""
-    found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+def _runs_fio(bench: int) -> bool:
+    for child in children(bench):
         with suppress(FileNotFoundError):  # it has ended
-            found.append(Path(f"/proc/{child}/comm").read_text().strip())
-    return found
+            if Path(f"/proc/{child}/comm").read_text() == "fio\n":
+                return True
+    return False
 
 
 def test_mounts_of_the_bench_are_in_its_own_namespace() -> None:
@@ -31,7 +30,7 @@ def test_mounts_of_the_bench_are_in_its_own_namespace() -> None:
         try:
             # A sample, because a signal while the bench starts its server leaves a process behind.
             wait_for(lambda: " fuse.mirrorfs " in mounts.read_text(), "the bench's first mount")
-            wait_for(lambda: "fio" in _children(bench.pid), "the bench's first sample")
+            wait_for(lambda: _runs_fio(bench.pid), "the bench's first sample")
             assert " fuse.mirrorfs " not in MOUNTINFO.read_text()
         finally:
             bench.send_signal(signal.SIGINT)

@@ -18,11 +18,10 @@ from tests.native.interception import (
     alive,
     answer,
     ask,
-    children,
     parties_of,
     running,
 )
-from tests.native.mirror import PATIENCE, wait_for
+from tests.native.mirror import PATIENCE, children, wait_for
 from tests.native.requirements import requires
 from tests.native.servers import mounts_at
 

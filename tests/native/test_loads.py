@@ -16,7 +16,7 @@ from fusetune.bench.spending import Budget
 from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.changes.lock import Lock
-from tests.native.mirror import Mirror
+from tests.native.mirror import PATIENCE, Mirror
 from tests.native.program import Fusetune
 from tests.native.requirements import requires
 
@@ -24,7 +24,6 @@ pytestmark = requires("fio", "setpriv")
 
 _MIB = 1 << 20
 _SECONDS = 0.5  # for one sample
-_PATIENCE = 10.0  # seconds for one call
 _VALID = 3  # seconds that the server's replies are valid: longer than a sample with fio's start
 _OF_NAMES = ("LOOKUP", "GETATTR", "OPEN")
 
@@ -87,11 +86,11 @@ def test_no_sample_depends_on_the_one_before_it(
         run = worker.run
 
         def watched(*arguments: Any) -> tuple[int, bytes, bytes]:
-            cached, before = bench._scratch.cached_bytes(), mirror.counters()["ops"]
+            cached = bench._scratch.cached_bytes()
+            mirror.reset_counters()
             ended = run(*arguments)
-            after = mirror.counters()["ops"]
-            asked = {name: after[name]["count"] - before[name]["count"] for name in _OF_NAMES}
-            found.append((cached, asked))
+            ops = mirror.counters()["ops"]
+            found.append((cached, {name: ops[name]["count"] for name in _OF_NAMES}))
             return ended
 
         bench.measure()
@@ -112,7 +111,7 @@ def test_the_server_is_asked_again_before_its_replies_expire(
         benched(fusetune, mirror, "seq-read") as bench,
     ):
         mirror.reset_counters()
-        bench._scratch.prepare(_PATIENCE)
+        bench._scratch.prepare(PATIENCE)
         assert mirror.counters()["ops"]["LOOKUP"]["count"] == 2
 
 

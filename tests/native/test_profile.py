@@ -17,7 +17,7 @@ import pytest
 
 from fusetune.profile.btf import Types
 from tests import schemas
-from tests.native.mirror import PATIENCE, Mirror, wait_for
+from tests.native.mirror import PATIENCE, Mirror, children, wait_for
 from tests.native.program import Fusetune, Started
 from tests.native.requirements import requires
 from tests.native.traced import BLOCK, fill, ops, programs, read_direct, served
@@ -180,10 +180,10 @@ def test_another_mount_is_not_counted(
 
 def test_it_leaves_nothing_when_killed(fusetune: Fusetune, mirror: Mirror) -> None:
     process = _watching(fusetune, mirror.mountpoint)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    for child in children:  # so that it does not itself notice that nobody reads its output
-        os.kill(int(child), signal.SIGSTOP)
-    assert len(children) == 1
+    found = children(process.pid)
+    for child in found:  # so that it does not itself notice that nobody reads its output
+        os.kill(child, signal.SIGSTOP)
+    assert len(found) == 1
     process.kill()
     process.wait(PATIENCE)
     wait_for(lambda: programs() == [], "the end of the probes")

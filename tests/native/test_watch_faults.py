@@ -17,7 +17,7 @@ import pytest
 
 from fusetune.desired.reset import reset
 from tests.native.conftest import STOCK, requires, sysfs_files, sysfs_values, write_sysfs
-from tests.native.mirror import Mirror
+from tests.native.mirror import Mirror, children
 from tests.native.program import Fusetune
 from tests.native.raw import RawMounts, RawServer
 from tests.native.servers import mounts_at
@@ -181,8 +181,7 @@ def test_many_mounts_are_one_small_process(fusetune: Fusetune, tmp_path: Path) -
             peak = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
             assert peak
             assert int(peak[1]) <= 64 << 10
-            children = Path(f"/proc/{watching.process.pid}/task/{watching.process.pid}/children")
-            assert children.read_text() == ""
+            assert not children(watching.process.pid)
         cleared(fusetune)
         watching.end(signal.SIGTERM)
         assert len(watching.said(" -> ")) == 100
