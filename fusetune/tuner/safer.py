@@ -93,7 +93,8 @@ class SaferValues:
     def walk_back(self) -> Steps:
         """Measure safer points against the incumbent a few times, and adopt one that is as good.
 
-        Each newly adopted point is measured as often.
+        Each newly adopted point is measured as often. One that was never measured is not adopted if
+        the budget does not allow its measurement.
         """
         state = self._state
         best = state.incumbent
@@ -102,6 +103,8 @@ class SaferValues:
             state.model.fit()
             point = self.than(best)
             if not state.promising(point):
+                return
+            if not (state.model.count(point) or state.affordable(2)):
                 return
             if point != state.incumbent:
                 left = constants.WALK_BLOCKS

@@ -10,6 +10,7 @@ import pytest
 
 from fusetune.tuner import constants
 from fusetune.tuner.grid import Setting
+from fusetune.tuner.model import Point
 from fusetune.tuner.safer import SaferValues
 from tests.unit.simulated_search import RATIO, STRICT, measured, modelled, state
 
@@ -153,3 +154,16 @@ def test_a_newly_adopted_value_is_measured_as_often(monkeypatch: pytest.MonkeyPa
     asked = measured(safer.walk_back(), of, lambda s: {"read": 99.0 + s["max_ratio"]})
     assert sorted(asked) == [(3,)] * 6 + [(5,)] * 3 + [(7,)] * 3
     assert of.incumbent == (5,)
+
+
+@pytest.mark.parametrize(("remaining", "adopted"), [(2, (7,)), (100, (5,))])
+def test_a_value_that_cannot_be_measured_is_not_adopted(
+    monkeypatch: pytest.MonkeyPatch, remaining: int, adopted: Point
+) -> None:
+    of = modelled(state(RATIO), lambda s: {"read": 99.0 + s["max_ratio"]}, [(0,), (3,), (7,)])
+    of.incumbent, of.remaining = (7,), remaining
+    safer = SaferValues(of)
+    monkeypatch.setattr(safer, "than", lambda best: (5,))
+    monkeypatch.setattr(safer, "_rivals", lambda: [(3,)])
+    measured(safer.walk_back(), of, lambda s: {"read": 99.0 + s["max_ratio"]})
+    assert of.incumbent == adopted
