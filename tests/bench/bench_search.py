@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean, median
 
@@ -186,7 +187,12 @@ def measure(count: int, flat: int) -> list[Run]:
 
 
 def measure_beside(count: int) -> list[Run]:
-    """Let all contenders run on so many landscapes a family and noise, with each budget."""
+    """Let all contenders run on so many landscapes a family and noise, with each budget.
+
+    Exits if Optuna is not installed.
+    """
+    if find_spec("optuna") is None:
+        sys.exit("the other contenders need Optuna: apt install python3-optuna, or use --short")
     return _run(
         [
             (contender, family, seed, noise, budget)
@@ -226,7 +232,7 @@ def judged_in_short(runs: Sequence[Run]) -> list[Verdict]:
 
 
 def _make() -> str:
-    runs, beside = measure(RUNS, FLAT), measure_beside(BESIDE)
+    beside, runs = measure_beside(BESIDE), measure(RUNS, FLAT)
     return tables(runs, beside, judged(runs, beside))
 
 
@@ -258,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.short:
         return 0 if print_verdicts(judged_in_short(measure_short())) else 1
-    runs, beside = measure(options.runs, FLAT), measure_beside(options.beside)
+    beside, runs = measure_beside(options.beside), measure(options.runs, FLAT)
     verdicts = judged(runs, beside)
     print(tables(runs, beside, verdicts))
     if options.json:

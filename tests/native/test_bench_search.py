@@ -38,3 +38,9 @@ def test_what_is_not_reached_fails_the_bench(
     monkeypatch.setattr(bench_search, name, unreachable)
     assert bench_search.main(["--short"]) == 1
     assert capsys.readouterr().out.count("NOT REACHED") == 1
+
+
+def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_search, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="apt install python3-optuna"):
+        bench_search.main(["--runs", "1"])
