@@ -187,12 +187,7 @@ def measure(count: int, flat: int) -> list[Run]:
 
 
 def measure_beside(count: int) -> list[Run]:
-    """Let all contenders run on so many landscapes a family and noise, with each budget.
-
-    Exits if Optuna is not installed.
-    """
-    if find_spec("optuna") is None:
-        sys.exit("the other contenders need Optuna: apt install python3-optuna, or use --short")
+    """Let all contenders run on so many landscapes a family and noise, with each budget."""
     return _run(
         [
             (contender, family, seed, noise, budget)
@@ -214,6 +209,13 @@ def _run(cases: Sequence[tuple[str, str, int, float, int]]) -> list[Run]:
         return list(pool.map(_case, *zip(*cases, strict=True), chunksize=4))
 
 
+def measure_all(count: int, beside: int) -> tuple[list[Run], list[Run]]:
+    """Return the search's runs, and those of all contenders; exits if Optuna is not installed."""
+    if find_spec("optuna") is None:
+        sys.exit("the other contenders need Optuna: apt install python3-optuna, or use --short")
+    return measure(count, FLAT), measure_beside(beside)
+
+
 def measure_short() -> list[Run]:
     """Let the search alone run on a few landscapes."""
     return measure(SHORT, 5 * SHORT)
@@ -232,7 +234,7 @@ def judged_in_short(runs: Sequence[Run]) -> list[Verdict]:
 
 
 def _make() -> str:
-    beside, runs = measure_beside(BESIDE), measure(RUNS, FLAT)
+    runs, beside = measure_all(RUNS, BESIDE)
     return tables(runs, beside, judged(runs, beside))
 
 
@@ -264,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.short:
         return 0 if print_verdicts(judged_in_short(measure_short())) else 1
-    beside, runs = measure_beside(options.beside), measure(options.runs, FLAT)
+    runs, beside = measure_all(options.runs, options.beside)
     verdicts = judged(runs, beside)
     print(tables(runs, beside, verdicts))
     if options.json:

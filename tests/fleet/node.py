@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.fleet.namespaces import Namespaces
-from tests.native.mirror import BINARY, wait_for
+from tests.native.mirror import BINARY, children, wait_for
 
 _NODE = Path(__file__).with_name("node.sh")
 _PATIENCE = 30.0
@@ -46,8 +46,7 @@ class Node(Namespaces):
         unshare = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
         assert self._start(*unshare, _NODE) == "ready\n"
         assert self._process
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        self.leader = int(children.read_text())
+        (self.leader,) = children(self._process.pid)
         self.path(_SECCOMP).write_text(_profile())
         said = self.podman("load", "--quiet", f"--input={self._image}")
         self.image = said.partition("Loaded image: ")[2].strip()

@@ -18,7 +18,7 @@ import yaml
 from tests.fleet.chart import helm_program
 from tests.fleet.cluster.programs import node_tree, programs
 from tests.fleet.namespaces import Namespaces
-from tests.native.mirror import wait_for
+from tests.native.mirror import children, wait_for
 
 _HERE = Path(__file__).parent
 _PATIENCE = 120.0
@@ -54,9 +54,8 @@ class Cluster(Namespaces):
         self._end(_PATIENCE)
 
     def _wait_for_boot(self, inner: int) -> None:
-        children = Path(f"/proc/{inner}/task/{inner}/children")
-        wait_for(lambda: bool(children.read_text()), "the node's first process")
-        self.leader = int(children.read_text())
+        wait_for(lambda: bool(children(inner)), "the node's first process")
+        (self.leader,) = children(inner)
         try:
             wait_for(self._answers, "the API server", _PATIENCE)
             for repository, archive in self._images.items():
