@@ -66,6 +66,8 @@ class Server:
     options: str
     fewer: tuple[str, ...]
     prepare: Callable[[], None] = _has_nothing
+    #: False of a server that may wait for its own threads for ever after its mount has gone.
+    ends: bool = True
 
 
 SERVERS = {
@@ -87,6 +89,8 @@ SERVERS = {
         ("mergerfs", "-f", "-o", "minfreespace=0", SOURCE),
         "writeback_cache,no_file_caps",
         ("WRITE", "GETXATTR"),
+        # Then none of its threads is in the kernel, and they wait for each other.
+        ends=False,
     ),
     "ntfs-3g": Server(
         ("ntfs-3g", "-o", "no_detach", DISK),
@@ -167,7 +171,7 @@ def _seaweedfs() -> Iterator[None]:
 
 @contextmanager
 def served(server: Server, *before: str | Path) -> Iterator[None]:
-    """Mount by a server, which must end with its mount."""
+    """Mount by a server, which must end with its mount unless it is known not to."""
     POINT.mkdir(exist_ok=True)
     process = subprocess.Popen([*before, *server.command, POINT], stdin=subprocess.DEVNULL)
     try:
@@ -176,7 +180,13 @@ def served(server: Server, *before: str | Path) -> Iterator[None]:
         yield
     finally:
         unmount(POINT)
-        process.wait(60)
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()  # it would keep the module in use, and every later check would fail
+            process.wait(PATIENCE)
+            if server.ends:
+                raise
 
 
 def statistics_of(point: Path) -> Path:
