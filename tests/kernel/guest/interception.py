@@ -18,6 +18,7 @@ from tests.kernel.guest.rig import (
     run,
     set_pipe_limit,
     unload,
+    wait_for_end,
 )
 from tests.native.mirror import (
     BINARY,
@@ -89,7 +90,7 @@ def check_interception_of_libfuse_2() -> None:
         copy_through(_POINT)
     finally:
         run("umount", "--lazy", _POINT, check=False)
-        server.wait(60)
+        wait_for_end(server)
     wait_for(lambda: not _listeners(), "the listener to end")
 
 

@@ -30,6 +30,7 @@ from tests.kernel.guest.rig import (
     fresh_source,
     load,
     unload,
+    wait_for_end,
 )
 from tests.kernel.guest.tuned_library import LIBRARY, environment, served
 from tests.native.mirror import (
@@ -107,7 +108,7 @@ def example(name: str, options: str, *words: str, **more: str) -> Iterator[Examp
         assert process.poll() is None, said.read_text()[-2000:]
     finally:
         unmount(point)
-        process.wait(PATIENCE)
+        wait_for_end(process)
 
 
 def check_library_atomic_open_is_one_request() -> None:

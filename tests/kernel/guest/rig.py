@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.native.mirror import Mirror, mounted_at
+from tests.native.mirror import PATIENCE, Mirror, mounted_at
 
 KERNEL = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 CONTROL = Path("/sys/fs/fusetuned/connections")
@@ -45,6 +45,20 @@ def unload() -> None:
         if mounted_at(CONTROL):
             run("umount", CONTROL)
         run("rmmod", "fusetuned")
+
+
+def wait_for_end(server: subprocess.Popen[bytes]) -> None:
+    """Wait for a server that must end with its mount.
+
+    Kills it and raises TimeoutExpired if it does not: otherwise it would keep the module in use,
+    and every later check would fail.
+    """
+    try:
+        server.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait(PATIENCE)
+        raise
 
 
 def fresh_source() -> Path:

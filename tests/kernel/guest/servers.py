@@ -13,7 +13,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from fusetune.host import Host
 from fusetune.mounts.discover import find
 from tests.kernel.guest.f2fs import DISK
 from tests.kernel.guest.interception import PROGRAM
-from tests.kernel.guest.rig import CONTROL, SOURCE, fresh_source, load, run
+from tests.kernel.guest.rig import CONTROL, SOURCE, fresh_source, load, run, wait_for_end
 from tests.kernel.guest.statistics_file import parse
 from tests.native.mirror import CHECKOUT, MOUNTINFO, PATIENCE, mounted_at, unmount, wait_for
 
@@ -180,13 +180,8 @@ def served(server: Server, *before: str | Path) -> Iterator[None]:
         yield
     finally:
         unmount(POINT)
-        try:
-            process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()  # it would keep the module in use, and every later check would fail
-            process.wait(PATIENCE)
-            if server.ends:
-                raise
+        with nullcontext() if server.ends else suppress(subprocess.TimeoutExpired):
+            wait_for_end(process)
 
 
 def statistics_of(point: Path) -> Path:
