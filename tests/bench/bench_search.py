@@ -15,12 +15,14 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
+from typing import TypeVar
 
 from tests.bench.contenders import (
     OTHERS,
@@ -48,6 +50,7 @@ FIRST_SEED = 1000  # landscapes below served to tune the constants of the search
 SEED_OF_FLAT = 10_000  # where the extra flat landscapes begin
 HILLS = tuple(family for family in FAMILIES if family != "flat")
 
+T = TypeVar("T")
 CONTENDERS = (OURS, *OTHERS, PROOF_ALONE)
 #: By contender: the evaluations used with the smallest budget that suffices; None: none does.
 Needed = dict[str, float | None]
@@ -183,30 +186,34 @@ def measure(count: int, flat: int) -> list[Run]:
     """Let the search run on so many landscapes a family and noise, and more flat ones."""
     lands = [(family, seed) for family in FAMILIES for seed in _seeds(count)]
     lands += [("flat", seed) for seed in range(SEED_OF_FLAT, SEED_OF_FLAT + flat)]
-    return _run([(OURS, *land, noise, BUDGETS[0]) for noise in NOISES for land in lands])
+    cases = [(OURS, *land, noise, BUDGETS[0]) for noise in NOISES for land in lands]
+    return in_parallel(_case, cases)
 
 
 def measure_beside(count: int) -> list[Run]:
     """Let all contenders run on so many landscapes a family and noise, with each budget."""
-    return _run(
-        [
-            (contender, family, seed, noise, budget)
-            for contender in CONTENDERS
-            for family in HILLS
-            for seed in _seeds(count)
-            for noise in NOISES
-            for budget in BUDGETS
-        ]
-    )
+    cases = [
+        (contender, family, seed, noise, budget)
+        for contender in CONTENDERS
+        for family in HILLS
+        for seed in _seeds(count)
+        for noise in NOISES
+        for budget in BUDGETS
+    ]
+    return in_parallel(_case, cases)
 
 
 def _seeds(count: int) -> range:
     return range(FIRST_SEED, FIRST_SEED + count)
 
 
-def _run(cases: Sequence[tuple[str, str, int, float, int]]) -> list[Run]:
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return list(pool.map(_case, *zip(*cases, strict=True), chunksize=4))
+def in_parallel(function: Callable[..., T], cases: Sequence[tuple[object, ...]]) -> list[T]:
+    """Return what a function returns for each case's arguments, in order; use all processors.
+
+    Only forked processes have a constant that was set to another value in this one.
+    """
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("fork")) as pool:
+        return list(pool.map(function, *zip(*cases, strict=True), chunksize=4))
 
 
 def measure_all(count: int, beside: int) -> tuple[list[Run], list[Run]]:

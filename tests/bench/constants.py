@@ -24,9 +24,9 @@ from fusetune.bench.intervals import t_quantile
 from fusetune.tuner import constants
 from fusetune.tuner.model import BlockModel
 from fusetune.tuner.search import Search
-from tests.bench.bench_search import FIRST_SEED
+from tests.bench.bench_search import FIRST_SEED, HILLS, in_parallel
 from tests.bench.contenders import host, regret
-from tests.bench.landscapes import FAMILIES, NOISES, landscape
+from tests.bench.landscapes import NOISES, landscape
 
 BUDGET = 120
 #: Values to try instead of the present one, by constant.
@@ -115,18 +115,15 @@ def run(family: str, seed: int, noise: float) -> tuple[float, int, bool, int]:
 
 def measure(runs: int, flat: int) -> Result:
     """Search `runs` landscapes a family and noise, and `flat` flat ones a noise."""
-    hills = [
-        run(family, seed, noise)
+    cases = [
+        (family, seed, noise)
         for noise in NOISES
-        for family in FAMILIES
-        if family != "flat"
-        for seed in range(FIRST_SEED - runs, FIRST_SEED)
+        for family, count in [*((hill, runs) for hill in HILLS), ("flat", flat)]
+        for seed in range(FIRST_SEED - count, FIRST_SEED)
     ]
-    flats = [
-        run("flat", seed, noise)
-        for noise in NOISES
-        for seed in range(FIRST_SEED - flat, FIRST_SEED)
-    ]
+    found = list(zip(cases, in_parallel(run, cases), strict=True))
+    hills = [result for (family, *_), result in found if family != "flat"]
+    flats = [result for (family, *_), result in found if family == "flat"]
     return Result(
         tuple(r for r, _, _, _ in hills),
         sum(e for _, e, _, _ in (*hills, *flats)),

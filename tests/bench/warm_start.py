@@ -22,12 +22,11 @@ from statistics import fmean, stdev
 from fusetune.bench.intervals import t_quantile
 from fusetune.tuner.search import Search
 from fusetune.tuner.warm import Earlier
-from tests.bench.bench_search import BUDGETS, FIRST_SEED, percentile
+from tests.bench.bench_search import BUDGETS, FIRST_SEED, HILLS, in_parallel, percentile
 from tests.bench.contenders import host, regret
-from tests.bench.landscapes import FAMILIES, NOISES, Landscape, landscape
+from tests.bench.landscapes import NOISES, Landscape, landscape
 from tests.bench.page import table
 
-HILLS = tuple(family for family in FAMILIES if family != "flat")
 HEADS = (
     *("earlier run", "noise", "runs", "cold", "warm", "ratio", "used"),
     *("regret, cold", "p95", "regret, warm", "p95", "more"),
@@ -111,13 +110,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=FIRST_SEED, help="seed of the first one")
     options = parser.parse_args(arguments)
     seeds = range(options.first, options.first + options.runs)
+    lands = [landscape(family, seed) for family in HILLS for seed in seeds]
     rows = []
     for noise in NOISES:
         found: dict[str, list[Pair]] = {}
-        for family in HILLS:
-            for seed in seeds:
-                for label, one in pairs_of(landscape(family, seed), noise).items():
-                    found.setdefault(label, []).append(one)
+        for pairs in in_parallel(pairs_of, [(land, noise) for land in lands]):
+            for label, one in pairs.items():
+                found.setdefault(label, []).append(one)
         rows += [row(label, noise, pairs) for label, pairs in found.items()]
     print(table(HEADS, sorted(rows, key=lambda cells: cells[0])))
     return 0

@@ -5,7 +5,7 @@ import pytest
 
 from fusetune.tuner import constants
 from tests.bench import constants as bench
-from tests.bench.landscapes import FAMILIES
+from tests.bench.bench_search import HILLS
 
 
 def test_every_constant_that_chooses_has_alternatives() -> None:
@@ -30,7 +30,7 @@ def test_a_value_that_matters_is_seen(
 ) -> None:
     """If nothing may be explored, hardly anything is measured."""
     monkeypatch.setattr(bench, "NOISES", (0.02,))
-    monkeypatch.setattr(bench, "FAMILIES", FAMILIES[:1])
+    monkeypatch.setattr(bench, "HILLS", HILLS[:1])
     monkeypatch.setattr(bench, "ALTERNATIVES", {"MOST_EXPLORED": (0,)})
     assert bench.main(["--runs", "2", "--flat", "1"]) == 0
     *_, now, other = capsys.readouterr().out.splitlines()
