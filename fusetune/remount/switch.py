@@ -8,6 +8,7 @@ environment, a terminal or a password that cannot be reproduced.
 import os
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from fusetune.recipes.edits import Way
 from fusetune.remount.checks import replies
 from fusetune.remount.commands import Running, Waits, run
 from fusetune.text import printable, shell_word
+from systemd import journal
 
 #: Seconds to stop the old server; for the new mount to be there, and to reply.
 _STOPPING, COMING, REPLYING = 90.0, 10.0, 10.0
@@ -120,6 +122,7 @@ class Switch:
         return None
 
     def _restart(self, unit: str) -> Mount:
+        began = time.time()
         run(["systemctl", "reset-failed", unit], _STOPPING)
         status, output = run(["systemctl", "--no-block", "restart", unit], _STOPPING)
         if status:
@@ -130,20 +133,31 @@ class Switch:
         )
         if self.is_there():
             raise FusetuneError(f"systemd cannot unmount it; see 'systemctl status {unit}'")
-        return self._wait(lambda: self._said(unit) if self._unit_failed(unit) else None)
+        return self._wait(lambda: self._said(unit, began) if self._unit_failed(unit) else None)
 
     def _unit_failed(self, unit: str) -> bool:
         return run(["systemctl", "is-failed", "--quiet", unit], _STOPPING)[0] == 0
 
-    def _said(self, unit: str) -> str:
-        """Return the journal entries of a unit's latest start."""
+    def _said(self, unit: str, began: float) -> str:
+        """Return the journal entries of a unit's latest start, after ``began`` (epoch, seconds).
+
+        Those that the journal read after the unit had failed do not tell which start they are of.
+        """
         show = ["systemctl", "show", "--property", "InvocationID", "--value", unit]
         _, start = run(show, _STOPPING)
         run(["journalctl", "--sync"], _STOPPING)
-        how = ["--lines", str(_LINES), "--output", "cat", "--no-pager", "--quiet"]
-        return self._last(
-            run(["journalctl", f"_SYSTEMD_INVOCATION_ID={start}", *how], _STOPPING)[1]
-        )
+        lines: deque[str] = deque(maxlen=_LINES)
+
+        def has_come() -> bool:
+            with suppress(OSError), journal.Reader() as reader:  # restoring the mount matters more
+                reader.add_match(_SYSTEMD_UNIT=unit)
+                reader.seek_realtime(began)
+                entries = (e for e in reader if e.get("_SYSTEMD_INVOCATION_ID", start) == start)
+                lines.extend(str(entry.get("MESSAGE", "")) for entry in entries)
+            return bool(lines)
+
+        _wait_for(has_come, _SHORT, self._waits("be explained in the journal"))
+        return self._last("\n".join(lines))
 
     def _wait(self, failure: Callable[[], str | None]) -> Mount:
         """Return the new mount once it is there and replies. Raises FusetuneError."""

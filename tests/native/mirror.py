@@ -24,12 +24,18 @@ _CONTROL = (Path("/sys/fs/fuse/connections"), Path("/sys/fs/fusetuned/connection
 PATIENCE = 60.0
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout: float = PATIENCE) -> None:
-    """Poll until ``condition()`` holds; raises TimeoutError naming ``what`` after ``timeout`` s."""
+def wait_for(
+    condition: Callable[[], bool], what: str | Callable[[], str], timeout: float = PATIENCE
+) -> None:
+    """Poll until ``condition()`` holds; raises TimeoutError naming ``what`` after ``timeout`` s.
+
+    ``what``: a function if it tells the state at the end.
+    """
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {timeout:g} s for {what}")
+            told = what if isinstance(what, str) else what()
+            raise TimeoutError(f"waited {timeout:g} s for {told}")
         time.sleep(0.005)
 
 

@@ -151,6 +151,7 @@ def test_a_number_that_is_reused_at_once(fusetune: Fusetune, tmp_path: Path) -> 
         with RawServer(tmp_path / "one") as one:
             one.answer()
             has(one.device, max_ratio=20)
+            watching.saying("max_ratio")  # once it has read the value back
             write_sysfs(one.device, max_ratio=7)
             watching.reload()
             watching.saying("left alone")

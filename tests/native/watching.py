@@ -66,11 +66,11 @@ class Watching:
 
     def saying(self, text: str, timeout: float = PATIENCE) -> None:
         """Wait for such a line."""
-        wait_for(lambda: bool(self.said(text)), f"{text!r} in {self.said()}", timeout)
+        wait_for(lambda: bool(self.said(text)), lambda: f"{text!r} in {self.said()}", timeout)
 
     def saying_lines(self, count: int, text: str = "") -> list[str]:
         """Wait for ``count`` such lines and return them; values are set before they are logged."""
-        wait_for(lambda: len(self.said(text)) >= count, f"{count} lines in {self.said()}")
+        wait_for(lambda: len(self.said(text)) >= count, lambda: f"{count} lines in {self.said()}")
         assert len(self.said(text)) == count
         return self.said(text)
 
@@ -104,7 +104,7 @@ class Watching:
 def has(bdi: str, **values: int) -> None:
     """Wait until the mount has these values, and stock's for the others."""
     wanted = STOCK | values
-    wait_for(lambda: sysfs_values(bdi) == wanted, f"{wanted}, not {sysfs_values(bdi)}")
+    wait_for(lambda: sysfs_values(bdi) == wanted, lambda: f"{wanted}, not {sysfs_values(bdi)}")
 
 
 def _left(fusetune: Fusetune) -> list[Path]:

@@ -25,6 +25,11 @@ bindfs#/srv /mnt/other fuse noatime 0 0
 UNIT = "[Mount]\nWhat=bindfs#/srv\nWhere=/mnt/unit\nType=fuse\nOptions=noatime\n"
 SERVICE = "[Service]\nExecStart=mirrorfs -f /srv /mnt/service\n"
 ACCEPT = ("--accept", "writeback", "--accept", "no_xattr")
+#: The journal reads what is printed only after the unit has failed and lost its invocation ID.
+PAUSE = """\
+systemd-run --quiet --no-block sh -c 'sleep 1; pkill -CONT -x systemd-journal'
+pkill -STOP -x systemd-journal
+"""
 DROP_IN = "60-fusetune-options.conf"
 
 
@@ -188,15 +193,16 @@ def test_a_mount_unit(container: Container) -> None:
         assert "big_writes" not in command_line(container, "/mnt/unit")
 
 
-def test_a_service(container: Container) -> None:
+@pytest.mark.parametrize("pause", ["", PAUSE], ids=["", "with a slow journal"])
+def test_a_service(container: Container, pause: str) -> None:
     container.path("/etc/systemd/system/served.service").write_text(SERVICE)
     section = '[[mount]]\npath = "/mnt/service"\naccept = ["writeback"]\n'
     configure(container, section, "mounts.d/service.toml")
     with mounted(container, "/mnt/service", "systemctl", "start", "served.service"):
         fusetune(container, "remount", "/mnt/service", "--now")
         assert "-o writeback " in command_line(container, "/mnt/service")
-        said = f"/bin/sh -c 'echo token={SECRET} >&2; false'"
-        broken = f"[Service]\nExecStartPre={said}\n"
+        container.path("/run/fails").write_text(f"{pause}echo token={SECRET} >&2; false\n")
+        broken = "[Service]\nExecStartPre=/bin/sh /run/fails\n"
         container.path("/etc/systemd/system/served.service.d/50-broken.conf").write_text(broken)
         line = refused(container, "remount", "/mnt/service", "--accept", "no_xattr", "--now")
         assert "token=***" in line
