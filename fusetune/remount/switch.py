@@ -156,7 +156,7 @@ class Switch:
                 lines.extend(str(entry.get("MESSAGE", "")) for entry in entries)
             return bool(lines)
 
-        _wait_for(has_come, _SHORT, self._waits("be explained in the journal"))
+        _wait_for(has_come, _SHORT)
         return self._last("\n".join(lines))
 
     def _wait(self, failure: Callable[[], str | None]) -> Mount:
@@ -220,7 +220,9 @@ def _has_ended(process: int) -> bool:
     return bool(select.select([process], [], [], 0)[0])
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float, waits: Waits) -> None:
+def _wait_for(
+    condition: Callable[[], bool], seconds: float, waits: Waits = lambda left: None
+) -> None:
     """Wait until a condition holds, at most ``seconds``."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:

@@ -55,20 +55,27 @@ class Confirmation:
                 continue
             last = state.remaining < len(contestants)
             if len(blocks) >= pairs_wanted or last:
-                if self.analyse(blocks, point):
+                if self.analyse(blocks, point, last=last):
                     return
                 pairs_wanted = math.ceil(constants.ANALYSIS_GROWTH * len(blocks))
             if self.is_futile(blocks, point):
                 return
         state.short = True
 
-    def analyse(self, blocks: Blocks, point: Point) -> bool:
-        """Make an interim analysis; return whether a setting is proven or the point is hopeless."""
-        self._state.analyses += 1
+    def analyse(self, blocks: Blocks, point: Point, *, last: bool = False) -> bool:
+        """Make an interim analysis; return whether a setting is proven or the point is hopeless.
+
+        `last`: whether no more blocks are affordable.
+        """
+        state = self._state
+        state.analyses += 1
+        error = error_of_analysis(state.analyses)
+        if last:
+            error = max(error, state.last_error)
+            state.last_error = 0.0
         stock = [p for p in blocks[0] if p not in (self._start, point)]
-        rivals = [point, *(p for p in stock if not self._state.refused(p))]
-        error = error_of_analysis(self._state.analyses) / len(rivals)
-        proofs = {p: self._compare(blocks, p, error) for p in rivals}
+        rivals = [point, *(p for p in stock if not state.refused(p))]
+        proofs = {p: self._compare(blocks, p, error / len(rivals)) for p in rivals}
         proven = [p for p in rivals if proofs[p].holds() and self._worth_its_cost(proofs[p])]
         leading = max(p.gain.ratio for p in proofs.values())
         as_good = leading * math.exp(-constants.INDIFFERENCE)
@@ -76,10 +83,10 @@ class Confirmation:
             good = [p for p in proven if proofs[p].gain.ratio >= as_good]
             # Stock comes last in proven: it wins if it is equally good, unless the point is
             # cheaper.
-            self.proof = proofs[self._state.costs.cheapest(good[::-1] or proven[-1:])]
+            self.proof = proofs[state.costs.cheapest(good[::-1] or proven[-1:])]
             if good:
                 return True
-        return self._state.excluded(point) or proofs[point].worse_somewhere()
+        return state.excluded(point) or proofs[point].worse_somewhere()
 
     def _worth_its_cost(self, proof: Proof) -> bool:
         """Return whether a proven gain keeps the limits and is worth its cost."""
@@ -95,11 +102,12 @@ class Confirmation:
         state = self._state
         differences = [state.log_ratio(block[point], block[self._start]) for block in blocks]
         noise = math.sqrt(2) * state.model.noise
-        hope = math.log(ratio_interval(differences, 0.3, noise).high)
+        hope = math.log(ratio_interval(differences, constants.FUTILE, noise).high)
         affordable = len(blocks) + state.remaining // len(blocks[0])
         if hope < constants.LEAST_GAIN:
             return True
-        state.short = state.pairs_for(hope, 0.0) > affordable
+        error = max(error_of_analysis(state.analyses + 1), state.last_error)
+        state.short = state.pairs_for(hope, 0.0, error) > affordable
         return state.short
 
     def _compare(self, blocks: Blocks, point: Point, error: float) -> Proof:

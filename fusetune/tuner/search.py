@@ -15,7 +15,7 @@ earlier run (`warm`):
 2. Confirmation (`confirming`). Start, incumbent and, where it may be as good, stock in fresh
    blocks. Only these samples decide, by Student intervals whose error is divided among all interim
    analyses: 1/2, 1/6, 1/12, ... of it, so that the sum is at most the total for any number of
-   analyses.
+   analyses. Another part is kept for an analysis at the end of the budget.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ class State:
 
     `weights` are the workloads' shares of the objective, which sum to 1; `remaining` is how many
     evaluations are affordable; `analyses` how many interim analyses the error was spent on;
+    `last_error` that of an analysis at the end of the budget, until it is spent;
     `rejected` the points that failed the proof; `refusals` those refused for a reason that the
     figures do not show. `short`: whether the last stage ended for lack of budget; `screened`:
     whether the measurement of distant points has ended. `costs` is the cost of the points, `costly`
@@ -48,6 +49,7 @@ class State:
         self.remaining = 0
         self.short = False
         self.analyses = 0
+        self.last_error = constants.LAST_ERROR
         self.incumbent = grid.start
         self.rejected: set[Point] = set()
         self.refusals: list[Point] = []
@@ -211,12 +213,14 @@ class State:
         if not self.model.samples or self.incumbent == self.grid.start:
             return constants.FEWEST_PAIRS
         gain, _ = self.contrast(self.incumbent, self.grid.start)
-        return self.pairs_for(gain, constants.POWER)
+        return self.pairs_for(gain, constants.POWER, error_of_analysis(self.analyses + 1))
 
-    def pairs_for(self, gain: float, spare: float) -> int:
-        """Return how many pairs prove a log gain with `spare` standard errors left over."""
+    def pairs_for(self, gain: float, spare: float, error: float) -> int:
+        """Return how many pairs prove a log gain with `spare` standard errors left over.
+
+        `error`: the error that the analysis of the pairs may use.
+        """
         signal = max(gain, constants.LEAST_GAIN) / (math.sqrt(2) * self.model.noise)
-        error = error_of_analysis(self.analyses + 1)
         for pairs in range(constants.FEWEST_PAIRS, constants.MOST_PAIRS):
             if t_quantile(error, pairs - 1) + spare <= signal * math.sqrt(pairs):
                 return pairs

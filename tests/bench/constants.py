@@ -31,7 +31,9 @@ from tests.bench.landscapes import NOISES, landscape
 BUDGET = 120
 #: Values to try instead of the present one, by constant.
 ALTERNATIVES: dict[str, tuple[float, ...]] = {
-    "ERROR": (0.05, 0.01),
+    "ERROR": (0.02, 0.01),
+    "LAST_ERROR": (0.0, 0.01),
+    "FUTILE": (0.3, 0.03),
     "EVIDENCE": (0.95, 0.7),
     "FEWEST_PAIRS": (3, 6),
     "ANALYSIS_GROWTH": (1.2, 2.0),

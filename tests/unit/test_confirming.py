@@ -52,6 +52,21 @@ def test_the_error_of_all_analyses_together_is_the_whole() -> None:
     shares = [error_of_analysis(number) for number in range(1, 2000)]
     assert sum(shares) == pytest.approx(constants.ERROR, rel=1e-3)
     assert sum(shares) <= constants.ERROR
+    assert constants.ERROR + constants.LAST_ERROR <= 0.05
+
+
+def test_an_analysis_at_the_end_of_the_budget_has_an_error_of_its_own_once() -> None:
+    of = started_elsewhere()
+    confirmation = Confirmation(of)
+    shown = blocks({POINT: (0.2,)})
+    differences = [math.log(b[POINT]["read"] / b[START]["read"]) for b in shown]
+    for number, error in enumerate(
+        [constants.ERROR / 2, constants.LAST_ERROR, 1 / 12 * constants.ERROR]
+    ):
+        assert confirmation.analyse(shown, POINT, last=number > 0)
+        wanted = ratio_interval(differences, error, math.sqrt(2) * of.model.noise)
+        assert confirmation.proof
+        assert confirmation.proof.gain.low == pytest.approx(wanted.low)
 
 
 def test_a_later_analysis_has_a_wider_interval() -> None:
@@ -144,9 +159,11 @@ def test_interim_analyses_become_rarer() -> None:
 
     class Undecided(Confirmation):
         at: tuple[int, ...] = ()
+        lasts: tuple[bool, ...] = ()
 
-        def analyse(self, blocks: Blocks, point: Point) -> bool:
+        def analyse(self, blocks: Blocks, point: Point, *, last: bool = False) -> bool:
             self.at += (len(blocks),)
+            self.lasts += (last,)
             return False
 
         def is_futile(self, blocks: Blocks, point: Point) -> bool:
@@ -156,6 +173,7 @@ def test_interim_analyses_become_rarer() -> None:
     confirmation = Undecided(of)
     measured(confirmation.run(POINT), of, lambda _: {"read": 100.0})
     assert confirmation.at == (4, 6, 9, 14, 21, 32, 48, 50)  # the last one when nothing is left
+    assert confirmation.lasts == (*[False] * 7, True)
 
 
 # The decision
@@ -225,6 +243,24 @@ def test_a_gain_too_small_for_the_pairs_left_is_futile() -> None:
     assert Confirmation(of).is_futile(shown, POINT)
     of.remaining = 300
     assert Confirmation(of).is_futile(blocks({POINT: (-0.02,), STOCK: (0.0,)}), POINT)
+
+
+@pytest.mark.parametrize(("gain", "futile"), [(-0.1, False), (-0.2, True)])
+def test_a_few_unlucky_pairs_are_not_futile(gain: float, futile: bool) -> None:
+    """Pairs that scatter by 0.1 round a loss of 0.1 may still belong to a gain."""
+    of = started_elsewhere()
+    of.remaining = 300
+    shown = blocks({POINT: (gain,), STOCK: (0.0,)}, count=4, spread=0.1)
+    assert Confirmation(of).is_futile(shown, POINT) == futile
+
+
+@pytest.mark.parametrize("spent", [False, True])
+def test_the_error_kept_for_the_end_lets_a_proof_go_on(spent: bool) -> None:
+    of = started_elsewhere()
+    of.analyses, of.remaining = 4, 120
+    of.last_error = 0.0 if spent else constants.LAST_ERROR
+    shown = blocks({POINT: (0.02,), STOCK: (0.0,)}, count=4, spread=0.01)
+    assert Confirmation(of).is_futile(shown, POINT) == spent
 
 
 def test_a_hiccup_is_no_hope() -> None:
