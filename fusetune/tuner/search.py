@@ -11,7 +11,9 @@ earlier run (`warm`):
    as many as a share of the budget allows, then blocks of the incumbent and the candidates that
    are most promising by the mixed model `model.BlockModel`. A setting that is clearly worse or
    makes no difference is not measured again. The stage ends when no candidate is promising and the
-   incumbent's neighbours were measured, or when the rest of the budget is needed for the proof.
+   incumbent's neighbours were measured, or when the rest of the budget is needed for the proof. If
+   the incumbent is worth its proof, smaller gains are looked for as well, as far as the noise
+   allows.
 2. Confirmation (`confirming`). Start, incumbent and, where it may be as good, stock in fresh
    blocks. Only these samples decide, by Student intervals whose error is divided among all interim
    analyses: 1/2, 1/6, 1/12, ... of it, so that the sum is at most the total for any number of
@@ -111,6 +113,9 @@ class Search:
         while state.affordable(2):
             yield from exploration.run()
             yield from safer.walk_back()
+            if state.promising(state.incumbent):
+                yield from exploration.refine()
+                yield from safer.walk_back()
             if not state.promising(state.incumbent):
                 return
             if not self._permitted():
