@@ -66,7 +66,7 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "BlockModel.JOINT": (0.005, 0.08),
     "BlockModel.REST": (0.00001, 0.001),
     "BlockModel.NOISE": (0.0004, 0.0225),
-    "BlockModel.BLOCK": (1.0, 16.0),
+    "BlockModel.BLOCK": (0.02, 4.0),
     "BlockModel.ROUNDS": (50, 800),
 }
 
