@@ -110,21 +110,21 @@ class Search:
         exploration = Exploration(state, safer)
         state.short = True
         yield from self._warm.check()
-        while state.affordable(2):
-            yield from exploration.run()
-            yield from safer.walk_back()
-            if state.promising(state.incumbent):
-                yield from exploration.refine()
+        # Without evaluations for exploration, what the model knows may still be proven.
+        while state.remaining >= 2 * constants.FEWEST_PAIRS:
+            for explore in (exploration.run, exploration.refine):
+                yield from explore()
                 yield from safer.walk_back()
-            if not state.promising(state.incumbent):
-                return
-            if not self._permitted():
-                continue
-            yield from self._confirmation.run(state.incumbent)
-            if self._confirmation.proof:
-                return
-            state.rejected.add(state.incumbent)
-            self._warm.proof_failed()
+                if not state.promising(state.incumbent):
+                    return
+                if not self._permitted():
+                    break
+            else:
+                yield from self._confirmation.run(state.incumbent)
+                if self._confirmation.proof:
+                    return
+                state.rejected.add(state.incumbent)
+                self._warm.proof_failed()
 
     def _permitted(self) -> bool:
         """Ask whether the incumbent may be chosen, before the cost of its proof.
