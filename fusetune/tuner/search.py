@@ -110,8 +110,7 @@ class Search:
         exploration = Exploration(state, safer)
         state.short = True
         yield from self._warm.check()
-        # Without evaluations for exploration, what the model knows may still be proven.
-        while state.remaining >= 2 * constants.FEWEST_PAIRS:
+        while state.affordable(2) or self._may_prove():
             for explore in (exploration.run, exploration.refine):
                 yield from explore()
                 yield from safer.walk_back()
@@ -125,6 +124,14 @@ class Search:
                     return
                 state.rejected.add(state.incumbent)
                 self._warm.proof_failed()
+
+    def _may_prove(self) -> bool:
+        """Return whether a proof is affordable, even if no exploration is, and something is known.
+
+        A refusal may have come too late to explore what is left.
+        """
+        state = self._state
+        return state.model.samples > 0 and state.remaining >= 2 * constants.FEWEST_PAIRS
 
     def _permitted(self) -> bool:
         """Ask whether the incumbent may be chosen, before the cost of its proof.
