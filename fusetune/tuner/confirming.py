@@ -10,7 +10,7 @@ from statistics import fmean
 from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.tuner import constants
 from fusetune.tuner.model import Point, dot
-from fusetune.tuner.state import State, Steps, error_of_analysis
+from fusetune.tuner.state import State, Steps
 
 Blocks = list[dict[Point, dict[str, float]]]
 
@@ -68,10 +68,9 @@ class Confirmation:
         `last`: whether no more blocks are affordable.
         """
         state = self._state
+        error = state.next_error(last=last)
         state.analyses += 1
-        error = error_of_analysis(state.analyses)
         if last:
-            error = max(error, state.last_error)
             state.last_error = 0.0
         stock = [p for p in blocks[0] if p not in (self._start, point)]
         rivals = [point, *(p for p in stock if not state.refused(p))]
@@ -106,8 +105,7 @@ class Confirmation:
         affordable = len(blocks) + state.remaining // len(blocks[0])
         if hope < constants.LEAST_GAIN:
             return True
-        error = max(error_of_analysis(state.analyses + 1), state.last_error)
-        state.short = state.pairs_for(hope, 0.0, error) > affordable
+        state.short = state.pairs_for(hope, 0.0, state.next_error(last=True)) > affordable
         return state.short
 
     def _compare(self, blocks: Blocks, point: Point, error: float) -> Proof:

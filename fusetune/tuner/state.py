@@ -213,7 +213,12 @@ class State:
         if not self.model.samples or self.incumbent == self.grid.start:
             return constants.FEWEST_PAIRS
         gain, _ = self.contrast(self.incumbent, self.grid.start)
-        return self.pairs_for(gain, constants.POWER, error_of_analysis(self.analyses + 1))
+        return self.pairs_for(gain, constants.POWER, self.next_error())
+
+    def next_error(self, *, last: bool = False) -> float:
+        """Return the error that the next analysis may use; `last`: if it ends the budget."""
+        share = error_of_analysis(self.analyses + 1)
+        return max(share, self.last_error) if last else share
 
     def pairs_for(self, gain: float, spare: float, error: float) -> int:
         """Return how many pairs prove a log gain with `spare` standard errors left over.

@@ -195,7 +195,7 @@ def test_more_is_left_where_an_incumbent_promises(remaining: int, left: int) -> 
 
 @pytest.mark.parametrize(("gain", "spare"), [(0.15, 0.0), (0.1, 0.0), (0.1, 2.0)])
 def test_pairs_are_reckoned_by_the_interval_that_they_would_have(gain: float, spare: float) -> None:
-    """A pair has two samples' noise."""
+    """The first analysis has half of the error; a pair has two samples' noise."""
     of = state(RATIO)
     deviation = math.sqrt(2) * of.model.noise
 
@@ -203,7 +203,7 @@ def test_pairs_are_reckoned_by_the_interval_that_they_would_have(gain: float, sp
         errors = t_quantile(constants.ERROR / 2, pairs - 1) + spare
         return gain - errors * deviation / math.sqrt(pairs)
 
-    pairs = of.pairs_for(gain, spare, constants.ERROR / 2)
+    pairs = of.pairs_for(gain, spare, of.next_error())
     assert constants.FEWEST_PAIRS < pairs < constants.MOST_PAIRS
     assert low(pairs - 1) < 0 < low(pairs)
 
@@ -218,6 +218,8 @@ def test_a_smaller_gain_needs_more_pairs() -> None:
     assert of.pairs_needed() == constants.FEWEST_PAIRS  # the start needs no proof
     of.incumbent = POINT
     assert of.pairs_needed() > constants.FEWEST_PAIRS
+    mean, _ = of.contrast(POINT, (0,))
+    assert of.pairs_needed() == of.pairs_for(mean, constants.POWER, constants.ERROR / 2)
 
 
 def test_no_more_pairs_are_hoped_for_than_the_bound() -> None:
