@@ -29,9 +29,22 @@ LEAST_GAIN = math.log(1.01)
 # Tried 0.003, 0.015.
 INDIFFERENCE = 0.007
 
+# Log loss that a smaller value must not have even if it is slower than expected by SURE.
+# Tried 0.007, 0.02.
+MOST_LOSS = 0.014
+
+# Standard deviations by which a smaller value may be slower than expected.
+# Tried 0, 2.
+SURE = 1.0
+
 # Expected log gain below which a candidate is not worth a sample.
 # Tried 0.002, 0.008.
 PROMISE = 0.004
+
+# Share of the noise that takes the place of PROMISE, if it is smaller, once a setting seems worth
+# its proof: a steady host can show smaller gains.
+# Tried 0.01, 0.05.
+FINE = 0.02
 
 # Number of future samples assumed when a candidate's expected gain is computed.
 # Tried 4, 16.

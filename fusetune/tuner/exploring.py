@@ -21,16 +21,28 @@ class Exploration:
 
     def run(self) -> Steps:
         """Measure the most promising candidates until none is left or the proof needs the rest."""
-        state = self._state
-        if not state.screened:
+        if not self._state.screened:
             yield from self._screen()
+        yield from self._explore(constants.PROMISE)
+
+    def refine(self) -> Steps:
+        """Measure candidates for gains so small that only a steady host can show them."""
+        yield from self._explore(min(constants.PROMISE, constants.FINE * self._state.model.noise))
+
+    def _explore(self, least: float) -> Steps:
+        """Measure candidates, and neighbours of the incumbent that only the model has judged.
+
+        `least`: the expected log gain below which a candidate is not measured.
+        """
+        state = self._state
         while state.model.samples:
             state.model.fit()
             state.incumbent = self._propose()
             size = state.affordable(constants.BLOCK)
-            candidates = self._candidates(size) or self._unmeasured_neighbours(size)
+            candidates = self._candidates(size, least) or self._unmeasured_neighbours(size)
             if not candidates or state.model.samples > state.most_explored:
-                state.short = size < 2 and bool(self._candidates(constants.BLOCK))
+                more = self._candidates(constants.BLOCK, constants.PROMISE)
+                state.short = size < 2 and bool(more)
                 return
             yield from state.measure_block([state.incumbent, *candidates])
 
@@ -97,7 +109,7 @@ class Exploration:
         leeway = deviation * math.sqrt(len(state.workloads))
         return all(a - b > -leeway for a, b in zip(after, before, strict=True))
 
-    def _candidates(self, size: int) -> list[Point]:
+    def _candidates(self, size: int, least: float) -> list[Point]:
         """Return up to size - 1 points that promise the largest gains over the incumbent."""
         if size < 2:
             return []
@@ -114,7 +126,7 @@ class Exploration:
                 for i, contrast in enumerate(posterior.contrasts())
                 if i not in chosen
             )
-            if promise < constants.PROMISE:
+            if promise < least:
                 break
             chosen.append(best)
             posterior.suppose(best)

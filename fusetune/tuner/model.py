@@ -54,19 +54,20 @@ def identity_kernel(size: int) -> list[list[float]]:
 class BlockModel:
     """Mixed model of log figures: block + effect of each dimension + interactions + rest + noise.
 
-    Each block has its own effect with a variance that leaves it free, so only comparisons within a
-    block carry information and the host's drift drops out. The effect of a dimension is a smooth
-    random function of its grid (categories: independent levels), that of two interacting dimensions
-    one of both grids, and the rest belongs to a single setting. The variances (how much a dimension
-    matters, how noisy the host is) are learnt from the samples by the fixed-point iteration of
-    restricted maximum likelihood, s <- s * (y'V^-1 K V^-1 y) / tr(V^-1 K) for each part s * K of
-    the covariance V; outliers get a smaller weight. `kernels` are the correlations along each
-    dimension, `pairs` the interacting dimensions. A sample has `outputs` figures, whose weighted
-    mean is the objective; `weights` sum to 1 and are equal by default.
+    Each block has its own effect, with a variance that exceeds the usual drift of a host, so mostly
+    comparisons within a block carry information. As that variance has a bound, a setting is
+    expected to perform like the average of all samples until more is known. The effect of a
+    dimension is a smooth random function of its grid (categories: independent levels), that of two
+    interacting dimensions one of both grids, and the rest belongs to a single setting. The
+    variances (how much a dimension matters, how noisy the host is) are learnt from the samples by
+    the fixed-point iteration of restricted maximum likelihood, s <- s * (y'V^-1 K V^-1 y) / tr(V^-1
+    K) for each part s * K of the covariance V; outliers get a smaller weight. `kernels` are the
+    correlations along each dimension, `pairs` the interacting dimensions. A sample has `outputs`
+    figures, whose weighted mean is the objective; `weights` sum to 1 and are equal by default.
     """
 
     # How these values were found is not recorded; docs/search.md has the effect of others.
-    BLOCK = 4.0  # variance of a block's effect: e^2 either way, practically free
+    BLOCK = 0.1  # variance of a block's effect: factors of about 1.4 either way
     PRIOR = 0.04  # first guess of each dimension's variance: factors of about 1.2
     JOINT = 0.02  # of each interaction's
     REST = 0.0001  # first guess of the variance specific to one setting

@@ -26,8 +26,9 @@ class SaferValues:
 
         A change must beat the start's value by INDIFFERENCE plus the uncertainty, or be equally
         fast and proven to need less CPU time; a small gain must not cost much more CPU time. Among
-        changes, the smallest values win that together lose no more than INDIFFERENCE, or equally
-        fast ones that are proven to need less CPU time than these.
+        changes, the smallest values win that together lose no more than INDIFFERENCE, and rather
+        certainly no more than MOST_LOSS, or equally fast ones that are proven to need less CPU time
+        than these.
         """
         state, grid = self._state, self._grid
         point = self._unswitched(best)
@@ -40,14 +41,20 @@ class SaferValues:
             if (dear or not (cheaper or proven)) and kept not in state.rejected:
                 point = kept
                 continue
-            least = state.model.mean(best) - constants.INDIFFERENCE
-            equals = [
-                move
-                for move in grid.line(point, i)
-                if move == point or (state.model.mean(move) >= least and not state.excluded(move))
-            ]
-            point = state.costs.cheapest(equals)
+            point = state.costs.cheapest(self._equals(best, point, i))
         return point
+
+    def _equals(self, best: Point, point: Point, dimension: int) -> list[Point]:
+        """Return the point, and it with each value of a dimension that performs like the best."""
+        line = self._grid.line(point, dimension)
+        contrasts = self._state.model.posterior([best, *line]).contrasts()[1:]
+        as_good = {
+            move
+            for move, (mean, deviation) in zip(line, contrasts, strict=True)
+            if mean >= -constants.INDIFFERENCE
+            and mean - constants.SURE * deviation >= -constants.MOST_LOSS
+        }
+        return [p for p in line if p == point or (p in as_good and not self._state.excluded(p))]
 
     def _doubt(self, point: Point, kept: Point, *, switch: bool) -> tuple[float, float]:
         """Return a point's log gain over a safer one, and how much of it doubt takes away.

@@ -11,7 +11,9 @@ earlier run (`warm`):
    as many as a share of the budget allows, then blocks of the incumbent and the candidates that
    are most promising by the mixed model `model.BlockModel`. A setting that is clearly worse or
    makes no difference is not measured again. The stage ends when no candidate is promising and the
-   incumbent's neighbours were measured, or when the rest of the budget is needed for the proof.
+   incumbent's neighbours were measured, or when the rest of the budget is needed for the proof. If
+   the incumbent is worth its proof, smaller gains are looked for as well, as far as the noise
+   allows.
 2. Confirmation (`confirming`). Start, incumbent and, where it may be as good, stock in fresh
    blocks. Only these samples decide, by Student intervals whose error is divided among all interim
    analyses: 1/2, 1/6, 1/12, ... of it, so that the sum is at most the total for any number of
@@ -108,18 +110,28 @@ class Search:
         exploration = Exploration(state, safer)
         state.short = True
         yield from self._warm.check()
-        while state.affordable(2):
-            yield from exploration.run()
-            yield from safer.walk_back()
-            if not state.promising(state.incumbent):
-                return
-            if not self._permitted():
-                continue
-            yield from self._confirmation.run(state.incumbent)
-            if self._confirmation.proof:
-                return
-            state.rejected.add(state.incumbent)
-            self._warm.proof_failed()
+        while state.affordable(2) or self._may_prove():
+            for explore in (exploration.run, exploration.refine):
+                yield from explore()
+                yield from safer.walk_back()
+                if not state.promising(state.incumbent):
+                    return
+                if not self._permitted():
+                    break
+            else:
+                yield from self._confirmation.run(state.incumbent)
+                if self._confirmation.proof:
+                    return
+                state.rejected.add(state.incumbent)
+                self._warm.proof_failed()
+
+    def _may_prove(self) -> bool:
+        """Return whether a proof is affordable, even if no exploration is, and something is known.
+
+        A refusal may have come too late to explore what is left.
+        """
+        state = self._state
+        return state.model.samples > 0 and state.remaining >= 2 * constants.FEWEST_PAIRS
 
     def _permitted(self) -> bool:
         """Ask whether the incumbent may be chosen, before the cost of its proof.

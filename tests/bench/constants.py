@@ -47,6 +47,9 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "PROMISE": (0.002, 0.008),
     "INDIFFERENCE": (0.003, 0.015),
     "AHEAD": (4, 16),
+    "FINE": (0.01, 0.05),
+    "SURE": (0.0, 2.0),
+    "MOST_LOSS": (0.007, 0.02),
     "POWER": (1.0, 3.0),
     "SPARE_PAIRS": (0, 6),
     "MOST_RESERVED": (0.25, 0.6),
@@ -63,7 +66,7 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "BlockModel.JOINT": (0.005, 0.08),
     "BlockModel.REST": (0.00001, 0.001),
     "BlockModel.NOISE": (0.0004, 0.0225),
-    "BlockModel.BLOCK": (1.0, 16.0),
+    "BlockModel.BLOCK": (0.02, 4.0),
     "BlockModel.ROUNDS": (50, 800),
 }
 

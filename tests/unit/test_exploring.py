@@ -71,7 +71,7 @@ def test_a_new_incumbent_is_measured_beside_the_start_once_more(count: int, besi
     """Its only sample may be a hiccup of the host; the start itself promises nothing."""
     of = explored([(0,), POINT, (7,)], count, lambda s: {"read": 100.0 + s["max_ratio"]})
     of._state.incumbent = POINT
-    candidates = of._candidates(4)
+    candidates = of._candidates(4, constants.PROMISE)
     assert ((0,) in candidates) is beside
     assert len(candidates) == len(set(candidates)) <= 3
 
@@ -85,7 +85,7 @@ def test_neighbours_that_only_the_model_judged_are_measured_last() -> None:
     of.screened = True
     exploration = Exploration(of, SaferValues(of))
     of.incumbent = exploration._propose()
-    assert (of.incumbent, exploration._candidates(6)) == ((3,), [])
+    assert (of.incumbent, exploration._candidates(6, constants.PROMISE)) == ((3,), [])
     measured(exploration.run(), of, lambda s: {"read": 3.0 if s["max_ratio"] == 5 else 1.5})
     assert of.incumbent == (2,)
 
@@ -94,7 +94,7 @@ def test_neighbours_that_only_the_model_judged_are_measured_last() -> None:
 def test_the_second_candidate_of_a_block_is_no_neighbour_of_the_first(gain: float) -> None:
     """A sample also informs about its neighbours, so the next one goes further away."""
     of = explored([(0,), (1,)], 1, lambda s: {"read": math.exp(gain * (s["max_ratio"] > 1))})
-    (first,), (second,), *_ = of._candidates(4)
+    (first,), (second,), *_ = of._candidates(4, constants.PROMISE)
     assert abs(first - second) > 1
 
 

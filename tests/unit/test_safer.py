@@ -90,6 +90,15 @@ def test_the_safest_of_equal_values_is_taken_and_not_what_was_rejected() -> None
     assert SaferValues(of).than((7,)) == (3,)
 
 
+@pytest.mark.parametrize(("count", "index"), [(1, 5), (6, 3)])
+def test_a_smaller_value_must_be_known_to_lose_little(count: int, index: int) -> None:
+    def plateau(s: Setting) -> dict[str, float]:
+        return {"read": 200.0 if s["max_ratio"] >= 10 else 100.0}
+
+    of = modelled(state(RATIO), plateau, [(0,), (3,), (5,)], count)
+    assert SaferValues(of).than((5,)) == (index,)
+
+
 def test_a_change_without_effect_goes_back_to_the_start() -> None:
     other = replace(RATIO, name="max_background")
     of = state(RATIO, other)

@@ -80,6 +80,19 @@ def test_smaller_of_equal_values_wins() -> None:
         assert choice.setting["max_ratio"] == 10
 
 
+def test_a_gain_as_small_as_the_noise_is_found() -> None:
+    """With the budget that is left once something is worth its proof; chance decides some."""
+
+    def steps(s: Setting) -> float:
+        return (2.0 if s["max_ratio"] >= 10 else 1.0) * (1.02 if s["max_ratio"] >= 70 else 1.0)
+
+    found = 0
+    for seed in range(20):
+        search = Search([RATIO], stock(RATIO), ["write"], seed)
+        found += drive(search, {"write": steps}, noise=0.02, seed=seed).setting["max_ratio"] >= 70
+    assert found >= 17
+
+
 def test_a_limit_is_preferred_to_a_switch() -> None:
     """Both gain the same: the switch is unchanged if the samples leave a doubt."""
 
