@@ -37,7 +37,7 @@ from fusetune.tuner.grid import Grid, Setting
 from fusetune.tuner.model import Point
 from fusetune.tuner.safer import SaferValues
 from fusetune.tuner.space import Dimension
-from fusetune.tuner.state import State, Steps
+from fusetune.tuner.state import PointBlock, State, Steps
 from fusetune.tuner.warm import KEPT, Block, Earlier, WarmStart
 
 _MUCH = 1.5  # how much better a refused setting seems than a part of it, to be listed as well
@@ -288,10 +288,16 @@ class Search:
 
     @property
     def blocks(self) -> list[Block]:
-        """Blocks from which a later search may start: of this search, then of the one before it."""
-        every = [*self._state.blocks(), *(self._warm.blocks if self._warm.holds else ())]
-        ends = accumulate(len(block) for block in every)
-        kept = [block for block, end in zip(every, ends, strict=True) if end <= KEPT]
+        """Blocks from which a later search may start: of this search, then of the one before it.
+
+        Of too many, the proof and the first ones are kept.
+        """
+        own = self._state.blocks()
+        end = self._confirmation.earlier if self._confirmation.proof else len(own)
+        proof = _first(own[end:], KEPT)
+        kept = [*_first(own[:end], KEPT - sum(map(len, proof))), *proof]
+        if self._warm.holds:
+            kept += _first(self._warm.blocks, KEPT - sum(map(len, kept)))
         return [[(self._grid.setting(point), f) for point, f in block] for block in kept]
 
     @property
@@ -310,3 +316,9 @@ class Search:
             per_workload=dict(proof.per_workload) if proof else {},
             reasons=reasons(self._state, point),
         )
+
+
+def _first(blocks: Sequence[PointBlock], most: int) -> Sequence[PointBlock]:
+    """Return the first blocks, with at most that many samples."""
+    ends = accumulate(map(len, blocks))
+    return blocks[: sum(end <= most for end in ends)]

@@ -16,6 +16,8 @@ from fusetune.tuner.model import BlockModel, Point, dot
 
 #: Yields the next point to measure, and receives its figure for each workload.
 Steps = Generator[Point, dict[str, float], None]
+#: Points that were measured together, with their figures.
+PointBlock = list[tuple[Point, Mapping[str, float]]]
 
 
 class State:
@@ -82,7 +84,7 @@ class State:
         logs = [math.log(figures[workload]) for workload in self.workloads]
         self.model.add(block, point, logs)
 
-    def assume(self, blocks: Sequence[Sequence[tuple[Point, Mapping[str, float]]]]) -> None:
+    def assume(self, blocks: Sequence[PointBlock]) -> None:
         """Add blocks of an earlier run to the model."""
         for block in blocks:
             self._blocks += 1
@@ -159,9 +161,9 @@ class State:
         """Return the log ratio of the objective in two samples."""
         return dot(self.weights, [math.log(after[w] / before[w]) for w in self.workloads])
 
-    def blocks(self) -> list[list[tuple[Point, Mapping[str, float]]]]:
+    def blocks(self) -> list[PointBlock]:
         """Return the samples of this search by block, in order."""
-        found: dict[int, list[tuple[Point, Mapping[str, float]]]] = {}
+        found: dict[int, PointBlock] = {}
         for block, point, figures in self.samples:
             found.setdefault(block, []).append((point, figures))
         return list(found.values())

@@ -18,7 +18,7 @@ from statistics import fmean
 from fusetune.tuner import constants
 from fusetune.tuner.grid import Setting
 from fusetune.tuner.model import Point, dot
-from fusetune.tuner.state import State, Steps
+from fusetune.tuner.state import PointBlock, State, Steps
 
 # `python3 -m tests.bench.warm_start` judges these on simulated mounts.
 PROBES = 9  # settings that are measured again
@@ -118,7 +118,7 @@ class WarmStart:
             self._state.incumbent = self._state.grid.start
 
 
-def _known(state: State, blocks: Sequence[Block]) -> list[list[tuple[Point, Mapping[str, float]]]]:
+def _known(state: State, blocks: Sequence[Block]) -> list[PointBlock]:
     """Return the blocks as points of the grid, without settings outside it."""
     names, known = set(state.workloads), []
     for block in blocks:

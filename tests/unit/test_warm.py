@@ -33,10 +33,11 @@ def ended(
     earlier: Earlier | None = None,
     start: Setting = START,
     seed: int = 0,
+    noise: float = 0.05,
 ) -> Search:
     """Return a finished search; each seed has another host."""
     search = Search(DIMENSIONS, start, ["read"], seed, earlier=earlier)
-    drive(search, {"read": worth}, noise=0.05, seed=seed)
+    drive(search, {"read": worth}, noise=noise, seed=seed)
     return search
 
 
@@ -114,6 +115,18 @@ def test_no_more_samples_are_kept_than_a_later_model_can_take(earlier: Earlier) 
     search = ended(hill, Earlier(earlier.setting, list(earlier.blocks) * 4), seed=1)
     assert search.warm is True
     assert 0.8 * KEPT < sum(map(len, search.blocks)) <= KEPT
+
+
+@pytest.mark.parametrize("seed", [4, 6])
+def test_the_proof_is_kept_and_what_was_measured_first(seed: int) -> None:
+    """A report shows the gain from the proof; a later run measures the first settings again."""
+    search = ended(hill, seed=seed, noise=0.2)
+    chosen, blocks = search.choice().setting, search.blocks
+    assert search.evaluations > KEPT >= sum(map(len, blocks))
+    settings = [[setting for setting, _ in block] for block in blocks]
+    proof = settings[-constants.FEWEST_PAIRS :]
+    assert all(START in block and chosen in block and len(block) <= 3 for block in proof)
+    assert settings[0] == [trial.setting for trial in search.trials[: len(settings[0])]]
 
 
 # Where it does not

@@ -126,7 +126,7 @@ class Measured:
     trials: Annotated[
         Sequence[MeasuredTrial],
         "The recorded trials, in order, followed by those of the earlier run from which it "
-        "started; 80 in all at most.",
+        "started. Of more than 80, the proof and the first ones are on record.",
     ]
 
 
