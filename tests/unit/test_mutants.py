@@ -7,7 +7,7 @@ The tree is parsed again for each, so that none is made on top of another.
 import ast
 from pathlib import Path
 
-from tests.mutants import found_in, modules_of
+from tests.mutants import found_in, modules_of, mutants, unkillable
 from tests.unit.conftest import CHECKOUT
 
 SOURCE = '''
@@ -60,3 +60,12 @@ def test_every_module_has_tests() -> None:
         "bench/intervals.py",
     } <= names
     assert all(modules.values()), [module for module, tests in modules.items() if not tests]
+
+
+def test_each_mutant_that_no_test_can_kill_still_exists() -> None:
+    keys = unkillable().keys()
+    found = set()
+    for name in {key.split(" ", 1)[0] for key in keys}:
+        tree = ast.parse((CHECKOUT / "fusetune" / f"{name}.py").read_text())
+        found |= {f"{name} {mutant.function}: {mutant.change}" for mutant in mutants(tree)}
+    assert keys <= found
