@@ -14,8 +14,8 @@ import math
 ERROR = 0.03
 
 # Of one analysis at the end of the budget, if its share of ERROR is smaller.
-# Tried 0, 0.01.
-LAST_ERROR = 0.02
+# Tried 0, 0.02.
+LAST_ERROR = 0.01
 
 # Two-sided error of the interval whose upper end decides whether a proof is out of reach.
 # Tried 0.3, 0.03.

@@ -32,7 +32,7 @@ BUDGET = 120
 #: Values to try instead of the present one, by constant.
 ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "ERROR": (0.02, 0.01),
-    "LAST_ERROR": (0.0, 0.01),
+    "LAST_ERROR": (0.0, 0.02),
     "FUTILE": (0.3, 0.03),
     "EVIDENCE": (0.95, 0.7),
     "FEWEST_PAIRS": (3, 6),
