@@ -36,19 +36,19 @@ class Proof:
 class Confirmation:
     """Proves points on separate samples; `proof` is the best so far, None if there is none.
 
-    `earlier`: how many blocks the search had measured before the last point to prove.
+    `first_block`: where the blocks of the last proof begin among those of the search.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._start = state.grid.start
         self.proof: Proof | None = None
-        self.earlier = 0
+        self.first_block = 0
 
     def run(self, point: Point) -> Steps:
         """Measure the contestants in fresh blocks until the gain is proven or hopeless."""
         state = self._state
-        self.earlier = len(state.blocks())
+        self.first_block = len(state.blocks())
         contestants = state.contestants(point)
         state.random.shuffle(contestants)
         blocks: Blocks = []

@@ -293,7 +293,7 @@ class Search:
         Of too many, the proof and the first ones are kept.
         """
         own = self._state.blocks()
-        end = self._confirmation.earlier if self._confirmation.proof else len(own)
+        end = self._confirmation.first_block if self._confirmation.proof else len(own)
         proof = _first(own[end:], KEPT)
         kept = [*_first(own[:end], KEPT - sum(map(len, proof))), *proof]
         if self._warm.holds:
