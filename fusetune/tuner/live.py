@@ -234,7 +234,8 @@ class Live:
             return False
         self._rounds += 1
         seed = self._seed + self._rounds
-        search = Search(dimensions, start, list(shares), seed, list(shares.values()))
+        # The next round finds more than what small gains would add to this one.
+        search = Search(dimensions, start, list(shares), seed, list(shares.values()), fine=False)
         missing = 0
         while (setting := search.ask(self._affordable())) is not None:
             judge = None if setting == start else self._reference

@@ -72,8 +72,9 @@ class Search:
     """Usage: ask for a setting, measure every workload once with it, tell the figures, repeat.
 
     `weights`: of the workloads in their order, above 0; equal by default. `limits`: on the cost of
-    the choice. `earlier`: the run to start from. Raises ValueError if a dimension, start value,
-    workload or figure is missing or impossible.
+    the choice. `earlier`: the run to start from. `fine`: look for gains as small as the noise with
+    what is left of the budget. Raises ValueError if a dimension, start value, workload or figure is
+    missing or impossible.
     """
 
     def __init__(
@@ -85,6 +86,8 @@ class Search:
         weights: Sequence[float] = (),
         limits: Limits = UNLIMITED,
         earlier: Earlier | None = None,
+        *,
+        fine: bool = True,
     ) -> None:
         if weights and (len(weights) != len(workloads) or min(weights) <= 0):
             raise ValueError("weights must be numbers above 0, one for each workload")
@@ -95,6 +98,7 @@ class Search:
         self._state = State(self._grid, workloads, seed, weights, limits)
         self._confirmation = Confirmation(self._state)
         self._warm = WarmStart(self._state, earlier)
+        self._fine = fine
         self._samples: dict[Point, list[dict[str, float]]] = {}
         self._steps = self._run()
         self._pending: Point | None = None
@@ -108,10 +112,11 @@ class Search:
         state = self._state
         safer = SaferValues(state)
         exploration = Exploration(state, safer)
+        stages = (exploration.run, exploration.refine) if self._fine else (exploration.run,)
         state.short = True
         yield from self._warm.check()
         while state.affordable(2) or self._may_prove():
-            for explore in (exploration.run, exploration.refine):
+            for explore in stages:
                 yield from explore()
                 yield from safer.walk_back()
                 if not state.promising(state.incumbent):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pytest
@@ -49,6 +50,18 @@ def test_it_ends_near_the_best_with_idle_times_between() -> None:
     assert live.found.shares.keys() == {"read", "write"}
     assert chosen.per_workload["read"][2].low > 10
     assert chosen.per_workload["write"][2].ratio == pytest.approx(1, rel=0.1)
+
+
+def test_a_round_leaves_time_for_the_next_ones() -> None:
+    """Three steps of four times are needed to come near the best."""
+
+    def deep(setting: Setting, second: float) -> Mapping[Kind, float]:
+        ahead = setting["read_ahead_kb"]
+        return {Kind.READ: MIB * math.sqrt(ahead / (1 + ahead / 20000)), Kind.WRITE: 5 * MIB}
+
+    for seed in range(4):
+        chosen = searched(SimulatedTraffic(deep, seed), 200, seed).found.choice
+        assert chosen.setting["read_ahead_kb"] >= 8192
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.6])
@@ -169,7 +182,7 @@ def test_a_second_step_is_looked_at_once_more(monkeypatch: pytest.MonkeyPatch) -
     class Errs:
         evaluations, short = 0, False
 
-        def __init__(self, dimensions: object, start: Setting, *others: object) -> None:
+        def __init__(self, dimensions: object, start: Setting, *others: object, fine: bool) -> None:
             self._start = start
 
         def ask(self, remaining: int) -> None:
