@@ -48,13 +48,16 @@ class SaferValues:
         """Return the point, and it with each value of a dimension that performs like the best."""
         line = self._grid.line(point, dimension)
         contrasts = self._state.model.posterior([best, *line]).contrasts()[1:]
-        as_good = {
+        return [
             move
             for move, (mean, deviation) in zip(line, contrasts, strict=True)
-            if mean >= -constants.INDIFFERENCE
-            and mean - constants.SURE * deviation >= -constants.MOST_LOSS
-        }
-        return [p for p in line if p == point or (p in as_good and not self._state.excluded(p))]
+            if move == point
+            or (
+                mean >= -constants.INDIFFERENCE
+                and mean - constants.SURE * deviation >= -constants.MOST_LOSS
+                and not self._state.excluded(move)
+            )
+        ]
 
     def _doubt(self, point: Point, kept: Point, *, switch: bool) -> tuple[float, float]:
         """Return a point's log gain over a safer one, and how much of it doubt takes away.
