@@ -234,7 +234,7 @@ class Live:
             return False
         self._rounds += 1
         seed = self._seed + self._rounds
-        # The next round finds more than what small gains would add to this one.
+        # Small gains would use up the time of the next round, which may find larger ones.
         search = Search(dimensions, start, list(shares), seed, list(shares.values()), fine=False)
         missing = 0
         while (setting := search.ask(self._affordable())) is not None:

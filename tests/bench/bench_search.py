@@ -247,17 +247,18 @@ def _make() -> str:
 
 SEARCH = Section(
     "The search, simulated",
-    f"The search runs on {RUNS} simulated mounts, or landscapes, of each of four families. They "
-    "have 2 to 5 knobs, and their best values are known (tests/bench/landscapes.py). The speed of "
-    "their hosts drifts by up to 30 %, and on every second host 3 % of the samples are outliers. "
-    "Noise is the standard deviation of a sample. Regret is the share of the best speed that the "
-    f"choice misses; a search may use {BUDGETS[0]} evaluations. Optuna's TPE, random search, "
-    f"successive halving and a tournament run on the first {BESIDE} landscapes of each family, for "
-    "comparison. Their choices are proven like those of the search, with at most 40 % of the "
-    "budget. The second table shows for each budget the share of the runs that end within 5 % of "
-    "the best. The column needed takes the smallest budget with which three runs in four do, and "
-    "shows how many evaluations these runs used on average. The contender proof alone knows the "
-    "best setting in advance, so it shows how many evaluations the proof takes.",
+    f"The search runs on simulated mounts, called landscapes: {RUNS} of each of four families. "
+    "They have 2 to 5 knobs, and their best values are known (tests/bench/landscapes.py). The "
+    "speed of their hosts drifts by up to 30 %, and on every second host 3 % of the samples are "
+    "outliers. Noise is the standard deviation of a sample. Regret tells how much slower the "
+    "chosen values are than the best ones, as a share of the best speed. The search may use "
+    f"{BUDGETS[0]} evaluations. For comparison, Optuna's TPE, random search, successive halving "
+    f"and a tournament choose values on the first {BESIDE} landscapes of each family. Each "
+    "choice must then pass the same proof as the search's own, with at most 40 % of the budget. "
+    "The second table shows, for each budget, how many of the runs end within 5 % of the best. "
+    'The column "needed" is for the smallest budget with which three in four do: the average '
+    'number of evaluations that they use. The contender "proof alone" is told the best values, '
+    "so its evaluations are those of the proof.",
     (_REGRETS, _OTHERS, _WANTED),
     _make,
 )
