@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from statistics import fmean, stdev
 
 from fusetune.bench.intervals import Interval, ratio_interval, t_quantile
@@ -15,9 +16,12 @@ Gains = dict[str, tuple[float, float, Interval]]
 # Hundreds of pairs show differences that nobody notices: a faster reader leaves less of the server
 # to a writer.
 _WORSE = 0.95
-# Numbers of latest pairs that may contradict the new values. They are checked for a large loss
-# after each pair, and for any loss once at the end.
-_LAST, _ERROR_OF_LAST = (4, 8), 0.02
+# Numbers of consecutive pairs that may contradict the new values. They are checked for a large
+# loss after each pair, and for any loss once at the end.
+_LAST = (4, 8)
+# How many further pairs must confirm it, and the error of the interval before them. A long proof
+# has so many pairs that some contradict any values by chance.
+_CONFIRMED = ((0, 0.0002), (4, 0.02))
 _ERROR = 0.05
 
 
@@ -54,14 +58,18 @@ class Pairs:
 
         ``most``: ratio to the speed before below which a kind counts as lost.
         """
-        for name in self._names():
+        for name, (further, error), count in product(self._names(), _CONFIRMED, _LAST):
             differences = self._differences(name)
-            for count in _LAST:
-                if len(differences) < count:
-                    continue
-                last = ratio_interval(differences[-count:], _ERROR_OF_LAST, math.inf)
-                if last.high < 1 and last.ratio < most:
-                    return f"{name}: {_text(last)} times the speed before in the last {count} pairs"
+            known = max(0, len(differences) - further)
+            before, latest = differences[:known][-count:], differences[known:]
+            if len(before) < count or (latest and fmean(latest) >= math.log(most)):
+                continue
+            found = ratio_interval(before, error, math.inf)
+            if found.high < 1 and found.ratio < most:
+                where = f"the last {count} pairs"
+                if further:
+                    where = f"{count} pairs, and the next {further} confirm it"
+                return f"{name}: {_text(found)} times the speed before in {where}"
         return None
 
     def gain(self) -> Interval | None:

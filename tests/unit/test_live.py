@@ -75,6 +75,17 @@ def test_noise_alone_changes_nothing_in_20_of_20(noise: float) -> None:
         assert len(live.found.trials) > 3  # others were tried
 
 
+def test_noise_does_not_undo_what_is_proven() -> None:
+    """A proof has so many pairs that some of them always seem to contradict it."""
+
+    def both(setting: Setting, second: float) -> Mapping[Kind, float]:
+        return {Kind.READ: by_readahead(setting), Kind.WRITE: 5 * MIB}
+
+    for seed in range(6):
+        live = searched(SimulatedTraffic(both, seed, noise=0.5), 300, seed)
+        assert live.found.choice.changed
+
+
 @pytest.mark.parametrize("changed_at", [20, 40, 60, 80, 100, 112])
 def test_nothing_wrong_is_kept_where_the_traffic_changes_midway(changed_at: float) -> None:
     """From then on readahead slows programs down, as with random reads."""
