@@ -10,6 +10,10 @@ from fusetune.tuner.model import Point, expected_gain
 from fusetune.tuner.safer import SaferValues
 from fusetune.tuner.state import State, Steps
 
+# Log gain with which one of several searches ends: a decision. The next one, which starts there,
+# sees more than this one would with further samples.
+_ENOUGH = math.log(1.2)
+
 
 class Exploration:
     """Finds the incumbent of `state`: the setting with the most certain gain, made safer."""
@@ -36,8 +40,8 @@ class Exploration:
         """
         state = self._state
         while state.model.samples:
-            state.model.fit()
-            state.incumbent = self._propose()
+            if self._has_enough():
+                return
             size = state.affordable(constants.BLOCK)
             candidates = self._candidates(size, least) or self._unmeasured_neighbours(size)
             if not candidates or state.model.samples > state.most_explored:
@@ -56,7 +60,11 @@ class Exploration:
         """
         state = self._state
         done = set(state.model.points())
-        points = [p for p in self._grid.screening_points() if p not in done | state.rejected]
+        points = [
+            p
+            for p in self._grid.screening_points(stepwise=state.stepwise)
+            if p not in done | state.rejected
+        ]
         points = [p for p in points if not state.refused(p)]
         most = constants.SCREENED * (state.evaluations + state.remaining)
         while points and (size := state.affordable(constants.BLOCK)):
@@ -65,7 +73,19 @@ class Exploration:
                 break
             yield from state.measure_block([self._grid.start, *points[: size - 1]])
             points = points[size - 1 :]
+            if state.stepwise and self._has_enough():
+                break
         state.screened = True
+
+    def _has_enough(self) -> bool:
+        """Update the incumbent; return whether the next of several searches can start from it."""
+        state = self._state
+        state.model.fit()
+        state.incumbent = self._propose()
+        if not state.stepwise or not state.model.count(state.incumbent):
+            return False
+        gain, deviation = state.contrast(state.incumbent, self._grid.start)
+        return gain - constants.CAUTION * deviation >= _ENOUGH
 
     def _propose(self) -> Point:
         """Return the new incumbent: the point with the most certain gain, made safer."""

@@ -97,19 +97,23 @@ class Grid:
         steps = {index - 1, index + 1, 0, last, round(last / 3), round(2 * last / 3)}
         return sorted(s for s in steps if 0 <= s <= last)
 
-    def screening_points(self) -> list[Point]:
+    def screening_points(self, *, stepwise: bool = False) -> list[Point]:
         """Return the points to measure first.
 
         These are stock, then middle and far values of all dimensions together, of each dimension
         and of interacting ones, then the remaining categories and, for dimensions whose start value
-        could be too large, a value half way down.
+        could be too large, a value half way down. `stepwise`: far values come first, and no middle
+        ones of several dimensions.
         """
         everything = range(len(self.dimensions))
         middle, far = self._away(0.4), self._away(0.8)
-        moves = [(middle, set(everything))] if len(self.dimensions) > 1 else []
-        for target in (middle, far):
-            moves += [(target, {i}) for i in everything]
-            moves += [(target, set(pair)) for pair in self.pairs]
+        alone = [{i} for i in everything]
+        together = [*alone, *map(set, self.pairs)]
+        if stepwise:
+            moves = [(far, moved) for moved in together] + [(middle, moved) for moved in alone]
+        else:
+            moves = [(middle, set(everything))] if len(alone) > 1 else []
+            moves += [(target, moved) for target in (middle, far) for moved in together]
         points = [self.stock]
         for target, moved in moves:
             points.append(tuple(target[i] if i in moved else self.start[i] for i in everything))

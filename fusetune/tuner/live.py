@@ -5,17 +5,20 @@ It has three parts, and starts over if the traffic changes its kind:
 
 1. Look: what do programs wait for with the current values?
 2. Rounds of `Search` around the best values so far, the incumbent, with each knob within 4 times
-   its value there. The values that a round proves become the next incumbent.
+   its value there. The values that a round proves become the next incumbent. After the rounds,
+   values that turn out to be of no use are put back.
 3. Proof: the initial values and the last incumbent in turn, for the rest of the time. Only these
    blocks decide. If the last of them contradict the gain, nothing is kept.
 
 All times come from the marks: nothing here reads a clock.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fusetune.bench.intervals import Interval
 from fusetune.bench.latency import Latencies
 from fusetune.bench.workloads import Access, Workload
 from fusetune.profile.waits import Mark
@@ -36,12 +39,15 @@ _LONGEST = 15.0
 _LOOK, _LEAST_SHARE = 8, 0.05
 # Minimum share of the time for the look, so that it sees programs that come and go.
 _LOOK_SHARE = 0.03
-# Pairs with which a step is checked again.
-_STEP_PAIRS = 6
+# Pairs with which a step is checked again, unless the lower end of the interval of its log gain is
+# above this share of the gain. With 4 pairs, chance alone is then 3 times less likely.
+_STEP_PAIRS, _BEYOND_DOUBT = 6, 1 / 3
 # Consecutive blocks that lack a kind of traffic and have another, after which the search restarts.
 _MISSING = 3
 # Share of the time for the search; the rest is for the proof.
-_SEARCH = 0.6
+_SEARCH = 0.7
+# Share until the end of which values are put back that are of no use.
+_PUT_BACK = 0.75
 # In the proof, a block ends after this many minimum lengths even if a kind lacks traffic.
 _PATIENCE = 4
 # Consecutive rounds that prove nothing, after which the search ends. One round is not enough,
@@ -140,6 +146,7 @@ class Live:
         self._least = min(_LONGER, max(_SHORTEST, seconds / _BLOCKS))
         self._reference = Reference()
         self._cost, self._rounds = 0.0, 0
+        self._refused: list[Mapping[str, int]] = []
         self._earlier: Mapping[str, int] = dict(start)
         self.found = Found(unchanged(), dict(start))
 
@@ -156,6 +163,8 @@ class Live:
             while fruitless < _TRIES and (proven := self._round()) is not None:
                 fruitless = 0 if proven else fruitless + 1
             if found.incumbent != self.start:
+                while self._put_one_back():
+                    pass
                 self._prove()
                 if found.choice.changed:
                     return
@@ -197,7 +206,7 @@ class Live:
 
     def _look(self) -> bool:
         """Observe what programs wait for with the incumbent; return whether they wait at all."""
-        self._reference = Reference()
+        self._reference, self._refused = Reference(), []
         blocks: list[Block] = []
         began = self.seconds
         while len(blocks) < _LOOK or self.seconds - began < _LOOK_SHARE * self._all:
@@ -234,9 +243,16 @@ class Live:
             return False
         self._rounds += 1
         seed = self._seed + self._rounds
-        # Small gains would use up the time of the next round, which may find larger ones.
-        search = Search(dimensions, start, list(shares), seed, list(shares.values()), fine=False)
-        missing = 0
+        search = Search(
+            dimensions,
+            start,
+            list(shares),
+            seed,
+            list(shares.values()),
+            stepwise=True,
+            refused=self._refused,
+        )
+        missing, measured = 0, dict[Key, list[Block]]()
         while (setting := search.ask(self._affordable())) is not None:
             judge = None if setting == start else self._reference
             block, why = self._block(found.incumbent | setting, shares, judge=judge)
@@ -245,9 +261,11 @@ class Live:
                 if self._is_to_blame(shares):
                     found.reasons.append(f"{words_of(setting)}: skipped, because {why}")
                     search.pass_over()
+                    self._refused.append(setting)
             elif figures.keys() >= shares.keys():
                 missing = 0
                 search.tell({name: figures[name] for name in shares})
+                measured.setdefault(tuple(setting.items()), []).append(block)
                 if setting == start:
                     self._reference.add(block)
             else:
@@ -261,8 +279,12 @@ class Live:
         if search.evaluations:
             found.of_round = list(choice.reasons)
         better = found.incumbent | choice.setting
-        if not choice.changed or not self._step_holds(better):
+        if not choice.changed or not self._step_holds(better, choice.gain):
             return False
+        self._refused = []
+        self._reference = Reference()
+        for block in measured.get(tuple(choice.setting.items()), ()):
+            self._reference.add(block)
         self._earlier, found.incumbent, found.proven = found.incumbent, better, better
         return True
 
@@ -274,27 +296,62 @@ class Live:
         accesses = frozenset[Access]().union(*(WAITS[n].accesses for n in self.found.shares))
         return bool(SEARCHED[dimension.name].affects & accesses)
 
-    def _step_holds(self, better: Mapping[str, int]) -> bool:
-        """Compare the incumbent with proven values once more; adopt these if they are better.
+    def _step_holds(self, better: Mapping[str, int], gain: Interval) -> bool:
+        """Compare the incumbent with proven values once more, unless their gain is beyond doubt.
 
         There are as many rounds as steps, so without this check one of them may well be wrong. The
         first step is from the start, with which the proof compares anyway.
         """
-        shares, reference = self.found.shares, Reference()
-        first = self.found.incumbent == self.start
-        pairs, order = Pairs(shares), [better] if first else [self.found.incumbent, better]
+        beyond_doubt = math.log(gain.low) > _BEYOND_DOUBT * math.log(gain.ratio)
+        if beyond_doubt or self.found.incumbent == self.start:
+            return True
+        shares = self.found.shares
+        pairs, order = Pairs(shares), [self.found.incumbent, better]
         for _ in range(_STEP_PAIRS):
             if self._left(_SEARCH) <= 0:
                 break
-            blocks = {setting is better: self._block(setting, shares)[0] for setting in order}
-            reference.add(blocks[True])
-            if not first:
-                pairs.add(blocks[False].figures(), blocks[True].figures())
+            figures = {
+                setting is better: self._block(setting, shares)[0].figures() for setting in order
+            }
+            pairs.add(figures[False], figures[True])
             order.reverse()
-        holds = first or pairs.holds()
-        if holds:
-            self._reference = reference
-        return holds
+        return pairs.holds()
+
+    def _put_one_back(self) -> bool:
+        """Put a value that is one step from its initial one back, unless all of them are of use.
+
+        Rounds only compare with the incumbent, so useless values of earlier ones would remain. The
+        only change is left to the proof.
+        """
+        found, shares = self.found, self.found.shares
+        back = {
+            each.name: {**found.incumbent, each.name: self.start[each.name]}
+            for each in self._dimensions
+            if self._is_one_step_back(each)
+        }
+        back = {name: setting for name, setting in back.items() if setting != self.start}
+        settings: dict[str, Mapping[str, int]] = {"": found.incumbent, **back}
+        order, pairs = list(settings), {name: Pairs(shares) for name in back}
+        for _ in range(_STEP_PAIRS):
+            if not back or self._left(_PUT_BACK) <= 0:
+                return False
+            figures = {}
+            for name in order:
+                judge = self._reference if name else None
+                block, _why = self._block(settings[name], shares, judge=judge)
+                figures[name] = block.figures()
+            for name in back:
+                pairs[name].add(figures[""], figures[name])
+            order.reverse()
+        useless = [name for name in back if not pairs[name].seem_slower()]
+        if useless:
+            found.incumbent = found.proven = back[useless[0]]
+        return bool(useless)
+
+    def _is_one_step_back(self, dimension: Dimension) -> bool:
+        before, now = self.start[dimension.name], self.found.incumbent[dimension.name]
+        limited = near(dimension, now, now)
+        return before != now and limited is not None and before in limited.values
 
     def _affordable(self) -> int:
         """Return how many evaluations fit into the rest of the search's time."""

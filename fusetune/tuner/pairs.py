@@ -21,8 +21,10 @@ _WORSE = 0.95
 _LAST = (4, 8)
 # How many further pairs must confirm it, and the error of the interval before them. A long proof
 # has so many pairs that some contradict any values by chance.
-_CONFIRMED = ((0, 0.0002), (4, 0.02))
+_CONFIRMED = ((0, 0.0001), (4, 0.02))
 _ERROR = 0.05
+# Last pairs of which one at least must show a kind of traffic that the values were chosen for.
+_PRESENT = 3
 
 
 class Pairs:
@@ -102,6 +104,17 @@ class Pairs:
                 found[name] = (before, after, interval)
         return found
 
+    def seem_slower(self) -> bool:
+        """Return whether the new values seem slower by more than about a standard error.
+
+        True as well if there are too few pairs.
+        """
+        gain = self.gain()
+        if gain is None:
+            return True
+        doubt = math.log(gain.high / gain.ratio) / 3
+        return math.log(gain.ratio) < -constants.INDIFFERENCE - doubt
+
     def holds(self) -> bool:
         """Return whether the gain is proven and worth a change, and no workload is 5 % worse."""
         return self.why_not() is None
@@ -113,6 +126,8 @@ class Pairs:
             return f"{len(self)} pairs are too few for a proof"
         if gain.low <= 1 or gain.ratio < math.exp(constants.LEAST_GAIN):
             return f"{len(self)} pairs do not prove a gain: {_text(gain)} times the speed before"
+        if not any(self._shares.keys() & pair.keys() for pair in self._after[-_PRESENT:]):
+            return "the kind of traffic changed"
         for name, (_, _, ratio) in self.per_workload().items():
             if ratio.high < 1 and ratio.ratio < _WORSE:
                 return f"{name}: {_text(ratio)} times the speed before"

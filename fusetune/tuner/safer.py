@@ -13,6 +13,10 @@ from fusetune.tuner.costs import LITTLE
 from fusetune.tuner.model import Point
 from fusetune.tuner.state import State, Steps
 
+# How many times as much one of several searches doubts a change, because wrong ones add up: a
+# decision.
+_DOUBTS_OF_STEPS = 2
+
 
 class SaferValues:
     """Replaces a good point by an equal one that is cheaper or safer, according to the model."""
@@ -65,11 +69,12 @@ class SaferValues:
         An unmeasured point is not preferred because little is known about it; `walk_back` will
         measure it.
         """
-        model = self._state.model
-        mean, deviation = self._state.contrast(point, kept)
-        if not model.count(kept):
-            deviation = min(deviation, math.sqrt(2) * model.noise)
-        return mean, deviation * (constants.SWITCH_DOUBT if switch else constants.DOUBT)
+        state = self._state
+        mean, deviation = state.contrast(point, kept)
+        if not state.model.count(kept):
+            deviation = min(deviation, math.sqrt(2) * state.model.noise)
+        doubt = constants.SWITCH_DOUBT if switch else constants.DOUBT
+        return mean, deviation * doubt * (_DOUBTS_OF_STEPS if state.stepwise else 1)
 
     def _little_and_dear(self, point: Point, kept: Point) -> bool:
         """Return whether a point certainly gains little over another but costs much more."""

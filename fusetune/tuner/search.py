@@ -72,9 +72,10 @@ class Search:
     """Usage: ask for a setting, measure every workload once with it, tell the figures, repeat.
 
     `weights`: of the workloads in their order, above 0; equal by default. `limits`: on the cost of
-    the choice. `earlier`: the run to start from. `fine`: look for gains as small as the noise with
-    what is left of the budget. Raises ValueError if a dimension, start value, workload or figure is
-    missing or impossible.
+    the choice. `earlier`: the run to start from. `stepwise`: this is one of several searches, each
+    from the choice of the last: end with a large gain instead of looking for small ones. `refused`:
+    settings passed over in the last one, if it had the same start. Raises ValueError if a
+    dimension, start value, workload or figure is missing or impossible.
     """
 
     def __init__(
@@ -87,7 +88,8 @@ class Search:
         limits: Limits = UNLIMITED,
         earlier: Earlier | None = None,
         *,
-        fine: bool = True,
+        stepwise: bool = False,
+        refused: Sequence[Setting] = (),
     ) -> None:
         if weights and (len(weights) != len(workloads) or min(weights) <= 0):
             raise ValueError("weights must be numbers above 0, one for each workload")
@@ -95,10 +97,11 @@ class Search:
             raise ValueError("workloads must be one or more distinct names")
         self.limits = limits
         self._grid = Grid(dimensions, start)
-        self._state = State(self._grid, workloads, seed, weights, limits)
+        self._state = State(self._grid, workloads, seed, weights, limits, stepwise=stepwise)
+        points = map(self._grid.point, refused)
+        self._state.refusals += [point for point in points if point is not None]
         self._confirmation = Confirmation(self._state)
         self._warm = WarmStart(self._state, earlier)
-        self._fine = fine
         self._samples: dict[Point, list[dict[str, float]]] = {}
         self._steps = self._run()
         self._pending: Point | None = None
@@ -112,7 +115,7 @@ class Search:
         state = self._state
         safer = SaferValues(state)
         exploration = Exploration(state, safer)
-        stages = (exploration.run, exploration.refine) if self._fine else (exploration.run,)
+        stages = (exploration.run,) if state.stepwise else (exploration.run, exploration.refine)
         state.short = True
         yield from self._warm.check()
         while state.affordable(2) or self._may_prove():

@@ -28,8 +28,9 @@ class State:
     `last_error` that of an analysis at the end of the budget, until it is spent;
     `rejected` the points that failed the proof; `refusals` those refused for a reason that the
     figures do not show. `short`: whether the last stage ended for lack of budget; `screened`:
-    whether the measurement of distant points has ended. `costs` is the cost of the points, `costly`
-    why a point was refused in comparison with another one because of its cost.
+    whether the measurement of distant points has ended; `stepwise`: see `search.Search`. `costs` is
+    the cost of the points, `costly` why a point was refused in comparison with another one because
+    of its cost.
     """
 
     def __init__(
@@ -39,6 +40,8 @@ class State:
         seed: int,
         weights: Sequence[float] = (),
         limits: Limits = UNLIMITED,
+        *,
+        stepwise: bool = False,
     ) -> None:
         self.grid = grid
         self.workloads = tuple(workloads)
@@ -46,6 +49,7 @@ class State:
         self.weights = tuple(weight / sum(weights) for weight in weights)
         self.random = random.Random(seed)  # noqa: S311 (an order of measurement, not a secret)
         self.model = self._new_model()
+        self.stepwise = stepwise
         self.costs = Costs(grid.start, limits)
         self.evaluations = 0
         self.remaining = 0

@@ -23,10 +23,11 @@ def state(
     start: Setting | None = None,
     workloads: tuple[str, ...] = ("read",),
     seed: int = 0,
+    stepwise: bool = False,
 ) -> State:
     """A search's state before its first sample."""
     values = {d.name: d.stock for d in dimensions}
-    made = State(Grid(dimensions, start or values), workloads, seed)
+    made = State(Grid(dimensions, start or values), workloads, seed, stepwise=stepwise)
     made.remaining = 100
     return made
 

@@ -73,10 +73,10 @@ def test_what_is_proven_is_set_and_saved(tree: Tree, mounted: Mount) -> None:
     assert outcome.choice.changed
     assert outcome.before == STOCK
     assert outcome.after == tree.values()
-    assert tree.values()["read_ahead_kb"] == 512
+    assert tree.values()["read_ahead_kb"] == 2048
     saved = saved_for(tree.host, mounted)
     assert saved
-    assert saved.values["read_ahead_kb"] == 512
+    assert saved.values["read_ahead_kb"] == 2048
     assert Journal(tree.host, mounted).originals["read_ahead_kb"] == STOCK["read_ahead_kb"]
     document = auto_result(outcome)
     assert document.source == "live"
@@ -150,8 +150,8 @@ def test_a_signal_puts_everything_back(
     traffic.at_mark = staticmethod(stop)
     with pytest.raises(Interrupted, match="everything was restored; ") as raised:
         run(tree, mounted)
-    found = "read_ahead_kb=512" in str(raised.value)
-    assert found is (second > 50)
+    found = "read_ahead_kb=" in str(raised.value)
+    assert found is (second > 10)
     assert found or str(raised.value).endswith("nothing was proven to be better so far")
     assert tree.values() == STOCK
     assert not tree.journals()

@@ -133,6 +133,30 @@ def test_a_small_budget_has_far_values_of_two_interacting_dimensions() -> None:
     assert (6, 6) in screened_with(30, two)[1]
 
 
+@pytest.mark.parametrize(("stepwise", "gain", "blocks"), [(1, 0.5, 1), (1, 0.1, 3), (0, 0.5, 3)])
+def test_one_of_several_searches_ends_with_a_large_gain(
+    stepwise: bool, gain: float, blocks: int
+) -> None:
+    """The next one is faster from there."""
+    of = state(*THREE, stepwise=stepwise)
+
+    def rising(s: Setting) -> dict[str, float]:
+        return {"read": math.exp(gain * (s["max_ratio"] > 1))}
+
+    asked = measured(Exploration(of, SaferValues(of)).run(), of, rising)
+    assert of.grid.setting(of.incumbent)["max_ratio"] > 1
+    assert (len(asked) == constants.BLOCK) is (blocks == 1)
+    assert len(asked) >= blocks * constants.BLOCK
+
+
+def test_a_step_measures_far_values_first_and_not_all_dimensions_at_once() -> None:
+    """All at once may be too far, and useless values come along."""
+    grid = state(*THREE).grid
+    points = grid.screening_points(stepwise=True)
+    assert points[:5] == [(6, 0, 0), (0, 1, 0), (0, 0, 6), (6, 1, 0), (3, 0, 0)]
+    assert not any(all(point) for point in points)
+
+
 def test_the_order_within_a_block_is_random() -> None:
     of = state(RATIO)
     points = [(0,), (3,), POINT, (7,)]

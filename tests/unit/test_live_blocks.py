@@ -211,6 +211,13 @@ def test_the_last_pairs_count_most(bad: int) -> None:
     assert not made.holds()
 
 
+@pytest.mark.parametrize(("others", "holds"), [(2, True), (3, False)])
+def test_a_gain_of_traffic_that_has_gone_does_not_count(others: int, holds: bool) -> None:
+    """Even if that which has come instead does not suffer."""
+    made = pairs([1.0] * others, "fault", pairs([3, 3.1] * 20))
+    assert made.holds() is holds
+
+
 def test_a_small_loss_of_the_last_pairs_counts_at_the_end_alone() -> None:
     made = pairs([*([3, 3.1] * 20), 0.9, 0.91, 0.9, 0.91])
     assert made.why_lost() is None

@@ -149,10 +149,10 @@ def test_a_gain_that_goes_before_its_proof_is_not_kept() -> None:
 
 
 def test_a_lost_proof_ends_at_once() -> None:
-    """Half of the speed, which noise hides in any single block."""
+    """Seven tenths of the speed, which noise hides in any single block."""
 
     def changing(setting: Setting, second: float) -> Mapping[Kind, float]:
-        worse = 25 if setting["read_ahead_kb"] > 128 else 50
+        worse = 35 if setting["read_ahead_kb"] > 128 else 50
         return {Kind.READ: by_readahead(setting) if second < 300 else worse * MIB}
 
     traffic = SimulatedTraffic(changing, noise=0.5)

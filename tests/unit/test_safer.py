@@ -12,7 +12,7 @@ from fusetune.tuner import constants
 from fusetune.tuner.grid import Setting
 from fusetune.tuner.model import Point
 from fusetune.tuner.safer import SaferValues
-from tests.unit.simulated_search import RATIO, STRICT, measured, modelled, state
+from tests.unit.simulated_search import POINT, RATIO, STRICT, measured, modelled, state
 
 
 def test_a_switch_is_put_back_where_a_limit_does_as_well() -> None:
@@ -105,6 +105,18 @@ def test_a_change_without_effect_goes_back_to_the_start() -> None:
     points = [(i, j) for i in (0, 3, 7) for j in (0, 3, 7)]
     modelled(of, lambda s: {"read": 100.0 + 10 * s["max_ratio"]}, points)
     assert SaferValues(of).than((7, 7)) == (7, 0)
+
+
+def test_one_of_several_searches_doubts_a_change_twice_as_much() -> None:
+    """Wrong changes of each add up."""
+
+    def doubt(*, stepwise: bool) -> float:
+        of = modelled(
+            state(RATIO, stepwise=stepwise), lambda _: {"read": 1.0}, [(0,), POINT], count=3
+        )
+        return SaferValues(of)._doubt(POINT, (0,), switch=False)[1]
+
+    assert doubt(stepwise=True) == pytest.approx(2 * doubt(stepwise=False))
 
 
 @pytest.mark.parametrize(("loss", "worth"), [(0.08, True), (0.3, False)])

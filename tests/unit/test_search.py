@@ -225,6 +225,18 @@ def test_what_is_passed_over_is_not_asked_for_again() -> None:
     assert search.choice().setting == {"read_ahead_kb": 512}
 
 
+def test_what_the_last_search_passed_over_is_not_asked_for() -> None:
+    refused = [{"read_ahead_kb": 1024}, {"read_ahead_kb": 1000}, {"max_background": 64}]
+    search = Search([AHEAD], {"read_ahead_kb": 128}, ["read"], refused=refused)
+    draw, asked = random.Random(0), set()
+    while (setting := search.ask(60 - search.evaluations)) is not None:
+        asked.add(setting["read_ahead_kb"])
+        speed = 100 + setting["read_ahead_kb"]
+        search.tell({"read": speed * math.exp(draw.gauss(0, 0.02))})
+    assert max(asked) == 512
+    assert search.choice().setting == {"read_ahead_kb": 512}
+
+
 def test_stock_that_was_passed_over_is_left_out_of_the_proof() -> None:
     search = Search([AHEAD], {"read_ahead_kb": 512}, ["read"])
     draw, passed = random.Random(0), 0
