@@ -6,6 +6,7 @@ Pure: no I/O and no clock; all times come from the marks.
 
 import math
 from collections import Counter, deque
+from collections.abc import Collection
 from statistics import fmean, stdev
 
 from fusetune.bench.intervals import t_quantile
@@ -18,6 +19,9 @@ LEAD = 0.2
 # Number of calls of a kind from which a block has a figure. If the times of calls are distributed
 # exponentially, the standard error of the mean of 32 is 18 %.
 LEAST_CALLS = 32
+# Number of read calls from which a block is full. The first reads of a file wait longest, so fewer
+# tell little: a file of 16 MiB has 128 of the usual 128 KiB.
+_FULL = 128
 # Seconds after which a waiting call may be a stall, and how many times as long as the incumbent's
 # longest call it must wait.
 _STALL, _STALLED = 5.0, 4.0
@@ -72,6 +76,10 @@ class Block:
         """Whether there is enough traffic of a kind for a figure."""
         one = self._seen.get(kind)
         return one is not None and one.calls >= LEAST_CALLS and one.nbytes > 0
+
+    def is_full(self, wanted: Collection[str]) -> bool:
+        """Return whether there are enough reads, or none are wanted."""
+        return name_of(Kind.READ) not in wanted or self.calls(Kind.READ) >= _FULL
 
     def calls(self, kind: Kind) -> int:
         """Return how many calls of a kind completed."""

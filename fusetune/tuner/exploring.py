@@ -12,7 +12,7 @@ from fusetune.tuner.state import State, Steps
 
 # Log gain with which one of several searches ends: a decision. The next one, which starts there,
 # sees more than this one would with further samples.
-_ENOUGH = math.log(1.2)
+_ENOUGH = math.log(1.1)
 
 
 class Exploration:
@@ -60,12 +60,8 @@ class Exploration:
         """
         state = self._state
         done = set(state.model.points())
-        points = [
-            p
-            for p in self._grid.screening_points(stepwise=state.stepwise)
-            if p not in done | state.rejected
-        ]
-        points = [p for p in points if not state.refused(p)]
+        points = self._grid.screening_points(stepwise=state.stepwise)
+        points = [p for p in points if p not in done and not state.excluded(p)]
         most = constants.SCREENED * (state.evaluations + state.remaining)
         while points and (size := state.affordable(constants.BLOCK)):
             is_small = len(points) < constants.BLOCK // 2

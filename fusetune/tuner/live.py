@@ -35,6 +35,8 @@ from fusetune.tuner.space import SEARCHED, Dimension, near
 _BLOCKS, _SHORTEST, _LONGER = 1200, 0.4, 2.0
 # Seconds after which a block without enough traffic is abandoned.
 _LONGEST = 15.0
+# How many times as long as others a block may be that is not full.
+_FULLER = 3
 # Blocks of the look, and the share of the waiting time below which a kind is ignored.
 _LOOK, _LEAST_SHARE = 8, 0.05
 # Minimum share of the time for the look, so that it sees programs that come and go.
@@ -86,9 +88,9 @@ class Found:
     """The results so far.
 
     ``choice``: the result of the proof. ``incumbent``: the values to compare others with;
-    ``proven``: the last values that a round proved better than their predecessors, until a proof
-    fails. ``shares``: of the waiting time. ``idle``: blocks without enough traffic. ``of_round``:
-    the last round's reasons. ``short``: whether the time limit ended the search.
+    ``proven``: the incumbent, once a round has proven one, until a proof fails. ``shares``: of the
+    waiting time. ``idle``: blocks without enough traffic. ``of_round``: the last round's reasons.
+    ``short``: whether the time limit ended the search.
     """
 
     choice: Choice
@@ -195,10 +197,11 @@ class Live:
         while not why and self._left() > 0:
             self._check()
             block.take(self._source.next())
-            why = judge.why_worse(block, self._least) if judge else None
+            length = self._least * (1 if block.is_full(wanted) else _FULLER)
+            why = judge.why_worse(block, length) if judge else None
             seen = block.figures().keys()
             enough = seen >= set(wanted) if wanted and block.seconds < patience else bool(seen)
-            if block.seconds >= (self._least if enough else _LONGEST):
+            if block.seconds >= (length if enough else _LONGEST):
                 break
         self.found.take(setting, block)
         self._cost += self.seconds - begun

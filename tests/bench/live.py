@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fusetune.bench.intervals import Interval
 from fusetune.bench.spending import Budget
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.changes.apply import enforce
@@ -34,7 +33,7 @@ NEAR = 0.9  # of the speed with the values of auto
 RECORDED, REPLAYS, REPLAYED = 100, 20, 60
 CHANGING, CHANGES = 60, (20, 45)  # seconds of a run, and after which the program changes
 HARMLESS = 0.95  # of the speed with stock
-_TURNS = 12  # files mapped in a sample
+_TURNS = 12  # files in a sample of a program
 #: It serves all requests at once, so that reader and writer, which auto measures one after the
 #: other, do not wait for each other's requests.
 _SERVER = Server("2 ms a request", ("delay=2ms",), "seq-read")
@@ -55,6 +54,20 @@ def _live_choice() -> Outcome:
     return live
 
 
+def _compared(
+    host: Host, mount: Mount, kind: str, settings: Mapping[str, Mapping[str, int]]
+) -> dict[str, list[float]]:
+    """Return the logarithm of the speed of a program with each setting, in each block."""
+    logs: dict[str, list[float]] = {name: [] for name in settings}
+    order = list(settings)
+    for _ in range(BLOCKS):
+        random.shuffle(order)
+        for name in order:
+            enforce(host, mount, {**STOCK, **settings[name]})
+            logs[name].append(-math.log(timed(Path(mount.path), kind, _TURNS)))
+    return logs
+
+
 def _beside() -> str:
     """Compare what auto --live chose with what auto chooses on a mount without traffic."""
     live = _live_choice()
@@ -62,9 +75,16 @@ def _beside() -> str:
         workloads = [WORKLOADS[name] for name in _WORKLOADS]
         offline = auto(Resolver(host, Config()), mount, workloads, Budget(), unguarded=GUARDS)
         settings = {"live": live.after, "auto": offline.after, "stock": STOCK}
-        rows = []
+        lay_out(Path(mount.path))
+        measured = {
+            "the reader": _compared(host, mount, "read", settings),
+            "the writer": _compared(host, mount, "write", settings),
+        }
         for name in _WORKLOADS:
-            logs = compare(host, mount, replace(_SERVER, workload=name), settings, BLOCKS)
+            server = replace(_SERVER, workload=name)
+            measured[name] = compare(host, mount, server, settings, BLOCKS)
+        rows = []
+        for name, logs in measured.items():
             ours = paired(logs["live"], logs["auto"])
             to_stock = ratio(paired(logs["live"], logs["stock"]))
             rows.append((name, ratio(ours), verdict(ours.ratio >= NEAR), to_stock))
@@ -92,18 +112,6 @@ def _noise() -> str:
     return table(_NOISE, [(f"{REPLAYS}", said, f"{wrong}", "0", verdict(not wrong))])
 
 
-def _later(host: Host, mount: Mount, kept: Mapping[str, int]) -> Interval:
-    """Return the speed of page faults with the values kept, divided by that with stock."""
-    logs: dict[str, list[float]] = {"kept": [], "stock": []}
-    order = list(logs)
-    for _ in range(BLOCKS):
-        random.shuffle(order)
-        for name in order:
-            enforce(host, mount, {**STOCK, **(kept if name == "kept" else {})})
-            logs[name].append(-math.log(timed(Path(mount.path), "fault", _TURNS)))
-    return paired(logs["kept"], logs["stock"])
-
-
 def _change(after: int) -> tuple[str, ...]:
     """Let a reader map files after so many seconds of a run."""
     with mounted(_SERVER) as (host, mount):
@@ -114,7 +122,8 @@ def _change(after: int) -> tuple[str, ...]:
         kept = changed(live.after)
         if not kept:
             return (f"{after} s", "stock", "", verdict(is_reached=True))
-        later = _later(host, mount, kept)
+        logs = _compared(host, mount, "fault", {"kept": kept, "stock": STOCK})
+        later = paired(logs["kept"], logs["stock"])
     return (f"{after} s", words(kept), ratio(later), verdict(later.ratio >= HARMLESS))
 
 
@@ -131,9 +140,10 @@ LIVE = Section(
     "each rests for 0.1 to 1 s after every 2 to 8 files. `auto --live` chooses values for this "
     f"mount. On a mount without traffic, auto chooses values for {' and '.join(_WORKLOADS)}, "
     "with the default budget and --no-guard. The first table compares the speed with the values "
-    "of `auto --live` with that of auto's values and of stock, measured on the second mount; "
-    f"the brackets contain the 95 % interval over {BLOCKS} blocks. For the third table, the "
-    f"waits of such programs were recorded for {RECORDED} s and replayed to {REPLAYS} runs of "
+    "of `auto --live` with that of auto's values and of stock, measured on the second mount: of "
+    f"the reader and the writer, each alone with {_TURNS} files and without rests, and of auto's "
+    f"workloads. The brackets contain the 95 % interval over {BLOCKS} blocks. For the third table, "
+    f"the waits of such programs were recorded for {RECORDED} s and replayed to {REPLAYS} runs of "
     f"{REPLAYED} s, each of which starts at another place. No value has an effect on a replay, "
     "so none may be changed. For the last table, the reader starts to map files during a run of "
     f"{CHANGING} s, and touches 4 random pages of each. If values were kept, the speed of these "

@@ -177,6 +177,16 @@ def test_a_few_calls_count_for_nothing() -> None:
     assert traffic.elapsed >= live.found.evaluations * 32 / 20  # each took as long as 32 calls
 
 
+@pytest.mark.parametrize(("kind", "share"), [(Kind.READ, 3), (Kind.WRITE, 1)])
+def test_a_block_with_few_reads_is_longer(kind: Kind, share: int) -> None:
+    """The first reads of a file wait longest."""
+    traffic = SimulatedTraffic(lambda setting, second: {kind: 10 * 4096 / TICK}, noise=0.01)
+    live = Live((AHEAD,), {"read_ahead_kb": 128}, traffic, traffic.set, 480)
+    block, _ = live._block(live.start, [kind.name.lower()])
+    assert block.calls(kind) >= 32
+    assert block.seconds == pytest.approx(share * 0.4, abs=TICK)
+
+
 # Steps that it risks
 
 
