@@ -324,7 +324,7 @@ class Live:
         """Put a value that is one step from its initial one back, unless all of them are of use.
 
         Rounds only compare with the incumbent, so useless values of earlier ones would remain. The
-        only change is left to the proof.
+        only change is left to the proof. What makes programs wait is not tried again.
         """
         found, shares = self.found, self.found.shares
         back = {
@@ -334,18 +334,19 @@ class Live:
         }
         back = {name: setting for name, setting in back.items() if setting != self.start}
         settings: dict[str, Mapping[str, int]] = {"": found.incumbent, **back}
-        order, pairs = list(settings), {name: Pairs(shares) for name in back}
-        for _ in range(_STEP_PAIRS):
+        pairs = {name: Pairs(shares) for name in back}
+        for turn in range(_STEP_PAIRS):
             if not back or self._left(_PUT_BACK) <= 0:
                 return False
-            figures = {}
-            for name in order:
+            order, figures = ["", *back], {}
+            for name in reversed(order) if turn % 2 else order:
                 judge = self._reference if name else None
-                block, _why = self._block(settings[name], shares, judge=judge)
+                block, why = self._block(settings[name], shares, judge=judge)
                 figures[name] = block.figures()
+                if why:
+                    del back[name]
             for name in back:
                 pairs[name].add(figures[""], figures[name])
-            order.reverse()
         useless = [name for name in back if not pairs[name].seem_slower()]
         if useless:
             found.incumbent = found.proven = back[useless[0]]

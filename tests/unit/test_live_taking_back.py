@@ -148,6 +148,19 @@ def test_a_gain_that_goes_before_its_proof_is_not_kept() -> None:
     assert not live.found.choice.changed
 
 
+def test_what_is_put_back_is_not_tried_again_if_programs_wait() -> None:
+    def needs_both(setting: Setting, second: float) -> Mapping[Kind, float]:
+        return {Kind.READ: 50 * MIB if setting["max_background"] > 12 else 10 * MIB}
+
+    traffic = SimulatedTraffic(needs_both)
+    live = Live((AHEAD, BACKGROUND), START, traffic, traffic.set, 120)
+    live.found.incumbent = {"read_ahead_kb": 256, "max_background": 32}
+    assert live._look()
+    assert live._put_one_back()
+    assert live.found.incumbent == {"read_ahead_kb": 128, "max_background": 32}
+    assert [one["max_background"] for _, one in traffic.written].count(12) == 1
+
+
 def test_a_lost_proof_ends_at_once() -> None:
     """Seven tenths of the speed, which noise hides in any single block."""
 
