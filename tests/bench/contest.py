@@ -158,6 +158,29 @@ def tuned(host: Host, mount: Mount, server: Server, seed: int = 0) -> Outcome:
     )
 
 
+def in_blocks(
+    host: Host,
+    mount: Mount,
+    settings: Mapping[str, Mapping[str, int]],
+    figure: Callable[[], float],
+    blocks: int,
+    seed: int = 1,
+    enough: Callable[[Mapping[str, Sequence[float]]], bool] = lambda logs: False,
+) -> dict[str, list[float]]:
+    """Return the logarithm of ``figure`` with each setting in each block; see `compare`."""
+    logs: dict[str, list[float]] = {name: [] for name in settings}
+    order = list(settings)
+    shuffle = random.Random(seed)
+    for _ in range(blocks):
+        shuffle.shuffle(order)
+        for name in order:
+            enforce(host, mount, {**STOCK, **settings[name]})
+            logs[name].append(math.log(figure()))
+        if enough(logs):
+            break
+    return logs
+
+
 def compare(
     host: Host,
     mount: Mount,
@@ -172,9 +195,6 @@ def compare(
     ``seed``: of the contenders' order in each block. ``enough``: asked after each block; if true,
     fewer than ``blocks`` are measured.
     """
-    logs: dict[str, list[float]] = {name: [] for name in settings}
-    order = list(settings)
-    shuffle = random.Random(seed)
     # Samples as long as in auto's default budget, but as many as needed.
     unlimited, seconds = Budget(36_000, 1 << 50, 1 << 50, 1 << 40), Budget().seconds / 200
     run = (host, mount, [WORKLOADS[server.workload]], unlimited)
@@ -182,14 +202,8 @@ def compare(
         Interruption() as interruption,
         bench_of(*run, interruption, reading=server.reading, sample_seconds=seconds) as bench,
     ):
-        for _ in range(blocks):
-            shuffle.shuffle(order)
-            for name in order:
-                enforce(host, mount, {**STOCK, **settings[name]})
-                logs[name].append(math.log(bench.measure()[server.workload]))
-            if enough(logs):
-                break
-    return logs
+        figure = lambda: bench.measure()[server.workload]  # noqa: E731
+        return in_blocks(host, mount, settings, figure, blocks, seed, enough)
 
 
 def paired(logs: Sequence[float], others: Sequence[float]) -> Interval:

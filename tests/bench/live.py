@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """auto --live on programs that rest at times: beside auto, without effect, and if they change."""
 
-import math
-import random
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +8,6 @@ from pathlib import Path
 
 from fusetune.bench.spending import Budget
 from fusetune.bench.workloads import WORKLOADS
-from fusetune.changes.apply import enforce
 from fusetune.changes.state import values_now
 from fusetune.desired.resolve import Resolver
 from fusetune.desired.sections import Config
@@ -22,7 +19,17 @@ from fusetune.tuner.auto_live import auto_live
 from fusetune.tuner.guards import GUARDS
 from fusetune.tuner.live import WAITS
 from fusetune.tuner.space import searched_on
-from tests.bench.contest import BLOCKS, STOCK, Server, changed, compare, mounted, paired, words
+from tests.bench.contest import (
+    BLOCKS,
+    STOCK,
+    Server,
+    changed,
+    compare,
+    in_blocks,
+    mounted,
+    paired,
+    words,
+)
 from tests.bench.page import Section, ratio, table, verdict
 from tests.bench.replay import recorded, replayed
 from tests.bench.traffic import busy, lay_out, timed
@@ -58,14 +65,8 @@ def _compared(
     host: Host, mount: Mount, kind: str, settings: Mapping[str, Mapping[str, int]]
 ) -> dict[str, list[float]]:
     """Return the logarithm of the speed of a program with each setting, in each block."""
-    logs: dict[str, list[float]] = {name: [] for name in settings}
-    order = list(settings)
-    for _ in range(BLOCKS):
-        random.shuffle(order)
-        for name in order:
-            enforce(host, mount, {**STOCK, **settings[name]})
-            logs[name].append(-math.log(timed(Path(mount.path), kind, _TURNS)))
-    return logs
+    path = Path(mount.path)
+    return in_blocks(host, mount, settings, lambda: 1 / timed(path, kind, _TURNS), BLOCKS)
 
 
 def _beside() -> str:
