@@ -128,13 +128,14 @@ def test_the_threshold_follows_max_background(
     assert len(seen) > 1
 
 
-@pytest.mark.parametrize("second", [5.0, 15.0, 55.0])
+@pytest.mark.parametrize(("second", "ahead"), [(5.0, None), (15.0, 512), (55.0, 2048)])
 def test_a_signal_puts_everything_back(
     tree: Tree,
     mounted: Mount,
     traffic: type[Traffic],
     monkeypatch: pytest.MonkeyPatch,
     second: float,
+    ahead: int | None,
 ) -> None:
     runs: list[Interruption] = []
     enter = Interruption.__enter__
@@ -150,9 +151,10 @@ def test_a_signal_puts_everything_back(
     traffic.at_mark = staticmethod(stop)
     with pytest.raises(Interrupted, match="everything was restored; ") as raised:
         run(tree, mounted)
-    found = "read_ahead_kb=" in str(raised.value)
-    assert found is (second > 10)
-    assert found or str(raised.value).endswith("nothing was proven to be better so far")
+    if ahead:
+        assert f"read_ahead_kb={ahead} " in str(raised.value)
+    else:
+        assert str(raised.value).endswith("nothing was proven to be better so far")
     assert tree.values() == STOCK
     assert not tree.journals()
     assert saved_for(tree.host, mounted) is None

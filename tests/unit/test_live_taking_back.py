@@ -170,7 +170,7 @@ def test_a_lost_proof_ends_at_once() -> None:
 
     traffic = SimulatedTraffic(changing, noise=0.5)
     live = searched(traffic, 400)
-    assert any("times the speed before in" in reason for reason in live.found.reasons)
+    assert any("in 4 pairs, and the next 4 confirm it" in reason for reason in live.found.reasons)
     since = [when for when, one in traffic.written if one["read_ahead_kb"] > 128]
     assert max(since) < 1000 + 300 + 60
 
