@@ -56,8 +56,8 @@ class Exploration:
         The first block is always measured, another one only within SCREENED of the budget, or if
         it is the last and less than half full. Two dimensions have so few points, and far values of
         both come among the last. After that, the model chooses. One of several searches also ends
-        this with a large gain. Points measured or refused before,
-        in a screening that was cut short, are left out.
+        this with a large gain. Points measured or refused before, in a screening that was cut
+        short, are left out.
         """
         state = self._state
         done = set(state.model.points())

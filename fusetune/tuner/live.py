@@ -35,7 +35,7 @@ from fusetune.tuner.space import SEARCHED, Dimension, near
 _BLOCKS, _SHORTEST, _LONGER = 1200, 0.4, 2.0
 # Seconds after which a block without enough traffic is abandoned.
 _LONGEST = 15.0
-# How many times as long as others a block may be that is not full.
+# A block that is not full may be this many times as long as others.
 _FULLER = 3
 # Blocks of the look, and the share of the waiting time below which a kind is ignored.
 _LOOK, _LEAST_SHARE = 8, 0.05
@@ -46,9 +46,9 @@ _LOOK_SHARE = 0.03
 _STEP_PAIRS, _BEYOND_DOUBT = 6, 1 / 3
 # Consecutive blocks that lack a kind of traffic and have another, after which the search restarts.
 _MISSING = 3
-# Share of the time for the search; the rest is for the proof.
+# Share of the time for the search.
 _SEARCH = 0.7
-# Share until the end of which values are put back that are of no use.
+# Share of the time after which values of no use are no longer put back.
 _PUT_BACK = 0.75
 # In the proof, a block ends after this many minimum lengths even if a kind lacks traffic.
 _PATIENCE = 4
@@ -148,7 +148,7 @@ class Live:
         self._least = min(_LONGER, max(_SHORTEST, seconds / _BLOCKS))
         self._reference = Reference()
         self._cost, self._rounds = 0.0, 0
-        self._refused: list[Mapping[str, int]] = []
+        self._passed_over: list[Mapping[str, int]] = []
         self._earlier: Mapping[str, int] = dict(start)
         self.found = Found(unchanged(), dict(start))
 
@@ -209,7 +209,7 @@ class Live:
 
     def _look(self) -> bool:
         """Observe what programs wait for with the incumbent; return whether they wait at all."""
-        self._reference, self._refused = Reference(), []
+        self._reference, self._passed_over = Reference(), []
         blocks: list[Block] = []
         began = self.seconds
         while len(blocks) < _LOOK or self.seconds - began < _LOOK_SHARE * self._all:
@@ -245,16 +245,39 @@ class Live:
         if not start:
             return False
         self._rounds += 1
-        seed = self._seed + self._rounds
         search = Search(
             dimensions,
             start,
             list(shares),
-            seed,
+            self._seed + self._rounds,
             list(shares.values()),
             stepwise=True,
-            refused=self._refused,
+            passed_over=self._passed_over,
         )
+        measured = self._measured(search, start)
+        if measured is None:
+            found.reasons.append("the kind of traffic changed, so the search started over")
+            return None
+        choice = search.choice()
+        found.short = search.short or self._left(_SEARCH) <= 0
+        if search.evaluations:
+            found.of_round = list(choice.reasons)
+        better = found.incumbent | choice.setting
+        if not choice.changed or not self._step_holds(better, choice.gain):
+            return False
+        self._passed_over = []
+        self._reference = Reference()
+        for block in measured.get(tuple(choice.setting.items()), ()):
+            self._reference.add(block)
+        self._earlier, found.incumbent, found.proven = found.incumbent, better, better
+        return True
+
+    def _measured(self, search: Search, start: Mapping[str, int]) -> dict[Key, list[Block]] | None:
+        """Measure what a search asks for; return the blocks of each setting.
+
+        None if the traffic changed its kind.
+        """
+        found, shares = self.found, self.found.shares
         missing, measured = 0, dict[Key, list[Block]]()
         while (setting := search.ask(self._affordable())) is not None:
             judge = None if setting == start else self._reference
@@ -264,7 +287,7 @@ class Live:
                 if self._is_to_blame(shares):
                     found.reasons.append(f"{words_of(setting)}: skipped, because {why}")
                     search.pass_over()
-                    self._refused.append(setting)
+                    self._passed_over.append(setting)
             elif figures.keys() >= shares.keys():
                 missing = 0
                 search.tell({name: figures[name] for name in shares})
@@ -275,21 +298,8 @@ class Live:
                 missing += bool(figures)
                 found.idle += bool(figures)
                 if missing == _MISSING:
-                    found.reasons.append("the kind of traffic changed, so the search started over")
                     return None
-        choice = search.choice()
-        found.short = search.short or self._left(_SEARCH) <= 0
-        if search.evaluations:
-            found.of_round = list(choice.reasons)
-        better = found.incumbent | choice.setting
-        if not choice.changed or not self._step_holds(better, choice.gain):
-            return False
-        self._refused = []
-        self._reference = Reference()
-        for block in measured.get(tuple(choice.setting.items()), ()):
-            self._reference.add(block)
-        self._earlier, found.incumbent, found.proven = found.incumbent, better, better
-        return True
+        return measured
 
     def _near(self, dimension: Dimension) -> Dimension | None:
         name = dimension.name

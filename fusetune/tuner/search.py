@@ -73,9 +73,9 @@ class Search:
 
     `weights`: of the workloads in their order, above 0; equal by default. `limits`: on the cost of
     the choice. `earlier`: the run to start from. `stepwise`: this is one of several searches, each
-    from the choice of the last: end with a large gain instead of looking for small ones. `refused`:
-    settings passed over in the last one, if it had the same start. Raises ValueError if a
-    dimension, start value, workload or figure is missing or impossible.
+    from the choice of the last: end with a large gain instead of looking for small ones.
+    `passed_over`: settings passed over in the last one, if it had the same start. Raises ValueError
+    if a dimension, start value, workload or figure is missing or impossible.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Search:
         earlier: Earlier | None = None,
         *,
         stepwise: bool = False,
-        refused: Sequence[Setting] = (),
+        passed_over: Sequence[Setting] = (),
     ) -> None:
         if weights and (len(weights) != len(workloads) or min(weights) <= 0):
             raise ValueError("weights must be numbers above 0, one for each workload")
@@ -98,7 +98,7 @@ class Search:
         self.limits = limits
         self._grid = Grid(dimensions, start)
         self._state = State(self._grid, workloads, seed, weights, limits, stepwise=stepwise)
-        points = map(self._grid.point, refused)
+        points = map(self._grid.point, passed_over)
         self._state.refusals += [point for point in points if point is not None]
         self._confirmation = Confirmation(self._state)
         self._warm = WarmStart(self._state, earlier)

@@ -226,8 +226,8 @@ def test_what_is_passed_over_is_not_asked_for_again() -> None:
 
 
 def test_what_the_last_search_passed_over_is_not_asked_for() -> None:
-    refused = [{"read_ahead_kb": 1024}, {"read_ahead_kb": 1000}, {"max_background": 64}]
-    search = Search([AHEAD], {"read_ahead_kb": 128}, ["read"], refused=refused)
+    passed = [{"read_ahead_kb": 1024}, {"read_ahead_kb": 1000}, {"max_background": 64}]
+    search = Search([AHEAD], {"read_ahead_kb": 128}, ["read"], passed_over=passed)
     draw, asked = random.Random(0), set()
     while (setting := search.ask(60 - search.evaluations)) is not None:
         asked.add(setting["read_ahead_kb"])
