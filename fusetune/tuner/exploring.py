@@ -31,19 +31,21 @@ class Exploration:
 
     def refine(self) -> Steps:
         """Measure candidates for gains so small that only a steady host can show them."""
-        yield from self._explore(min(constants.PROMISE, constants.FINE * self._state.model.noise))
+        least = min(constants.PROMISE, constants.FINE * self._state.model.noise)
+        yield from self._explore(least, gaps=True)
 
-    def _explore(self, least: float) -> Steps:
-        """Measure candidates, and neighbours of the incumbent that only the model has judged.
+    def _explore(self, least: float, *, gaps: bool = False) -> Steps:
+        """Measure candidates, then points near the incumbent that only the model has judged.
 
-        `least`: the expected log gain below which a candidate is not measured.
+        `least`: the expected log gain below which a candidate is not measured. `gaps`: see
+        `_unmeasured`.
         """
         state = self._state
         while state.model.samples:
             if self._has_enough():
                 return
             size = state.affordable(constants.BLOCK)
-            candidates = self._candidates(size, least) or self._unmeasured_neighbours(size)
+            candidates = self._candidates(size, least) or self._unmeasured(size, gaps=gaps)
             if not candidates or state.model.samples > state.most_explored:
                 more = self._candidates(constants.BLOCK, constants.PROMISE)
                 state.short = size < 2 and bool(more)
@@ -149,21 +151,25 @@ class Exploration:
             posterior.suppose(best)
         return [posterior.points[i] for i in chosen]
 
-    def _unmeasured_neighbours(self, size: int) -> list[Point]:
-        """Return up to size - 1 neighbours of the incumbent that only the model has judged.
+    def _unmeasured(self, size: int, *, gaps: bool) -> list[Point]:
+        """Return up to size - 1 points beside the incumbent that only the model has judged.
 
-        The model may have smoothed away a peak or a cliff beside the incumbent.
+        The model may have smoothed away a peak or a cliff there. `gaps`: once these are measured,
+        values of the dimensions that the incumbent changes, so that of two adjacent ones, one is
+        measured.
         """
-        state, incumbent = self._state, self._state.incumbent
-        if size < 2 or incumbent == self._grid.start:
+        state, grid, incumbent = self._state, self._grid, self._state.incumbent
+        if size < 2 or incumbent == grid.start:
             return []
         measured = set(state.model.points())
-        near = [
-            p
-            for p in self._grid.neighbours(incumbent)
-            if p not in measured and not state.excluded(p)
-        ]
-        return sorted(near, key=state.model.mean, reverse=True)[: size - 1]
+
+        def is_judged(point: Point) -> bool:
+            return point in measured or state.excluded(point)
+
+        found = [p for p in grid.neighbours(incumbent) if not is_judged(p)]
+        if gaps and not found:
+            found = grid.gaps(incumbent, is_judged)
+        return sorted(found, key=state.model.mean, reverse=True)[: size - 1]
 
     def _promise(self, mean: float, deviation: float) -> float:
         """Return the expected log gain from a few more samples of a candidate.

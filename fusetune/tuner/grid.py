@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise, product
 
 from fusetune.tuner.model import Point, identity_kernel, ordered_kernel
 from fusetune.tuner.space import Dimension
@@ -90,6 +90,20 @@ class Grid:
                 for move in self.line(point, i)
                 if move != point and (not dimension.ordered or abs(move[i] - point[i]) == 1)
             ]
+        return found
+
+    def gaps(self, point: Point, is_known: Callable[[Point], bool]) -> list[Point]:
+        """Return the middles of gaps: adjacent values of which none is known.
+
+        They are those of ordered dimensions that the point changes. A single value is no gap.
+        """
+        found = []
+        for i, dimension in enumerate(self.dimensions):
+            if dimension.ordered and point[i] != self.start[i]:
+                line = self.line(point, i)
+                known = [v for v, move in enumerate(line) if is_known(move)]
+                bounds = pairwise([-1, *known, len(line)])
+                found += [line[(low + high) // 2] for low, high in bounds if high - low > 2]
         return found
 
     def _coarse(self, dimension: int, index: int) -> list[int]:

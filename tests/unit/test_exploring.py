@@ -18,6 +18,7 @@ from fusetune.tuner.model import Point
 from fusetune.tuner.safer import SaferValues
 from fusetune.tuner.space import Dimension
 from fusetune.tuner.state import State
+from tests.unit.simulated_host import AHEAD
 from tests.unit.simulated_search import (
     POINT,
     RATIO,
@@ -88,6 +89,23 @@ def test_neighbours_that_only_the_model_judged_are_measured_last() -> None:
     assert (of.incumbent, exploration._candidates(6, constants.PROMISE)) == ((3,), [])
     measured(exploration.run(), of, lambda s: {"read": 3.0 if s["max_ratio"] == 5 else 1.5})
     assert of.incumbent == (2,)
+
+
+def test_a_gap_beside_a_valley_is_measured_for_a_setting_that_is_worth_its_proof() -> None:
+    """The model expects nothing beside a bad value, but a peak can end there at a cliff."""
+    peak = {512: 3.0, 2048: 0.5, 16384: 2.0, 32768: 2.0}
+
+    def valley(s: Setting) -> dict[str, float]:
+        return {"read": peak.get(s["read_ahead_kb"], 1.0)}
+
+    known = [(AHEAD.values.index(value),) for value in (128, 2048, 16384, 32768)]
+    of = modelled(state(AHEAD), valley, known, 6)
+    of.screened = True
+    exploration = Exploration(of, SaferValues(of))
+    measured(exploration.run(), of, valley)
+    assert of.grid.setting(of.incumbent)["read_ahead_kb"] == 16384
+    measured(exploration.refine(), of, valley)
+    assert of.grid.setting(of.incumbent)["read_ahead_kb"] == 512
 
 
 @pytest.mark.parametrize("gain", [0.0, 0.02, 0.05, 0.1])

@@ -49,6 +49,27 @@ def test_neighbours_are_a_step_away_or_any_other_category() -> None:
 
 
 @pytest.mark.parametrize(
+    ("known", "middles"),
+    [
+        ({0, 7}, [3]),
+        ({0, 3, 7}, [1, 5]),
+        ({0, 2, 4, 6}, []),  # single values
+        ({0, 5}, [2, 6]),  # the last values are a gap too
+    ],
+)
+def test_the_middle_of_adjacent_unknown_values_is_a_gap(
+    known: set[int], middles: list[int]
+) -> None:
+    """Of a dimension that the point changes; not of a category, however many are unknown."""
+    mode = Dimension("mode", (0, 1, 2, 3), 0, ordered=False)
+    grid = Grid(
+        [RATIO, replace(RATIO, name="other"), mode], {"max_ratio": 1, "other": 1, "mode": 0}
+    )
+    found = grid.gaps((7, 0, 3), lambda point: point[0] in known and point[1:] == (0, 3))
+    assert found == [(middle, 0, 3) for middle in middles]
+
+
+@pytest.mark.parametrize(
     ("start", "points"),
     [
         (1, [(3,), (6,)]),  # 0.4 and 0.8 of the way up; stock is the start
