@@ -103,10 +103,6 @@ FEWEST_PAIRS = 4
 # Tried 30, 300.
 MOST_PAIRS = 100
 
-# Extra pairs for hiccups of the host.
-# Tried 0, 6.
-SPARE_PAIRS = 3
-
 # Growth of the number of pairs from one interim analysis to the next.
 # Tried 1.2, 2.
 ANALYSIS_GROWTH = 1.5

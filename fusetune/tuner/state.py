@@ -206,9 +206,8 @@ class State:
         fewest = constants.FEWEST_PAIRS * contestants
         reserve = fewest
         if self.model.samples and self.promising(self.incumbent):
-            pairs = (
-                math.ceil(constants.ANALYSIS_GROWTH * self.pairs_needed()) + constants.SPARE_PAIRS
-            )
+            # As many as its second analysis needs, should chance spoil the first.
+            pairs = math.ceil(constants.ANALYSIS_GROWTH * self.pairs_needed())
             most = round(constants.MOST_RESERVED * total)
             reserve = max(fewest, min(contestants * pairs, most))
         spare = min(wanted, self.remaining - reserve)

@@ -51,7 +51,6 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "SURE": (0.0, 2.0),
     "MOST_LOSS": (0.007, 0.02),
     "POWER": (1.0, 3.0),
-    "SPARE_PAIRS": (0, 6),
     "MOST_RESERVED": (0.25, 0.6),
     "WALKABLE": (0.01, 0.1),
     "LEAST_GAIN": (math.log(1.005), math.log(1.03)),
