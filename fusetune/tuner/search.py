@@ -13,7 +13,7 @@ earlier run (`warm`):
    makes no difference is not measured again. The stage ends when no candidate is promising and the
    incumbent's neighbours were measured, or when the rest of the budget is needed for the proof. If
    the incumbent is worth its proof, smaller gains are looked for as well, as far as the noise
-   allows, and values between measured ones.
+   allows, and values in gaps between measured ones are measured.
 2. Confirmation (`confirming`). Start, incumbent and, where it may be as good, stock in fresh
    blocks. Only these samples decide, by Student intervals whose error is divided among all interim
    analyses: 1/2, 1/6, 1/12, ... of it, so that the sum is at most the total for any number of

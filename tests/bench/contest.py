@@ -202,7 +202,10 @@ def compare(
         Interruption() as interruption,
         bench_of(*run, interruption, reading=server.reading, sample_seconds=seconds) as bench,
     ):
-        figure = lambda: bench.measure()[server.workload]  # noqa: E731
+
+        def figure() -> float:
+            return bench.measure()[server.workload]
+
         return in_blocks(host, mount, settings, figure, blocks, seed, enough)
 
 

@@ -226,7 +226,7 @@ def test_the_fewest_pairs_are_left(
     assert of.affordable(6) == affordable
 
 
-@pytest.mark.parametrize(("remaining", "left"), [(20, 8), (25, 10), (100, 12)])
+@pytest.mark.parametrize(("remaining", "left"), [(20, 8), (25, 10), (30, 12), (100, 12)])
 def test_more_is_left_where_an_incumbent_promises(remaining: int, left: int) -> None:
     """1.5 times as many pairs as it needs, but at most 40 % of the budget."""
     of = modelled(state(RATIO), lambda s: {"read": 99.0 + s["max_ratio"]}, [(0,), POINT])
