@@ -36,6 +36,7 @@ def test_memory_and_idleness(tmp_path: Path) -> None:
             assert answer(process) == "0"
         parties = parties_of(process.pid)
         wait_for(lambda: not children(parties[1]), "the last call's process to end")
+        wait_for(lambda: all(map(_is_asleep, parties)), "the listener, which reaped it, to sleep")
         before = [_switches(pid) for pid in parties]
         time.sleep(0.3)  # long enough for a busy loop to show
         assert [_switches(pid) for pid in parties] == before
@@ -43,6 +44,10 @@ def test_memory_and_idleness(tmp_path: Path) -> None:
             status = Path(f"/proc/{pid}/status").read_text()
             (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
             assert int(peak) <= 2048
+
+
+def _is_asleep(pid: int) -> bool:
+    return "\nState:\tS" in Path(f"/proc/{pid}/status").read_text()
 
 
 def _switches(pid: int) -> list[str]:
