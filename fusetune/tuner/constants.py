@@ -74,14 +74,9 @@ NO_EFFECT = 0.03
 # Tried 0, 1.
 ABRUPT = 0.5
 
-# Share of the budget within which points are measured only because they are distant. It seldom
-# matters with 120 evaluations or more; docs/benchmarks.md has smaller budgets.
-# Tried 0.1, 1.
-SCREENED = 0.2
-
 # Settings in a block, the incumbent included.
-# Tried 4, 9.
-BLOCK = 6
+# Tried 6, 10.
+BLOCK = 8
 
 # Blocks in which safer values are compared with the incumbent.
 # Tried 0, 6.

@@ -53,26 +53,22 @@ class Exploration:
             yield from state.measure_block([state.incumbent, *candidates])
 
     def _screen(self) -> Steps:
-        """Measure distant points, most promising first, in blocks with the start.
+        """Measure a block of the start and the grid's first points; then the model chooses.
 
-        The first block is always measured, another one only within SCREENED of the budget, or if
-        it is the last and less than half full. Two dimensions have so few points, and far values of
-        both come among the last. After that, the model chooses. One of several searches also ends
-        this with a large gain. Points measured or refused before, in a screening that was cut
-        short, are left out.
+        One of several searches measures all of these points, unless it can end with a large gain.
+        Points measured or refused before, in a screening that was cut short, are left out.
         """
-        state = self._state
+        state, grid = self._state, self._grid
         done = set(state.model.points())
-        points = self._grid.screening_points(stepwise=state.stepwise)
+        points = grid.points_alone() if state.stepwise else grid.points_together()
         points = [p for p in points if p not in done and not state.excluded(p)]
-        most = constants.SCREENED * (state.evaluations + state.remaining)
-        while points and (size := state.affordable(constants.BLOCK)):
-            is_small = len(points) < constants.BLOCK // 2
-            if state.model.samples and not is_small and state.evaluations + size > most:
+        while points or not state.model.samples:
+            size = state.affordable(constants.BLOCK)
+            if not size:
                 break
-            yield from state.measure_block([self._grid.start, *points[: size - 1]])
+            yield from state.measure_block([grid.start, *points[: size - 1]])
             points = points[size - 1 :]
-            if state.stepwise and self._has_enough():
+            if not state.stepwise or self._has_enough():
                 break
         state.screened = True
 

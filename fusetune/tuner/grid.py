@@ -111,30 +111,39 @@ class Grid:
         steps = {index - 1, index + 1, 0, last, round(last / 3), round(2 * last / 3)}
         return sorted(s for s in steps if 0 <= s <= last)
 
-    def screening_points(self, *, stepwise: bool = False) -> list[Point]:
-        """Return the points to measure first.
+    def points_together(self) -> list[Point]:
+        """Return the points to measure first: far from the start in all dimensions together.
 
-        These are stock, then middle and far values of all dimensions together, of each dimension
-        and of interacting ones, then the remaining categories and, for dimensions whose start value
-        could be too large, a value half way down. `stepwise`: far values come first, and no middle
-        ones of several dimensions.
+        These are the far end, stock, the middle, the far end without the change in one dimension,
+        and `_half_way_down`. Most limits are too low, so the far end is often near the best, and
+        each change left out shows what it contributes there, with so few points that a block holds
+        them.
         """
-        everything = range(len(self.dimensions))
-        middle, far = self._away(0.4), self._away(0.8)
-        alone = [{i} for i in everything]
-        together = [*alone, *map(set, self.pairs)]
-        if stepwise:
-            moves = [(far, moved) for moved in together] + [(middle, moved) for moved in alone]
-        else:
-            moves = [(middle, set(everything))] if len(alone) > 1 else []
-            moves += [(target, moved) for target in (middle, far) for moved in together]
-        points = [self.stock]
-        for target, moved in moves:
-            points.append(tuple(target[i] if i in moved else self.start[i] for i in everything))
-        for i, (dimension, values) in enumerate(self.with_values()):
-            others = range(len(values)) if not dimension.ordered else [self.start[i] // 2]
-            points += [self.moved(self.start, i, v) for v in others]
-        return [p for p in dict.fromkeys(points) if p != self.start]
+        middle, far = self._away(0.5), self._away(1.0)
+        without = [self.moved(far, i, index) for i, index in enumerate(self.start)]
+        return self._unlike_start([far, self.stock, middle, *without, *self._half_way_down()])
+
+    def points_alone(self) -> list[Point]:
+        """Return the points to measure first if a bad setting would be felt.
+
+        These are stock, the far end of each dimension and of interacting ones, the middle of each,
+        every category, and `_half_way_down`.
+        """
+        middle, far, start = self._away(0.5), self._away(1.0), self.start
+        points = [self.stock, *(self.moved(start, i, index) for i, index in enumerate(far))]
+        points += [self.moved(self.moved(start, i, far[i]), j, far[j]) for i, j in self.pairs]
+        points += [self.moved(start, i, index) for i, index in enumerate(middle)]
+        for i, dimension in enumerate(self.dimensions):
+            points += [] if dimension.ordered else self.line(start, i)
+        return self._unlike_start([*points, *self._half_way_down()])
+
+    def _half_way_down(self) -> list[Point]:
+        """Return the start with one limit half as far from the end, as it could be too large."""
+        ordered = [i for i, dimension in enumerate(self.dimensions) if dimension.ordered]
+        return [self.moved(self.start, i, self.start[i] // 2) for i in ordered]
+
+    def _unlike_start(self, points: Iterable[Point]) -> list[Point]:
+        return [point for point in dict.fromkeys(points) if point != self.start]
 
     def _away(self, part: float) -> Point:
         """Return for each dimension the index at that fraction of the way from start to end."""

@@ -21,7 +21,6 @@ from fusetune.tuner.model import Point, dot
 from fusetune.tuner.state import PointBlock, State, Steps
 
 # `python3 -m tests.bench.warm_start` judges these on simulated mounts.
-PROBES = 9  # settings that are measured again
 SURPRISE = 3.0  # standard deviations from the expectation at which one is measured again
 DISAGREEMENT = 2.0  # mean square of these distances that chance does not explain
 MISFIT = 0.05  # log ratio by which the model may miss a setting that was measured often
@@ -61,27 +60,27 @@ class WarmStart:
         state.model.fit()
         probes = self._probes(point)
         expected = self._expected([state.grid.start, *probes])
-        distances: list[float] = []
-        while probes and (size := state.affordable(constants.BLOCK)):
-            asked, probes = probes[: size - 1], probes[size - 1 :]
+        distances = []
+        if size := state.affordable(1 + len(probes)):
+            asked = probes[: size - 1]
             found = yield from self._distances(asked, expected)
             far = [p for p in asked if found[p] > SURPRISE]
             if far and state.affordable(1 + len(far)):  # a single deviation may be a hiccup
                 again = yield from self._distances(far, expected)
                 found |= {p: min(found[p], again[p]) for p in far}
             # A single one that stays far may have been a hiccup back then, so it is ignored.
-            distances += [min(found[p], SURPRISE) ** 2 for p in asked]
+            distances = [min(found[p], SURPRISE) ** 2 for p in asked]
         if distances and fmean(distances) > DISAGREEMENT:
             self._drop()
         else:
             state.most_explored = state.model.samples + EXPLORED
 
     def _probes(self, point: Point) -> list[Point]:
-        """Return settings to measure again: the earlier choice, then those of its screening."""
+        """Return a block of settings to measure again: the earlier choice, then its first ones."""
         grid = self._state.grid
         probes = dict.fromkeys([point, grid.stock, *self._state.model.points()])
         probes.pop(grid.start, None)
-        return list(probes)[:PROBES]
+        return list(probes)[: constants.BLOCK - 1]
 
     def _expected(self, points: Sequence[Point]) -> dict[Point, tuple[float, float]]:
         """Return mean and standard deviation of each point's log ratio to the first one."""

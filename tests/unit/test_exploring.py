@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,6 @@ from fusetune.tuner.exploring import Exploration
 from fusetune.tuner.grid import Setting
 from fusetune.tuner.model import Point
 from fusetune.tuner.safer import SaferValues
-from fusetune.tuner.space import Dimension
 from fusetune.tuner.state import State
 from tests.unit.simulated_host import AHEAD
 from tests.unit.simulated_search import (
@@ -119,41 +117,44 @@ def test_the_second_candidate_of_a_block_is_no_neighbour_of_the_first(gain: floa
 THREE = (RATIO, STRICT, replace(RATIO, name="max_background"))
 
 
-def screened_with(
-    budget: int, dimensions: Sequence[Dimension] = THREE
-) -> tuple[State, list[Point]]:
-    """The state after a screening of the dimensions, and the points that it asked for."""
-    of = state(*dimensions)
+def screening(of: State, budget: int = 100) -> list[Point]:
+    """Return what a screening asks for."""
     of.remaining = budget
-    return of, measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
+    return measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
 
 
-def test_each_screening_point_is_measured_once_beside_the_start() -> None:
-    of, asked = screened_with(100)
-    wanted = of.grid.screening_points()
-    assert len(wanted) > constants.BLOCK
-    assert sorted(p for p in asked if p != of.grid.start) == sorted(wanted)
-    assert asked.count(of.grid.start) == math.ceil(len(wanted) / (constants.BLOCK - 1))
-
-
-@pytest.mark.parametrize(("budget", "screened"), [(20, 6), (59, 6), (60, 10)])
-def test_screening_takes_a_block_and_at_most_a_fifth_of_the_budget(
-    budget: int, screened: int
+@pytest.mark.parametrize(("budget", "asked"), [(9, 0), (10, 2), (14, 6), (100, 6)])
+def test_screening_takes_at_most_one_block_and_leaves_enough_for_a_proof(
+    budget: int, asked: int
 ) -> None:
-    of, asked = screened_with(budget)
-    assert len(asked) == screened
-    assert of.screened
+    of = state(*THREE)
+    points = screening(of, budget)
+    assert len(points) == asked
+    assert {*points} <= {of.grid.start, *of.grid.points_together()}
+    assert of.grid.start in points or not asked
 
 
-def test_a_small_budget_has_far_values_of_two_interacting_dimensions() -> None:
-    """Some gains show only with both; without them, a budget of bytes often ended too early."""
-    two = (RATIO, replace(RATIO, name="other", interacts=("max_ratio",)))
-    assert (6, 6) in screened_with(30, two)[1]
+def test_a_screening_whose_points_were_all_refused_measures_the_start() -> None:
+    """Without any sample there is no model; then the neighbours of the start are candidates."""
+    of = state(RATIO)
+    of.refusals = [(2,)]
+    assert screening(of) == [of.grid.start]
+    asked = measured(Exploration(of, SaferValues(of)).run(), of, lambda _: {"read": 1.0})
+    assert {*asked} == {of.grid.start, (1,)}
 
 
-@pytest.mark.parametrize(("stepwise", "gain", "blocks"), [(1, 0.5, 1), (1, 0.1, 3), (0, 0.5, 3)])
+def test_a_step_measures_every_first_point_beside_the_start() -> None:
+    of = state(*THREE, stepwise=True)
+    points, wanted = screening(of), of.grid.points_alone()
+    assert sorted(p for p in points if p != of.grid.start) == sorted(wanted)
+    assert points.count(of.grid.start) == math.ceil(len(wanted) / (constants.BLOCK - 1))
+
+
+@pytest.mark.parametrize(
+    ("stepwise", "gain", "ends"), [(True, 0.5, True), (True, 0.1, False), (False, 0.5, False)]
+)
 def test_one_of_several_searches_ends_with_a_large_gain(
-    stepwise: bool, gain: float, blocks: int
+    stepwise: bool, gain: float, ends: bool
 ) -> None:
     """The next one is faster from there."""
     of = state(*THREE, stepwise=stepwise)
@@ -163,16 +164,7 @@ def test_one_of_several_searches_ends_with_a_large_gain(
 
     asked = measured(Exploration(of, SaferValues(of)).run(), of, rising)
     assert of.grid.setting(of.incumbent)["max_ratio"] > 1
-    assert (len(asked) == constants.BLOCK) is (blocks == 1)
-    assert len(asked) >= blocks * constants.BLOCK
-
-
-def test_a_step_measures_far_values_first_and_not_all_dimensions_at_once() -> None:
-    """All at once may be too far, and useless values come along."""
-    grid = state(*THREE).grid
-    points = grid.screening_points(stepwise=True)
-    assert points[:5] == [(6, 0, 0), (0, 1, 0), (0, 0, 6), (6, 1, 0), (3, 0, 0)]
-    assert not any(all(point) for point in points)
+    assert (len(asked) <= constants.BLOCK) is ends
 
 
 def test_the_order_within_a_block_is_random() -> None:

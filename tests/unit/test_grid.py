@@ -72,22 +72,33 @@ def test_the_middle_of_adjacent_unknown_values_is_a_gap(
 @pytest.mark.parametrize(
     ("start", "points"),
     [
-        (1, [(3,), (6,)]),  # 0.4 and 0.8 of the way up; stock is the start
-        (10, [(0,), (5,), (6,), (1,)]),  # stock, up from the start, and half way down
-        (70, [(0,), (7,), (3,)]),  # there is only one step up
-        (100, [(0,), (4,), (1,), (3,)]),  # 0.4 and 0.8 of the way down
+        (1, [(7,), (4,)]),  # the far end and the middle; stock is the start
+        (10, [(7,), (0,), (5,), (1,)]),  # also stock, and half way down
+        (70, [(7,), (0,), (3,)]),  # there is only one step up
+        (100, [(0,), (4,), (3,)]),  # down to the far end
     ],
 )
 def test_the_first_points_of_one_dimension(start: int, points: list[tuple[int]]) -> None:
-    assert Grid([RATIO], {"max_ratio": start}).screening_points() == points
+    grid = Grid([RATIO], {"max_ratio": start})
+    assert grid.points_together() == points
+    assert sorted(grid.points_alone()) == sorted(points)
 
 
-def test_the_first_points_of_interacting_dimensions() -> None:
-    """All together, each alone, and each interacting pair; then the same further away."""
+def test_the_first_points_of_several_dimensions() -> None:
+    """The far end, the middle, and the far end without one of the changes."""
     other = replace(RATIO, name="other")
-    grid = Grid([RATIO, STRICT, other], {"max_ratio": 1, "strict_limit": 1, "other": 1})
-    middle = [(3, 1, 3), (3, 0, 0), (0, 1, 0), (0, 0, 3), (3, 1, 0)]
-    assert grid.screening_points() == [*middle, (6, 0, 0), (0, 0, 6), (6, 1, 0)]
+    grid = Grid([RATIO, STRICT, other], {"max_ratio": 1, "strict_limit": 1, "other": 10})
+    points = [(7, 1, 7), (0, 0, 0), (4, 1, 5), (0, 1, 7), (7, 0, 7), (7, 1, 3), (0, 0, 1)]
+    assert grid.points_together() == points
+
+
+def test_the_first_points_with_one_change_each() -> None:
+    """Far ones first, and both changes of interacting dimensions, but never all at once."""
+    other, mode = replace(RATIO, name="other"), Dimension("mode", (0, 1, 2), 0, ordered=False)
+    start = {"max_ratio": 1, "strict_limit": 1, "other": 1, "mode": 0}
+    points = Grid([RATIO, STRICT, other, mode], start).points_alone()
+    far = [(7, 0, 0, 0), (0, 1, 0, 0), (0, 0, 7, 0), (0, 0, 0, 2), (7, 1, 0, 0)]
+    assert points == [*far, (4, 0, 0, 0), (0, 0, 4, 0), (0, 0, 0, 1)]
 
 
 def test_near_are_the_lines_and_coarse_steps_of_interacting_dimensions() -> None:

@@ -87,10 +87,10 @@ def test_a_gain_as_small_as_the_noise_is_found() -> None:
         return (2.0 if s["max_ratio"] >= 10 else 1.0) * (1.02 if s["max_ratio"] >= 70 else 1.0)
 
     found = 0
-    for seed in range(20):
+    for seed in range(60):
         search = Search([RATIO], stock(RATIO), ["write"], seed)
         found += drive(search, {"write": steps}, noise=0.02, seed=seed).setting["max_ratio"] >= 70
-    assert found >= 17
+    assert found >= 51
 
 
 def test_a_limit_is_preferred_to_a_switch() -> None:
@@ -109,14 +109,18 @@ def test_a_limit_is_preferred_to_a_switch() -> None:
 
 
 def test_stock_is_taken_where_it_beats_the_start() -> None:
-    search = Search([AHEAD, RATIO], {"read_ahead_kb": 32768, "max_ratio": 100}, ["read"])
+    """Chance decides now and then: 2 % of memory is nearly as good as stock's 1 %."""
 
     def shy(s: Setting) -> float:
         return 1 / (1 + abs(math.log2((s["read_ahead_kb"] + 8) / 136)) / 9 + s["max_ratio"] / 300)
 
-    choice = drive(search, {"read": shy})
-    assert choice.setting == stock(AHEAD, RATIO)
-    assert choice.gain.low > 1
+    taken = 0
+    for seed in range(20):
+        search = Search([AHEAD, RATIO], {"read_ahead_kb": 32768, "max_ratio": 100}, ["read"], seed)
+        choice = drive(search, {"read": shy}, seed=seed)
+        taken += choice.setting == stock(AHEAD, RATIO)
+        assert choice.gain.low > 1
+    assert taken >= 18
 
 
 def test_drift_is_not_taken_for_a_gain() -> None:
@@ -199,9 +203,10 @@ def test_screening_holds_stock_and_joint_points() -> None:
 
 def test_noisy_host_is_measured_more_often() -> None:
     def evaluations(noise: float) -> int:
-        search = Search([RATIO], stock(RATIO), ["write"])
-        drive(search, {"write": lambda s: 1.25 if s["max_ratio"] >= 10 else 1.0}, 150, noise)
-        return search.evaluations
+        searches = [Search([RATIO], stock(RATIO), ["write"], seed) for seed in range(8)]
+        for search in searches:
+            drive(search, {"write": lambda s: 1.25 if s["max_ratio"] >= 10 else 1.0}, 150, noise)
+        return sum(search.evaluations for search in searches)
 
     assert evaluations(0.15) > 1.5 * evaluations(0.01)
 

@@ -117,7 +117,7 @@ def test_no_more_samples_are_kept_than_a_later_model_can_take(earlier: Earlier) 
     assert 0.8 * KEPT < sum(map(len, search.blocks)) <= KEPT
 
 
-@pytest.mark.parametrize("seed", [4, 6])
+@pytest.mark.parametrize("seed", [3, 5])
 def test_the_proof_is_kept_and_what_was_measured_first(seed: int) -> None:
     """A report shows the gain from the proof; a later run measures the first settings again."""
     search = ended(hill, seed=seed, noise=0.2)
