@@ -7,13 +7,12 @@ The host drifts, so settings are measured in short blocks in random order, and o
 log figures within a block count. A run has two stages, preceded by a short one if there was an
 earlier run (`warm`):
 
-1. Exploration (`exploring`, `safer`). First distant points of the dimensions, alone and together,
-   as many as a share of the budget allows, then blocks of the incumbent and the candidates that
-   are most promising by the mixed model `model.BlockModel`. A setting that is clearly worse or
-   makes no difference is not measured again. The stage ends when no candidate is promising and the
-   incumbent's neighbours were measured, or when the rest of the budget is needed for the proof. If
-   the incumbent is worth its proof, smaller gains are looked for as well, as far as the noise
-   allows, and values in gaps between measured ones are measured.
+1. Exploration (`exploring`, `safer`). First a block of points far from the start, then blocks of
+   the incumbent and the candidates that are most promising by the mixed model `model.BlockModel`.
+   A setting that is clearly worse or makes no difference is not measured again. The stage ends
+   when no candidate is promising and the incumbent's neighbours were measured, or when the rest of
+   the budget is needed for the proof. If the incumbent is worth its proof, smaller gains are looked
+   for as well, as far as the noise allows, and values in gaps between measured ones are measured.
 2. Confirmation (`confirming`). Start, incumbent and, where it may be as good, stock in fresh
    blocks. Only these samples decide, by Student intervals whose error is divided among all interim
    analyses: 1/2, 1/6, 1/12, ... of it, so that the sum is at most the total for any number of
