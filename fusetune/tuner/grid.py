@@ -138,7 +138,7 @@ class Grid:
         return self._unlike_start([*points, *self._half_way_down()])
 
     def _half_way_down(self) -> list[Point]:
-        """Return the start with one limit half as far from the end, as it could be too large."""
+        """Return the start with one limit half way down its range, as it could be too large."""
         ordered = [i for i, dimension in enumerate(self.dimensions) if dimension.ordered]
         return [self.moved(self.start, i, self.start[i] // 2) for i in ordered]
 
