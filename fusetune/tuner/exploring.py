@@ -62,10 +62,7 @@ class Exploration:
         done = set(state.model.points())
         points = grid.points_alone() if state.stepwise else grid.points_together()
         points = [p for p in points if p not in done and not state.excluded(p)]
-        while points or not state.model.samples:
-            size = state.affordable(constants.BLOCK)
-            if not size:
-                break
+        while (points or not state.model.samples) and (size := state.affordable(constants.BLOCK)):
             yield from state.measure_block([grid.start, *points[: size - 1]])
             points = points[size - 1 :]
             if not state.stepwise or self._has_enough():

@@ -115,32 +115,39 @@ class Grid:
         """Return the points to measure first: far from the start in all dimensions together.
 
         These are the far end, stock, the middle, the far end without the change in one dimension,
-        and `_half_way_down`. Most limits are too low, so the far end is often near the best, and
-        each change left out shows what it contributes there, with so few points that a block holds
-        them.
+        and one limit half way down. Most limits are too low, so the far end is often near the best,
+        and each change left out shows what it contributes there, with so few points that a block
+        holds them.
         """
-        middle, far = self._away(0.5), self._away(1.0)
-        without = [self.moved(far, i, index) for i, index in enumerate(self.start)]
-        return self._unlike_start([far, self.stock, middle, *without, *self._half_way_down()])
+        far, middle = self._away(1.0), self._away(0.5)
+        points = [far, self.stock, middle, *self._one_moved(far, self.start)]
+        return self._unlike_start([*points, *self._half_way_down()])
 
     def points_alone(self) -> list[Point]:
         """Return the points to measure first if a bad setting would be felt.
 
         These are stock, the far end of each dimension and of interacting ones, the middle of each,
-        every category, and `_half_way_down`.
+        every category, and one limit half way down.
         """
-        middle, far, start = self._away(0.5), self._away(1.0), self.start
-        points = [self.stock, *(self.moved(start, i, index) for i, index in enumerate(far))]
+        far, middle, start = self._away(1.0), self._away(0.5), self.start
+        points = [self.stock, *self._one_moved(start, far)]
         points += [self.moved(self.moved(start, i, far[i]), j, far[j]) for i, j in self.pairs]
-        points += [self.moved(start, i, index) for i, index in enumerate(middle)]
+        points += self._one_moved(start, middle)
         for i, dimension in enumerate(self.dimensions):
             points += [] if dimension.ordered else self.line(start, i)
         return self._unlike_start([*points, *self._half_way_down()])
 
+    def _one_moved(self, point: Point, target: Sequence[int]) -> list[Point]:
+        """Return the points that have the target's value in one dimension, each in another."""
+        return [self.moved(point, i, index) for i, index in enumerate(target)]
+
     def _half_way_down(self) -> list[Point]:
-        """Return the start with one limit half way down its range, as it could be too large."""
-        ordered = [i for i, dimension in enumerate(self.dimensions) if dimension.ordered]
-        return [self.moved(self.start, i, self.start[i] // 2) for i in ordered]
+        """Return the start with each limit in turn half way down, as it could be too large."""
+        down = [
+            index // 2 if dimension.ordered else index
+            for dimension, index in zip(self.dimensions, self.start, strict=True)
+        ]
+        return self._one_moved(self.start, down)
 
     def _unlike_start(self, points: Iterable[Point]) -> list[Point]:
         return [point for point in dict.fromkeys(points) if point != self.start]
