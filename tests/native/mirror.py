@@ -39,6 +39,11 @@ def wait_for(
         time.sleep(0.005)
 
 
+def state_in(stat: Path) -> str:
+    """Return the state of a process or thread from its ``stat`` in /proc, such as R, S or T."""
+    return stat.read_text().rpartition(")")[2].split()[0]
+
+
 def unescape(field: str) -> str:
     """Undo the octal escapes of a path in mountinfo (proc(5))."""
     for code in ("\\040", "\\011", "\\012", "\\134"):
@@ -154,8 +159,7 @@ class Mirror:
     def _is_stopped(self) -> bool:
         try:
             states = [
-                file.read_text().rpartition(")")[2].split()[0]
-                for file in Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+                state_in(file) for file in Path(f"/proc/{self.process.pid}/task").glob("*/stat")
             ]
         except (FileNotFoundError, ProcessLookupError):  # a thread ended meanwhile
             return False

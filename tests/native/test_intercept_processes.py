@@ -21,7 +21,7 @@ from tests.native.interception import (
     parties_of,
     running,
 )
-from tests.native.mirror import PATIENCE, children, wait_for
+from tests.native.mirror import PATIENCE, children, state_in, wait_for
 from tests.native.requirements import requires
 from tests.native.servers import mounts_at
 
@@ -47,7 +47,7 @@ def test_memory_and_idleness(tmp_path: Path) -> None:
 
 
 def _is_asleep(pid: int) -> bool:
-    return "\nState:\tS" in Path(f"/proc/{pid}/status").read_text()
+    return state_in(Path(f"/proc/{pid}/stat")) == "S"
 
 
 def _switches(pid: int) -> list[str]:
@@ -144,7 +144,7 @@ def _held(listener: int) -> int:
     def held() -> bool:
         with suppress(OSError, IndexError):  # not there yet
             pid = children(listener)[0]
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            state = state_in(Path(f"/proc/{pid}/stat"))
             where = Path(f"/proc/{pid}/syscall").read_text() if state == "t" else "running"
             since.setdefault(where, time.monotonic())
             return where != "running" and time.monotonic() - since[where] > 0.05
