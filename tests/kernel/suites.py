@@ -114,15 +114,28 @@ class Suite:
 
     def origin(self) -> str:
         """Return where `source` comes from, as import_kernel.py records it."""
-        version = self.source_version()
+        return self.recorded(self.source_version())
+
+    def recorded(self, version: str) -> str:
+        """Return what import_kernel.py records for a version of the linux-source package."""
         upstream = re.sub(r"^(\d+\.\d+)(~rc\d+)?$", r"\1.0", version.partition("-")[0])
         return f"{upstream} linux-source-{self.series} {version}"
 
     def source_version(self) -> str:
         """Return the version of the suite's linux-source package."""
+        return self._version(f"linux-source-{self.series}")
+
+    def kernel_version(self) -> str:
+        """Return the version of the kernel's package.
+
+        It is not always that of the source: Debian signs a kernel after its source is published.
+        """
+        return self._version(f"linux-image-{self.kernel()}")
+
+    def _version(self, package: str) -> str:
+        """Return the version of a package that is installed in the tree."""
         ask = ["dpkg-query", f"--admindir={self.tree()}/var/lib/dpkg", "-W", "-f=${Version}"]
-        name = f"linux-source-{self.series}"
-        return subprocess.run([*ask, name], check=True, capture_output=True, text=True).stdout
+        return subprocess.run([*ask, package], check=True, capture_output=True, text=True).stdout
 
     def kernel(self) -> str:
         """Return the release of the suite's kernel, as printed by uname -r."""

@@ -75,7 +75,7 @@ def _supported() -> str:
 @_EVERY
 def test_an_older_f2fs_is_left_out(suite: Suite, modules: dict[str, Path], tmp_path: Path) -> None:
     """With an older package, an older point release, and if the administrator allows it."""
-    version, package_version = suite.origin().split()[::2]
+    version, package_version = suite.recorded(suite.kernel_version()).split()[::2]
     point = int(version.rpartition(".")[2])
     # The release candidates precede the first point release.
     older = f"{suite.series}.{point - 1}" if point else f"{version} linux {suite.series}~rc0-1"
@@ -88,6 +88,8 @@ def test_an_older_f2fs_is_left_out(suite: Suite, modules: dict[str, Path], tmp_p
                 echo "=$2, auto $AUTOINSTALL, kernels $BUILD_EXCLUSIVE_KERNEL, $refused"' \
                 bash /usr/src/{name}/dkms.conf "$1"
         }}
+        said source
+        echo "{version} linux-source-{suite.series} {package_version}" >$record
         said same
         echo "{version} linux-source-{suite.series} {package_version}~0" >$record
         said revision
@@ -115,6 +117,7 @@ def test_an_older_f2fs_is_left_out(suite: Suite, modules: dict[str, Path], tmp_p
         "the line 'f2fs=yes' into /etc/fusetune/older.conf"
     )
     assert said == [
+        f"source{built}",
         f"same{built}",
         f"revision{refused.format(f'{package_version}~0')}",
         f"unknown{built}",
