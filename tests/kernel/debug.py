@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.kernel import machine
-from tests.kernel.suites import SUITES, Suite, command_inside, import_module, inside, rules
+from tests.kernel.suites import (
+    SUITES,
+    Suite,
+    command_inside,
+    import_module,
+    inside,
+    installed,
+    rules,
+)
 from tests.system import tree
 
 CONFIGS = Path(__file__).with_name("configs")
@@ -122,7 +130,7 @@ class Kernel:
             how = ("--strip-components=1", "-xf", self.suite.archive())
             subprocess.run(["tar", "-C", new, *how], check=True)
 
-        version = _version(self.suite.tree(), name)
+        version = self.suite.source_version()
         return tree.once(tree.cache("debug") / f"{name}-{version}", unpack)
 
     def build(self) -> Path:
@@ -131,7 +139,7 @@ class Kernel:
         Raises RuntimeError with make's output, or with the options that the kernel did not accept.
         """
         source = self.source()
-        compiler = _version(self.tree(), "gcc")
+        compiler = installed(self.tree(), "gcc")
         made_of = "\n".join((source.name, compiler, self.arch, self.config(), self.make()))
         key = hashlib.sha256(made_of.encode()).hexdigest()[:12]
         name = f"{self.suite.series}-{self.kind}-{key}"
@@ -166,12 +174,6 @@ class Kernel:
             done = inside(self.tree(), out, directories, script, _TIMEOUT)
             if done.returncode:
                 raise RuntimeError(done.stdout[-8000:])
-
-
-def _version(directory: Path, package: str) -> str:
-    """Return the version of a package that is installed in a tree."""
-    command = ["dpkg-query", f"--admindir={directory}/var/lib/dpkg", "-Wf", "${Version}", package]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def _check_options(directory: Path) -> None:

@@ -123,19 +123,14 @@ class Suite:
 
     def source_version(self) -> str:
         """Return the version of the suite's linux-source package."""
-        return self._version(f"linux-source-{self.series}")
+        return installed(self.tree(), f"linux-source-{self.series}")
 
     def kernel_version(self) -> str:
         """Return the version of the kernel's package.
 
         It is not always that of the source: Debian signs a kernel after its source is published.
         """
-        return self._version(f"linux-image-{self.kernel()}")
-
-    def _version(self, package: str) -> str:
-        """Return the version of a package that is installed in the tree."""
-        ask = ["dpkg-query", f"--admindir={self.tree()}/var/lib/dpkg", "-W", "-f=${Version}"]
-        return subprocess.run([*ask, package], check=True, capture_output=True, text=True).stdout
+        return installed(self.tree(), f"linux-image-{self.kernel()}")
 
     def kernel(self) -> str:
         """Return the release of the suite's kernel, as printed by uname -r."""
@@ -149,6 +144,12 @@ class Suite:
         ``out`` is /out there; each of ``directories`` is at its value, read-only.
         """
         return inside(self.tree(), out, directories, script, timeout)
+
+
+def installed(directory: Path, package: str) -> str:
+    """Return the version of a package that is installed in a tree."""
+    command = ["dpkg-query", f"--admindir={directory}/var/lib/dpkg", "-Wf", "${Version}", package]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def inside(
