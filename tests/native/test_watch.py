@@ -141,8 +141,12 @@ def test_what_was_set_by_hand_since_is_left_alone_and_said_once(
     assert sysfs_values(mirror.bdi) == KEPT
 
 
+@pytest.mark.alone
 def test_a_number_that_is_reused_at_once(fusetune: Fusetune, tmp_path: Path) -> None:
-    """A mount is replaced by another with its device number while the service is stopped."""
+    """A mount is replaced by another with its device number while the service is stopped.
+
+    The kernel gives out the lowest free number, so no other test may mount meanwhile.
+    """
     fusetune.configure(
         "[[mount]]\nfstype = 'fuse.raw'\nmax_ratio = 20\n"
         "[[mount]]\nfstype = 'fuse.other'\nmax_background = 33\n"
