@@ -4,6 +4,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 from fusetune.errors import UsageError
 
@@ -92,8 +93,10 @@ class Account:
         return self.budget.bytes_written - self.bytes_written
 
     def affordable(self, kept: float = 0.0) -> int:
-        """Return how many more evaluations fit into the budget, at the cost of the last ones.
+        """Return how many more evaluations fit into the budget.
 
+        They are expected to take as long as the last ones on average, or as all if that is more,
+        because a proof measures the start again, which may be slower than what was explored last.
         One is subtracted, because the last may take longer. ``kept``: seconds of the budget that
         are reserved for something else.
         """
@@ -106,8 +109,8 @@ class Account:
     def _left(self, kept: float) -> Left:
         if not self._cost:
             return {}
-        recent = self._cost[-8:]
-        seconds = (self.seconds_left - kept) / (sum(recent) / len(recent)) - 1
+        each = max(fmean(self._cost[-8:]), fmean(self._cost))
+        seconds = (self.seconds_left - kept) / each - 1
         return {"seconds": seconds, **self._rest()}
 
     def _rest(self) -> Left:

@@ -142,21 +142,18 @@ class _Run(Values):
 
         ``kept``: seconds of the budget that are reserved for the guards.
         """
-        while (remaining := bench.affordable(kept)) > 0:
-            setting = search.ask(remaining)
-            if setting is None:
-                self.ended_by = bench.scarcest(kept) if search.short else NOTHING
-                return
+        while (setting := search.ask(bench.affordable(kept))) is not None:
             self._try(setting, bench, progress)
             try:
                 figures = bench.measure()
             except BudgetSpent as spent:
+                search.end()
                 self.ended_by = spent.part
                 return
             search.tell(figures, Cost.of(bench.usage, bench.workloads))
             self.latencies.add(setting, bench.bins)
             self.usages.add(setting, bench.usage)
-        self.ended_by = bench.scarcest(kept)
+        self.ended_by = bench.scarcest(kept) if search.short else NOTHING
 
 
 def _changes(setting: Mapping[str, int], start: Mapping[str, int]) -> str:

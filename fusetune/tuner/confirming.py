@@ -44,6 +44,7 @@ class Confirmation:
         self._start = state.grid.start
         self.proof: Proof | None = None
         self.first_block = 0
+        self._begun: tuple[Blocks, Point] | None = None
 
     def run(self, point: Point) -> Steps:
         """Measure the contestants in fresh blocks until the gain is proven or hopeless."""
@@ -52,6 +53,12 @@ class Confirmation:
         contestants = state.contestants(point)
         state.random.shuffle(contestants)
         blocks: Blocks = []
+        self._begun = (blocks, point)
+        yield from self._measure(blocks, point, contestants)
+        self._begun = None
+
+    def _measure(self, blocks: Blocks, point: Point, contestants: list[Point]) -> Steps:
+        state = self._state
         pairs_wanted = max(constants.FEWEST_PAIRS, state.pairs_needed())
         while state.remaining >= len(contestants):
             blocks.append((yield from state.measure_in_order(contestants)))
@@ -66,6 +73,15 @@ class Confirmation:
             if self.is_futile(blocks, point):
                 return
         state.short = True
+
+    def end(self) -> None:
+        """Analyse the blocks of a proof that cannot continue, if they are enough."""
+        if self._begun and not self.proof and len(self._begun[0]) >= constants.FEWEST_PAIRS:
+            self.analyse(*self._begun, last=True)
+
+    def drop(self) -> None:
+        """Forget the proof, also one that was begun."""
+        self.proof = self._begun = None
 
     def analyse(self, blocks: Blocks, point: Point, *, last: bool = False) -> bool:
         """Make an interim analysis; return whether a setting is proven or the point is hopeless.

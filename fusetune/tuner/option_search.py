@@ -100,20 +100,17 @@ class OptionSearch:
     def _explore(self) -> None:
         """Give the search the figures of each setting that it asks for, until its share ends."""
         share = _SEARCH_SHARE - self.guards.share
-        while (left := self._trials.affordable(share)) > 0:
-            setting = self.search.ask(left)
-            if setting is None:
-                self.ended_by = self._trials.scarcest(share) if self.search.short else NOTHING
-                return
+        while (setting := self.search.ask(self._trials.affordable(share))) is not None:
             try:
                 figures = self._measure(self.options(setting), self.knobs(setting))
             except BudgetSpent as spent:
+                self.search.end()
                 self.ended_by = spent.part
                 return
             self.search.tell(figures, Cost.of(self._trials.usage, self._measured))
             self.latencies.add(setting, self._trials.bins)
             self.usages.add(setting, self._trials.usage)
-        self.ended_by = self._trials.scarcest(share)
+        self.ended_by = self._trials.scarcest(share) if self.search.short else NOTHING
 
     def shares(self) -> dict[str, Interval]:
         """Return for each chosen option the speed with it divided by the speed without it.

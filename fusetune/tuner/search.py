@@ -174,9 +174,11 @@ class Search:
         """Return the next setting to evaluate, or None if the search has finished.
 
         `remaining` is how many evaluations are still affordable, including this one; it may shrink
-        or grow between calls. At 0 or less, None is returned; a later call with more continues.
+        or grow between calls. At 0 or less, `end` is called and None is returned; a later call with
+        more continues.
         """
         if remaining <= 0:
+            self.end()
             return None
         self._state.remaining = remaining
         if not self._begun:
@@ -186,6 +188,15 @@ class Search:
             return None
         self._asked = True
         return self._grid.setting(self._pending)
+
+    def end(self) -> None:
+        """Judge a proof that was begun by what was measured, as no more can be.
+
+        Nothing happens if the search has finished.
+        """
+        if not self._begun or self._pending is not None:
+            self._state.short = True
+            self._confirmation.end()
 
     def tell(self, figures: Figures, cost: Cost = UNKNOWN) -> None:
         """Record the figures of the last setting asked for, and the cost of its evaluation.
@@ -234,7 +245,7 @@ class Search:
 
     def _refuse(self, point: Point) -> None:
         self._state.refusals.append(point)
-        self._confirmation.proof = None
+        self._confirmation.drop()
         self._steps, self._pending = self._run(), None
         self._asked = self._begun = False
 

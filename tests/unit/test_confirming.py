@@ -154,6 +154,27 @@ def test_a_proof_may_take_the_last_evaluation() -> None:
     assert confirmation.proof
 
 
+@pytest.mark.parametrize(
+    ("whole", "dropped", "proven"), [(3, False, False), (4, False, True), (4, True, False)]
+)
+def test_a_budget_that_ends_amid_a_block_leaves_the_blocks_before_it(
+    whole: int, dropped: bool, proven: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time may end suddenly, before the analysis that the blocks were measured for."""
+    monkeypatch.setattr(State, "pairs_needed", lambda of: 8)
+    of = started_elsewhere()
+    confirmation = Confirmation(of)
+    steps = confirmation.run(POINT)
+    point = next(steps)
+    for _ in range(3 * whole + 1):
+        point = steps.send({"read": 99.0 + of.grid.setting(point)["max_ratio"]})
+    assert not confirmation.proof
+    if dropped:
+        confirmation.drop()
+    confirmation.end()
+    assert bool(confirmation.proof) == proven
+
+
 def test_interim_analyses_become_rarer() -> None:
     """Each uses a share of the error; the next one follows after half as many blocks again."""
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from fusetune.bench.spending import NOTHING, RANGES, Budget, affordable, scarcest
+from fusetune.bench.spending import NOTHING, RANGES, Account, Budget, affordable, scarcest
 from fusetune.tuner.ending import Ending
 from fusetune.tuner.search import Search
 from tests.unit.simulated_search import RATIO
@@ -65,6 +65,32 @@ def test_a_search_that_has_ended_by_itself_needs_no_word() -> None:
     assert not search.short
     assert search.unproven() is None
     assert Ending(NOTHING, BUDGET, search.evaluations).reasons(search, words) == []
+
+
+class Clocked(Account):
+    """A budget of which ``_seconds`` are spent."""
+
+    _seconds = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds
+
+    def take(self, *seconds: float) -> None:
+        self._cost += seconds
+        self._seconds += sum(seconds)
+
+
+def test_time_is_left_for_a_slow_start_after_fast_samples() -> None:
+    """The proof measures the start again; it cost as much as the mean when it was explored."""
+    account = Clocked(Budget(seconds=20.0))
+    account.take(*[0.75] * 8)
+    assert account.affordable() == 15  # 12 s left
+    account.take(*[0.25] * 8)
+    assert account.affordable() == 19  # 10 s, at 0.5 s each
+    account.take(*[1.0] * 4)
+    assert account.affordable() == 8  # 6 s, at 0.625 s each
+    assert account.affordable(kept=2.5) == 4
 
 
 def test_the_scarcest_part_counts() -> None:

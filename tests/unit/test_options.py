@@ -31,6 +31,7 @@ from fusetune.tuner.costs import UNLIMITED, Limits
 from fusetune.tuner.guards import GUARDS
 from fusetune.tuner.option_search import OptionSearch
 from fusetune.tuner.space import Dimension
+from fusetune.tuner.state import State
 from fusetune.tuner.trials import Trials, describe
 from tests.unit.conftest import Tree
 from tests.unit.server_options.oursd import recipe_with
@@ -42,9 +43,10 @@ KNOB = Dimension("max_ratio", (1, 10, 40), 1)
 class MadeUpTrials:
     """Replaces `Trials`: speed and CPU time are functions of the settings, with 1 % noise."""
 
-    def __init__(self, speed: Speed, evaluations: int, seconds: Speed) -> None:
+    def __init__(self, speed: Speed, most: int, seconds: Speed, outlasting: int | None) -> None:
         self.budget, self.seconds = Budget(), 1.0
-        self._speed, self._most, self._seconds = speed, evaluations, seconds
+        self._speed, self._most, self._seconds = speed, most, seconds
+        self._outlasting = outlasting
         self.bins: dict[str, Bins] = {}
         self.usage = {"mixed": Usage(False, 1.0, Cpu(1), Cpu(1), 1)}
         self.measured: list[tuple[Options, dict[str, int]]] = []
@@ -63,7 +65,7 @@ class MadeUpTrials:
         knobs: Mapping[str, int],
         guards: Sequence[Workload] = (),
     ) -> dict[str, float]:
-        if len(self.measured) == self._most:
+        if len(self.measured) in (self._most, self._outlasting):
             raise BudgetSpent(1)
         self.measured.append((options, dict(knobs)))
         spent = Cpu(self._seconds(options, knobs) * math.exp(self._cost_draw.gauss(0, 0.01)))
@@ -88,8 +90,10 @@ def run_on(
     seconds: Speed = lambda options, knobs: 1.0,
     limits: Limits = UNLIMITED,
     seed: int = 0,
+    outlasting: int | None = None,
 ) -> tuple[OptionSearch, MadeUpTrials]:
-    trials = MadeUpTrials(speed, evaluations, seconds)
+    """Search; ``outlasting``: the number of a sample that outlasts the budget."""
+    trials = MadeUpTrials(speed, evaluations, seconds, outlasting)
     before = {"max_ratio": 1}
     work = [WORKLOADS["mixed"]]
     search = (cast(Trials, trials), candidates, [KNOB], before, work)
@@ -169,6 +173,19 @@ def test_an_option_without_effect_is_not_advised(tree: Tree) -> None:
     run, _ = run_on(candidates, speed)
     assert run.options(run.search.choice().setting) == {"threads"}
     assert run.shares() == {"threads": run.search.choice().gain}
+
+
+def test_a_gain_is_proven_although_a_sample_of_its_proof_outlasts_the_budget(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * (2 if "threads" in options else 1)
+
+    monkeypatch.setattr(State, "pairs_needed", lambda of: 8)
+    _, trials = run_on(candidates_of(tree), speed)
+    run, _ = run_on(candidates_of(tree), speed, outlasting=len(trials.measured) - 4)
+    assert run.options(run.search.choice().setting) == {"threads"}
+    assert run.ended_by == "seconds"
 
 
 @pytest.mark.parametrize(("factor", "wanted"), [(1.0, {"cache", "threads"}), (2.5, {"threads"})])

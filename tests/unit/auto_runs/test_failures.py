@@ -8,12 +8,14 @@ import pytest
 from fusetune.bench.runner import BudgetSpent
 from fusetune.bench.worker import Interrupted
 from fusetune.changes.journal import Journal
+from fusetune.desired.reset import reset
 from fusetune.desired.results import saved_for
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.knobs import Knob
 from fusetune.mounts.mount import Mount
 from fusetune.tuner import values as values_module
+from fusetune.tuner.state import State
 from tests.unit.auto_runs.simulated_bench import (
     SimulatedBench,
     by_ratio,
@@ -149,3 +151,31 @@ def test_a_sample_that_outlasts_the_budget_ends_the_run_without_failure(
     assert outcome.evaluations == 5
     assert not outcome.choice.changed
     assert tree.values() == STOCK
+
+
+@pytest.mark.parametrize("outlasted", [False, True])
+def test_a_gain_is_proven_although_the_budget_ends_amid_a_pair(
+    outlasted: bool,
+    tree: Tree,
+    mounted: Mount,
+    bench: type[SimulatedBench],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Either a sample outlasts the budget, or so many seconds that none is left for the next."""
+    monkeypatch.setattr(State, "pairs_needed", lambda of: 8)
+    bench.worth = staticmethod(by_ratio)
+    whole = run(tree, mounted).evaluations
+    reset(tree.host, mounted)
+
+    def spent(number: int) -> None:
+        if number == whole - 4:
+            if outlasted:
+                raise BudgetSpent(1.0)
+            bench.evaluations_affordable = 0
+
+    bench.at_evaluation = staticmethod(spent)
+    outcome = run(tree, mounted, cold=True)
+    assert outcome.evaluations < whole
+    assert outcome.ended_by == ("seconds" if outlasted else "bytes_written")
+    assert outcome.choice.gain.low > 2
+    assert tree.values() == STOCK | outcome.choice.setting
