@@ -94,6 +94,11 @@ MOST_EXPLORED = 160
 # Tried 3, 6.
 FEWEST_PAIRS = 4
 
+# Degrees of freedom that the noise of the exploration has in a proof, at most. It is that of all
+# settings; with more, the proof of one that scatters more would rely on it too much.
+# Tried 0, 30.
+MOST_FREEDOM = 8
+
 # Pairs after which no gain is expected; bounds a loop.
 # Tried 30, 300.
 MOST_PAIRS = 100

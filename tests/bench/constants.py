@@ -53,6 +53,7 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "MOST_RESERVED": (0.25, 0.6),
     "WALKABLE": (0.01, 0.1),
     "LEAST_GAIN": (math.log(1.005), math.log(1.03)),
+    "MOST_FREEDOM": (0, 30),
     "MOST_PAIRS": (30, 300),
     "MOST_EXPLORED": (40, 80),
     "HICCUP": (3.0, 6.0),
