@@ -215,8 +215,12 @@ class State:
 
     @property
     def freedom(self) -> int:
-        """Degrees of freedom of the model's noise that count in a proof."""
-        return min(constants.MOST_FREEDOM, int(self.model.freedom))
+        """Degrees of freedom of the model's noise that count in a proof.
+
+        Samples of an earlier run have no share in it: the host may have been calmer then.
+        """
+        own = len(self.samples) / max(1, self.model.samples)
+        return min(constants.MOST_FREEDOM, int(own * self.model.freedom))
 
     def pairs_needed(self) -> int:
         """Return the number of pairs that almost certainly prove the incumbent's gain."""

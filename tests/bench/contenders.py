@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -162,7 +163,8 @@ def confirmed(mount: Measured, chosen: Setting, left: int) -> Setting:
         points = ((grid.point(setting), figures) for setting, figures in mount.samples)
         samples: PointBlock = [(measured, figures) for measured, figures in points if measured]
         size = constants.BLOCK
-        state.assume([samples[i : i + size] for i in range(0, len(samples), size)])
+        for i in range(0, len(samples), size):
+            _repeat(state, samples[i : i + size])
         state.model.fit()
     state.incumbent = point
     steps = confirmation.run(point)
@@ -175,6 +177,15 @@ def confirmed(mount: Measured, chosen: Setting, left: int) -> Setting:
         except StopIteration:
             asked = None
     return grid.setting(confirmation.proof.point if confirmation.proof else grid.start)
+
+
+def _repeat(state: State, block: PointBlock) -> None:
+    """Let a state measure a block whose figures are known."""
+    steps = state.measure_in_order([point for point, _ in block])
+    next(steps)
+    for _, figures in block:
+        with suppress(StopIteration):
+            steps.send(dict(figures))
 
 
 def search_run(land: Landscape, noise: float, budget: int) -> Run:

@@ -116,6 +116,14 @@ def test_the_noise_of_the_exploration_counts_in_a_proof() -> None:
         assert confirmation.proof.per_workload["read"][2].low > 1
 
 
+def test_the_noise_of_an_earlier_run_does_not_count_in_a_proof() -> None:
+    of = started_elsewhere()
+    of.assume([[(STOCK, {"read": 100.0 + n}), (START, {"read": 100.0})] for n in range(8)])
+    of.model.fit()
+    assert of.model.freedom > 5
+    assert of.freedom == 0
+
+
 @pytest.mark.parametrize(("worth", "rival"), [(50.0, False), (119.0, True)])
 def test_stock_is_no_rival_where_exploration_showed_it_to_be_worse(
     worth: float, rival: bool
