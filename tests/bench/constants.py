@@ -31,7 +31,7 @@ from tests.bench.landscapes import NOISES, landscape
 BUDGET = 120
 #: Values to try instead of the present one, by constant.
 ALTERNATIVES: dict[str, tuple[float, ...]] = {
-    "ERROR": (0.02, 0.01),
+    "ERROR": (0.03, 0.01),
     "LAST_ERROR": (0.0, 0.02),
     "FUTILE": (0.3, 0.03),
     "EVIDENCE": (0.95, 0.7),
