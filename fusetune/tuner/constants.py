@@ -8,14 +8,15 @@ docs/search.md has the results.
 
 import math
 
-# Of all interim analyses together. With LAST_ERROR less than 5 %, so that the intervals cover at
-# least 95 % even if the start or the choice scatters somewhat more than the other settings.
+# Of all interim analyses together. With LAST_ERROR 2 %: half of it is the probability that a
+# setting without effect is chosen. It leaves room, for the intervals must cover at least 95 % even
+# if the start or the choice scatters more than the other settings.
 # Tried 0.03, 0.01.
-ERROR = 0.02
+ERROR = 0.015
 
 # Of one analysis at the end of the budget, if its share of ERROR is smaller.
 # Tried 0, 0.02.
-LAST_ERROR = 0.01
+LAST_ERROR = 0.005
 
 # Two-sided error of the interval whose upper end decides whether a proof is out of reach.
 # Tried 0.3, 0.03.
