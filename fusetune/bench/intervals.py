@@ -64,33 +64,25 @@ def t_quantile(error: float, freedom: int) -> float:
     return (low + high) / 2
 
 
-def ratio_interval(
-    differences: Sequence[float], error: float, noise: float, freedom: int = 0
-) -> Interval:
+def ratio_interval(differences: Sequence[float], error: float, noise: float) -> Interval:
     """Return the interval of the mean ratio, from the log differences of pairs.
 
-    `error` is the two-sided probability that the interval misses the ratio. `noise` is the standard
-    deviation of one difference, as estimated from other samples with `freedom` degrees of freedom;
-    it is pooled with that of the differences, as in the moderated t-statistic (Smyth, Linear models
-    and empirical Bayes methods, 2004). Fewer than 2 differences are a ValueError.
+    `error` is the two-sided probability that the interval misses the ratio. Fewer than 2
+    differences are a ValueError.
     """
     kept = without_hiccups(differences, noise)
     if len(kept) < 2:
         raise ValueError("an interval needs at least two pairs")
     mean = fmean(kept)
-    own = len(kept) - 1
-    variance = stdev(kept) ** 2
-    if freedom:
-        variance = (own * variance + freedom * noise**2) / (own + freedom)
-    half = t_quantile(error, own + freedom) * math.sqrt(variance / len(kept))
+    half = t_quantile(error, len(kept) - 1) * stdev(kept) / math.sqrt(len(kept))
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def without_hiccups(differences: Sequence[float], noise: float) -> list[float]:
     """Return the differences without those explained only by a hiccup of the host.
 
-    A hiccup is further from the median than HICCUP times the `noise` (see `ratio_interval`).
-    If more than MOST_HICCUPS of the differences are, none is considered one.
+    A hiccup is further from the median than HICCUP times the `noise` (the known standard deviation
+    of one difference). If more than MOST_HICCUPS of the differences are, none is considered one.
     """
     middle = median(differences)
     kept = [d for d in differences if abs(d - middle) <= HICCUP * noise]

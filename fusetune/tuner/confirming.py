@@ -122,7 +122,7 @@ class Confirmation:
         state = self._state
         differences = [state.log_ratio(block[point], block[self._start]) for block in blocks]
         noise = math.sqrt(2) * state.model.noise
-        hope = math.log(ratio_interval(differences, constants.FUTILE, noise, state.freedom).high)
+        hope = math.log(ratio_interval(differences, constants.FUTILE, noise).high)
         affordable = len(blocks) + state.remaining // len(blocks[0])
         if hope < constants.LEAST_GAIN:
             return True
@@ -131,7 +131,7 @@ class Confirmation:
 
     def _compare(self, blocks: Blocks, point: Point, error: float) -> Proof:
         """Return the point's ratios to the start over the blocks, with intervals for that error."""
-        model, freedom = self._state.model, self._state.freedom
+        model = self._state.model
         differences: list[list[float]] = []
         per_workload = {}
         for k, workload in enumerate(self._state.workloads):
@@ -139,8 +139,8 @@ class Confirmation:
             after = [math.log(b[point][workload]) for b in blocks]
             differences.append([a - b for a, b in zip(after, before, strict=True)])
             noise = math.sqrt(2) * model.output_noise(k)
-            interval = ratio_interval(differences[-1], error, noise, freedom)
+            interval = ratio_interval(differences[-1], error, noise)
             per_workload[workload] = (math.exp(fmean(before)), math.exp(fmean(after)), interval)
         means = [dot(self._state.weights, d) for d in zip(*differences, strict=True)]
-        gain = ratio_interval(means, error, math.sqrt(2) * model.noise, freedom)
+        gain = ratio_interval(means, error, math.sqrt(2) * model.noise)
         return Proof(point, gain, per_workload)

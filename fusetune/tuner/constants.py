@@ -8,15 +8,14 @@ docs/search.md has the results.
 
 import math
 
-# Of all interim analyses together. With LAST_ERROR 2 %: half of it is the probability that a
-# setting without effect is chosen. It leaves room, for the intervals must cover at least 95 % even
-# if the start or the choice scatters more than the other settings.
-# Tried 0.03, 0.01.
-ERROR = 0.015
+# Of all interim analyses together. With LAST_ERROR at most 5 %, so that the intervals cover at
+# least 95 %.
+# Tried 0.02, 0.01.
+ERROR = 0.03
 
 # Of one analysis at the end of the budget, if its share of ERROR is smaller.
 # Tried 0, 0.02.
-LAST_ERROR = 0.005
+LAST_ERROR = 0.01
 
 # Two-sided error of the interval whose upper end decides whether a proof is out of reach.
 # Tried 0.3, 0.03.
@@ -94,11 +93,6 @@ MOST_EXPLORED = 160
 # Pairs before the first interim analysis.
 # Tried 3, 6.
 FEWEST_PAIRS = 4
-
-# Degrees of freedom that the noise of the exploration has in a proof, at most. It is that of all
-# settings; with more, the proof of one that scatters more would rely on it too much.
-# Tried 0, 30.
-MOST_FREEDOM = 8
 
 # Pairs after which no gain is expected; bounds a loop.
 # Tried 30, 300.

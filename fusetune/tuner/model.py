@@ -102,25 +102,12 @@ class BlockModel:
         self._effects: list[list[float]] = []
         self._joint: list[list[list[float]]] = []
         self._own: dict[Point, float] = {}
-        self._freedom: float | None = None
         self._fresh = False
 
     @property
     def noise(self) -> float:
         """Standard deviation of one sample's log (of the objective), as learnt so far."""
         return math.sqrt(self._variance[-1])
-
-    @property
-    def freedom(self) -> float:
-        """Degrees of freedom of `noise`: twice its Fisher information, in units of its variance.
-
-        Outliers, which have less weight, count for less. 0 before the first `fit`.
-        """
-        if self._freedom is None:
-            inverse = inverse_from_root(self._root)
-            whole = sum(2 * dot(row, row) - row[-1] ** 2 for row in inverse)
-            self._freedom = self._variance[-1] ** 2 * whole
-        return self._freedom
 
     @property
     def samples(self) -> int:
@@ -165,7 +152,6 @@ class BlockModel:
             self._learn()
         self._solve()
         self._tabulate()
-        self._freedom = None
         self._fresh = True
 
     def _solve(self) -> None:

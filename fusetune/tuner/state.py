@@ -213,15 +213,6 @@ class State:
         spare = min(wanted, self.remaining - reserve)
         return spare if spare >= 2 else 0
 
-    @property
-    def freedom(self) -> int:
-        """Degrees of freedom of the model's noise that count in a proof.
-
-        Samples of an earlier run have no share in it: the host may have been calmer then.
-        """
-        own = len(self.samples) / max(1, self.model.samples)
-        return min(constants.MOST_FREEDOM, int(own * self.model.freedom))
-
     def pairs_needed(self) -> int:
         """Return the number of pairs that almost certainly prove the incumbent's gain."""
         if not self.model.samples or self.incumbent == self.grid.start:
@@ -241,7 +232,7 @@ class State:
         """
         signal = max(gain, constants.LEAST_GAIN) / (math.sqrt(2) * self.model.noise)
         for pairs in range(constants.FEWEST_PAIRS, constants.MOST_PAIRS):
-            if t_quantile(error, pairs - 1 + self.freedom) + spare <= signal * math.sqrt(pairs):
+            if t_quantile(error, pairs - 1) + spare <= signal * math.sqrt(pairs):
                 return pairs
         return constants.MOST_PAIRS
 

@@ -31,7 +31,7 @@ from tests.bench.landscapes import NOISES, landscape
 BUDGET = 120
 #: Values to try instead of the present one, by constant.
 ALTERNATIVES: dict[str, tuple[float, ...]] = {
-    "ERROR": (0.03, 0.01),
+    "ERROR": (0.02, 0.01),
     "LAST_ERROR": (0.0, 0.02),
     "FUTILE": (0.3, 0.03),
     "EVIDENCE": (0.95, 0.7),
@@ -53,7 +53,6 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "MOST_RESERVED": (0.25, 0.6),
     "WALKABLE": (0.01, 0.1),
     "LEAST_GAIN": (math.log(1.005), math.log(1.03)),
-    "MOST_FREEDOM": (0, 30),
     "MOST_PAIRS": (30, 300),
     "MOST_EXPLORED": (40, 80),
     "HICCUP": (3.0, 6.0),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -18,7 +17,7 @@ from fusetune.tuner import constants
 from fusetune.tuner.confirming import Confirmation
 from fusetune.tuner.grid import Grid
 from fusetune.tuner.search import Search
-from fusetune.tuner.state import PointBlock, State
+from fusetune.tuner.state import State
 from tests.bench.landscapes import DRIFTS, Host, Landscape
 
 SEEDS_OF_HOSTS = 100_000  # more than landscapes
@@ -59,21 +58,16 @@ def regret(land: Landscape, setting: Setting, best: float) -> float:
 
 
 class Measured:
-    """A landscape on its host, and its `samples`: settings with their figures, in order."""
+    """A landscape on its host, measured `count` times; `scores`: logs of the objective."""
 
     def __init__(self, land: Landscape, noise: float) -> None:
         self.land, self._host = land, host(land, noise)
-        self.samples: list[tuple[Setting, dict[str, float]]] = []
-
-    @property
-    def count(self) -> int:
-        """Number of evaluations so far."""
-        return len(self.samples)
+        self.count = 0
 
     def figures(self, setting: Setting) -> dict[str, float]:
         """Measure a setting once."""
-        self.samples.append((setting, self._host.measure(self.land.figures(setting))))
-        return self.samples[-1][1]
+        self.count += 1
+        return self._host.measure(self.land.figures(setting))
 
     def score(self, setting: Setting) -> float:
         """Measure a setting once; return the log of the objective."""
@@ -150,8 +144,7 @@ OTHERS: dict[str, Callable[[Measured, int], Setting]] = {
 def confirmed(mount: Measured, chosen: Setting, left: int) -> Setting:
     """Return the setting chosen if the search's confirming stage proves it, else the start.
 
-    `left`: evaluations that it may take. The stage learns the noise of the host from the samples so
-    far, as it does in the search. Consecutive ones form blocks, because the host drifts.
+    `left`: evaluations that it may take.
     """
     grid = Grid(mount.land.dimensions, mount.land.start)
     state = State(grid, list(mount.land.workloads), mount.land.seed)
@@ -159,14 +152,6 @@ def confirmed(mount: Measured, chosen: Setting, left: int) -> Setting:
     confirmation, point = Confirmation(state), grid.point(chosen)
     if point is None or point == grid.start:
         return dict(mount.land.start)
-    if mount.samples:
-        points = ((grid.point(setting), figures) for setting, figures in mount.samples)
-        samples: PointBlock = [(measured, figures) for measured, figures in points if measured]
-        size = constants.BLOCK
-        for i in range(0, len(samples), size):
-            _repeat(state, samples[i : i + size])
-        state.model.fit()
-    state.incumbent = point
     steps = confirmation.run(point)
     asked = next(steps, None)
     while asked is not None:
@@ -177,15 +162,6 @@ def confirmed(mount: Measured, chosen: Setting, left: int) -> Setting:
         except StopIteration:
             asked = None
     return grid.setting(confirmation.proof.point if confirmation.proof else grid.start)
-
-
-def _repeat(state: State, block: PointBlock) -> None:
-    """Let a state measure a block whose figures are known."""
-    steps = state.measure_in_order([point for point, _ in block])
-    next(steps)
-    for _, figures in block:
-        with suppress(StopIteration):
-            steps.send(dict(figures))
 
 
 def search_run(land: Landscape, noise: float, budget: int) -> Run:

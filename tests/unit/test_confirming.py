@@ -96,34 +96,6 @@ def test_rivals_of_the_start_share_the_error(rivals: int) -> None:
     assert confirmation.proof.gain.high == pytest.approx(wanted.high)
 
 
-def test_the_noise_of_the_exploration_counts_in_a_proof() -> None:
-    """Up to a limit, because other settings may have another noise."""
-    draw = random.Random(4)
-    of = started_elsewhere()
-    shown = blocks({POINT: (0.2,)}, count=4)
-    differences = [math.log(b[POINT]["read"] / b[START]["read"]) for b in shown]
-    assert of.freedom == 0
-    for count, at_least, at_most in ((3, 1, 7), (20, 8, 8)):
-        modelled(of, lambda _: {"read": draw.gauss(100, 2)}, [STOCK, START, POINT], count)
-        assert at_least <= of.freedom <= at_most
-        confirmation = Confirmation(of)
-        of.analyses = 0
-        confirmation.analyse(shown, POINT)
-        noise = math.sqrt(2) * of.model.noise
-        wanted = ratio_interval(differences, constants.ERROR / 2, noise, of.freedom)
-        assert confirmation.proof
-        assert confirmation.proof.gain.low == pytest.approx(wanted.low)
-        assert confirmation.proof.per_workload["read"][2].low > 1
-
-
-def test_the_noise_of_an_earlier_run_does_not_count_in_a_proof() -> None:
-    of = started_elsewhere()
-    of.assume([[(STOCK, {"read": 100.0 + n}), (START, {"read": 100.0})] for n in range(8)])
-    of.model.fit()
-    assert of.model.freedom > 5
-    assert of.freedom == 0
-
-
 @pytest.mark.parametrize(("worth", "rival"), [(50.0, False), (119.0, True)])
 def test_stock_is_no_rival_where_exploration_showed_it_to_be_worse(
     worth: float, rival: bool

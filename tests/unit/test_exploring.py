@@ -252,16 +252,6 @@ def test_pairs_are_reckoned_by_the_interval_that_they_would_have(gain: float, sp
     assert low(pairs - 1) < 0 < low(pairs)
 
 
-def test_a_noise_that_is_known_saves_pairs() -> None:
-    draw = random.Random(1)
-    of = modelled(state(RATIO), lambda _: {"read": draw.gauss(100, 8)}, [(0,), POINT], 12)
-    assert of.freedom == constants.MOST_FREEDOM
-    known = of.pairs_for(0.2, 0.0, of.next_error())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(constants, "MOST_FREEDOM", 0)
-        assert of.pairs_for(0.2, 0.0, of.next_error()) > known
-
-
 def test_a_smaller_gain_needs_more_pairs() -> None:
     draw = random.Random(1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from statistics import NormalDist, stdev
+from statistics import NormalDist
 
 import pytest
 from hypothesis import given, settings
@@ -59,28 +59,6 @@ def test_interval_of_known_differences() -> None:
     assert math.log(interval.ratio) == pytest.approx(0.2)
     assert math.log(interval.high) == pytest.approx(0.2 + 0.15912, abs=1e-4)
     assert math.log(interval.low) == pytest.approx(0.2 - 0.15912, abs=1e-4)
-
-
-def test_interval_with_a_noise_that_is_known() -> None:
-    # variance (3 * 0.1**2 + 7 * 0.2**2) / 10 = 0.031; t quantile of 10 degrees of freedom: 2.2281
-    differences = [0.2 + 0.1 * x for x in (-1.22474487, 0, 0, 1.22474487)]
-    interval = ratio_interval(differences, 0.05, noise=0.2, freedom=7)
-    assert math.log(interval.ratio) == pytest.approx(0.2)
-    half = 2.2281 * math.sqrt(0.031 / 4)
-    assert math.log(interval.high) == pytest.approx(0.2 + half, abs=1e-4)
-    assert math.log(interval.low) == pytest.approx(0.2 - half, abs=1e-4)
-
-
-@pytest.mark.parametrize("pairs", [2, 4, 12])
-def test_interval_covers_as_often_with_a_noise_estimated_before(pairs: int) -> None:
-    draw = random.Random(3)
-    missed = 0
-    for _ in range(2000):
-        before = [draw.gauss(0, 0.05) for _ in range(7)]
-        differences = [draw.gauss(0.1, 0.05) for _ in range(pairs)]
-        interval = ratio_interval(differences, 0.05, stdev(before), freedom=6)
-        missed += not interval.low <= math.exp(0.1) <= interval.high
-    assert 0.035 < missed / 2000 < 0.065  # 0.05 and three standard errors
 
 
 def test_interval_needs_two_pairs() -> None:

@@ -54,19 +54,6 @@ def test_effects_are_seen_through_drift_between_blocks() -> None:
     assert 0.01 < model.noise < 0.04
 
 
-def test_the_noise_has_the_degrees_of_freedom_of_the_residuals() -> None:
-    """32 samples less 8 blocks and 3 effects; outliers count for less."""
-    assert BlockModel([ordered_kernel(5, 2.0)], [], 1).freedom == 0
-    model = learnt()
-    assert model.freedom == pytest.approx(21, abs=0.01)
-    assert 16 < learnt(outlier=0.8).freedom < 20
-    for block in range(8, 12):
-        for point, effect in TRUTH.items():
-            model.add(block, point, [effect + 0.01 * (block % 2)])
-    model.fit()
-    assert model.freedom > 25
-
-
 def test_an_outlier_weighs_less() -> None:
     contrasts = learnt(outlier=0.8).posterior(list(TRUTH)).contrasts()
     for (mean, _), effect in zip(contrasts[1:], list(TRUTH.values())[1:], strict=True):
