@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fusetune.tuner import constants
 from tests.native.conftest import sysfs_values
 from tests.native.made_up_fio import made_up_fio
 from tests.native.mirror import Mirror
@@ -90,7 +91,8 @@ def _is_reported(fusetune: Fusetune, mirror: Mirror, document: dict[str, Any]) -
     assert workload["ratio"] == pytest.approx(document["gain"]["ratio"], rel=0.1)
     samples = sum(len(trial["samples"]) for trial in document["trials"])
     most = min(samples, 80)
-    assert most - 6 < len(measured["trials"]) <= most
+    # Whole blocks are kept, and one that no longer fits is left out.
+    assert most - constants.BLOCK < len(measured["trials"]) <= most
     drawn = fusetune("report", mirror.mountpoint, "--format", "html").stdout
     assert f">read_ahead_kb: {chosen} chosen, " in drawn
 
@@ -98,8 +100,8 @@ def _is_reported(fusetune: Fusetune, mirror: Mirror, document: dict[str, Any]) -
 def test_auto_begins_at_what_it_chose_for_this_server(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 ) -> None:
-    """A later mount has the kernel's values again, and the earlier choice is among the first six
-    settings measured on it.
+    """A later mount has the kernel's values again, and the earlier choice is in the first block
+    measured on it.
     """
     first_place, other_place = tmp_path / "first", tmp_path / "other"
     with _quick(tmpfs_dir, first_place) as (mirror, environment):
@@ -117,7 +119,7 @@ def test_auto_begins_at_what_it_chose_for_this_server(
         assert begun["knobs"] == {name: first["after"][name] for name in begun["knobs"]}
         assert begun["knobs"]["read_ahead_kb"] > 128
         assert begun["holds"]
-        assert begun["knobs"] in [trial["knobs"] for trial in again["trials"][:6]]
+        assert begun["knobs"] in [trial["knobs"] for trial in again["trials"][: constants.BLOCK]]
         assert again["before"] == first["before"]
         assert again["applied"]
         assert again["cost"]["evaluations"] < first["cost"]["evaluations"]
