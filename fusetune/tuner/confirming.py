@@ -44,7 +44,7 @@ class Confirmation:
         self._start = state.grid.start
         self.proof: Proof | None = None
         self.first_block = 0
-        self._begun: tuple[Blocks, Point] | None = None
+        self._unfinished: tuple[Blocks, Point] | None = None
 
     def run(self, point: Point) -> Steps:
         """Measure the contestants in fresh blocks until the gain is proven or hopeless."""
@@ -53,9 +53,9 @@ class Confirmation:
         contestants = state.contestants(point)
         state.random.shuffle(contestants)
         blocks: Blocks = []
-        self._begun = (blocks, point)
+        self._unfinished = (blocks, point)
         yield from self._measure(blocks, point, contestants)
-        self._begun = None
+        self._unfinished = None
 
     def _measure(self, blocks: Blocks, point: Point, contestants: list[Point]) -> Steps:
         state = self._state
@@ -75,13 +75,16 @@ class Confirmation:
         state.short = True
 
     def end(self) -> None:
-        """Analyse the blocks of a proof that cannot continue, if they are enough."""
-        if self._begun and not self.proof and len(self._begun[0]) >= constants.FEWEST_PAIRS:
-            self.analyse(*self._begun, last=True)
+        """Analyse the complete blocks of an unfinished proof, if there are enough."""
+        if self.proof or not self._unfinished:
+            return
+        blocks, point = self._unfinished
+        if len(blocks) >= constants.FEWEST_PAIRS:
+            self.analyse(blocks, point, last=True)
 
     def drop(self) -> None:
-        """Forget the proof, also one that was begun."""
-        self.proof = self._begun = None
+        """Forget the proof, finished or not."""
+        self.proof = self._unfinished = None
 
     def analyse(self, blocks: Blocks, point: Point, *, last: bool = False) -> bool:
         """Make an interim analysis; return whether a setting is proven or the point is hopeless.

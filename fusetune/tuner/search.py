@@ -190,7 +190,7 @@ class Search:
         return self._grid.setting(self._pending)
 
     def end(self) -> None:
-        """Judge a proof that was begun by what was measured, as no more can be.
+        """Decide an unfinished proof by what was measured, because the budget has run out.
 
         Nothing happens if the search has finished.
         """

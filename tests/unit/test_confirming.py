@@ -157,7 +157,7 @@ def test_a_proof_may_take_the_last_evaluation() -> None:
 @pytest.mark.parametrize(
     ("whole", "dropped", "proven"), [(3, False, False), (4, False, True), (4, True, False)]
 )
-def test_a_budget_that_ends_amid_a_block_leaves_the_blocks_before_it(
+def test_a_budget_that_ends_during_a_block_leaves_the_blocks_before_it(
     whole: int, dropped: bool, proven: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Time may end suddenly, before the analysis that the blocks were measured for."""

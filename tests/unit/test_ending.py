@@ -82,7 +82,7 @@ class Clocked(Account):
 
 
 def test_time_is_left_for_a_slow_start_after_fast_samples() -> None:
-    """The proof measures the start again; it cost as much as the mean when it was explored."""
+    """The proof measures the start again, so the last samples alone would promise too many."""
     account = Clocked(Budget(seconds=20.0))
     account.take(*[0.75] * 8)
     assert account.affordable() == 15  # 12 s left
