@@ -43,8 +43,8 @@ PROMISE = 0.004
 
 # Share of the noise that takes the place of PROMISE, if it is smaller, once a setting seems worth
 # its proof: a steady host can show smaller gains.
-# Tried 0.005, 0.02.
-FINE = 0.01
+# Tried 0.01, 0.05.
+FINE = 0.02
 
 # Number of future samples assumed when a candidate's expected gain is computed.
 # Tried 4, 16.

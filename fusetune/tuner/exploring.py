@@ -38,20 +38,14 @@ class Exploration:
         """Measure candidates, then points near the incumbent that only the model has judged.
 
         `least`: the expected log gain below which a candidate is not measured. `gaps`: see
-        `_unmeasured`; moreover, one of these points has the last place in a block, if the incumbent
-        is that of the block before: on a steady host, candidates may come until the budget ends.
+        `_unmeasured`.
         """
         state = self._state
-        before: Point | None = None
         while state.model.samples:
             if self._has_enough():
                 return
             size = state.affordable(constants.BLOCK)
-            candidates, beside = self._candidates(size, least), self._unmeasured(size, gaps=gaps)
-            if gaps and candidates and state.incumbent == before and size > 2:
-                last = [p for p in beside if p not in candidates][:1]
-                candidates = candidates[: size - 1 - len(last)] + last
-            candidates, before = candidates or beside, state.incumbent
+            candidates = self._candidates(size, least) or self._unmeasured(size, gaps=gaps)
             if not candidates or state.model.samples > state.most_explored:
                 more = self._candidates(constants.BLOCK, constants.PROMISE)
                 state.short = size < 2 and bool(more)

@@ -73,7 +73,6 @@ class BlockModel:
     REST = 0.0001  # first guess of the variance specific to one setting
     NOISE = 0.0025  # first guess of the variance of one sample: 5 %
     REACH = 2.5  # standard deviations above which a sample loses weight
-    LEAST = 1e-4  # weight of a sample; with less, its own noise would drown the rest in rounding
     ALIKE = 2.0  # weight of a sample's distance from the others of its point; see `_weigh`
     WEIGHT = 0.1  # weight of the first guesses, in samples
     ROUNDS = 200  # of learning, divided by the number of samples
@@ -211,10 +210,8 @@ class BlockModel:
         alike = (self.ALIKE * distance for distance in self._from_its_likes(alpha, noise))
         distances = list(map(min, distances, alike))
         reach = self.REACH * max(usual, 0.1)
-        # Half way (in logs) from the old weight, or the iteration oscillates. It ends at the fourth
-        # power: with the square, outliers would still make the host seem several times as noisy.
-        self._weights = [
-            max(self.LEAST, math.sqrt(weight) * min(1.0, reach / max(d, 1e-9)) ** 2)
+        self._weights = [  # half way (in logs) from the old weight, or the iteration oscillates
+            math.sqrt(weight) * min(1.0, reach / max(d, 1e-9))
             for weight, d in zip(self._weights, distances, strict=True)
         ]
         self._scatter = [

@@ -206,23 +206,19 @@ class State:
         fewest = constants.FEWEST_PAIRS * contestants
         reserve = fewest
         if self.model.samples and self.promising(self.incumbent):
-            # As many as its second analysis needs, should chance spoil the first, with a smaller
-            # gain: what seems the best of many settings was often lucky.
-            pairs = math.ceil(constants.ANALYSIS_GROWTH * self.pairs_needed(constants.CAUTION))
+            # As many as its second analysis needs, should chance spoil the first.
+            pairs = math.ceil(constants.ANALYSIS_GROWTH * self.pairs_needed())
             most = round(constants.MOST_RESERVED * total)
             reserve = max(fewest, min(contestants * pairs, most))
         spare = min(wanted, self.remaining - reserve)
         return spare if spare >= 2 else 0
 
-    def pairs_needed(self, caution: float = 0.0) -> int:
-        """Return the number of pairs that almost certainly prove the incumbent's gain.
-
-        `caution`: standard deviations by which the gain is taken to be smaller than it seems.
-        """
+    def pairs_needed(self) -> int:
+        """Return the number of pairs that almost certainly prove the incumbent's gain."""
         if not self.model.samples or self.incumbent == self.grid.start:
             return constants.FEWEST_PAIRS
-        gain, deviation = self.contrast(self.incumbent, self.grid.start)
-        return self.pairs_for(gain - caution * deviation, constants.POWER, self.next_error())
+        gain, _ = self.contrast(self.incumbent, self.grid.start)
+        return self.pairs_for(gain, constants.POWER, self.next_error())
 
     def next_error(self, *, last: bool = False) -> float:
         """Return the error that the next analysis may use; `last`: if it ends the budget."""

@@ -46,7 +46,7 @@ ALTERNATIVES: dict[str, tuple[float, ...]] = {
     "PROMISE": (0.002, 0.008),
     "INDIFFERENCE": (0.003, 0.015),
     "AHEAD": (4, 16),
-    "FINE": (0.005, 0.02),
+    "FINE": (0.01, 0.05),
     "SURE": (0.0, 2.0),
     "MOST_LOSS": (0.007, 0.02),
     "POWER": (1.0, 3.0),

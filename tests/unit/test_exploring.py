@@ -106,21 +106,6 @@ def test_a_gap_beside_a_valley_is_measured_for_a_setting_that_is_worth_its_proof
     assert of.grid.setting(of.incumbent)["read_ahead_kb"] == 512
 
 
-def test_neighbours_are_measured_although_candidates_keep_coming(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """From the second block of an incumbent on, each block has one of them."""
-    of = modelled(state(RATIO), lambda s: {"read": 1.0 + (s["max_ratio"] > 5)}, [(0,), POINT], 6)
-    exploration = Exploration(of, SaferValues(of))
-    monkeypatch.setattr(exploration, "_propose", lambda: POINT)
-    monkeypatch.setattr(exploration, "_candidates", lambda *_: [(0,), (7,)])
-    of.remaining = 100
-    asked = measured(exploration.refine(), of, lambda _: {"read": 2.0})
-    every = [POINT, (0,), (7,)]
-    blocks = [sorted(asked[i:j]) for i, j in ((0, 3), (3, 7), (7, 11))]
-    assert blocks == [sorted(every), sorted([*every, (6,)]), sorted([*every, (4,)])]
-
-
 @pytest.mark.parametrize("gain", [0.0, 0.02, 0.05, 0.1])
 def test_the_second_candidate_of_a_block_is_no_neighbour_of_the_first(gain: float) -> None:
     """A sample also informs about its neighbours, so the next one goes further away."""
@@ -250,21 +235,6 @@ def test_more_is_left_where_an_incumbent_promises(remaining: int, left: int) -> 
     of.incumbent, of.evaluations, of.remaining = POINT, 0, remaining
     assert of.pairs_needed() == constants.FEWEST_PAIRS
     assert of.affordable(remaining) == remaining - left
-
-
-def test_more_is_left_for_a_gain_that_may_be_luck() -> None:
-    """The best of many settings was often a lucky one: by a standard deviation, it is assumed."""
-    draw = random.Random(1)
-
-    def noisy(s: Setting) -> dict[str, float]:
-        return {"read": math.exp(0.15 * (s["max_ratio"] > 5) + draw.gauss(0, 0.05))}
-
-    of = modelled(state(RATIO), noisy, [(0,), POINT], 4)
-    of.incumbent, of.evaluations, of.remaining = POINT, 0, 200
-    gain, deviation = of.contrast(POINT, (0,))
-    cautious = of.pairs_for(gain - deviation, constants.POWER, of.next_error())
-    assert of.pairs_needed() < cautious
-    assert 200 - of.affordable(200) == 2 * math.ceil(constants.ANALYSIS_GROWTH * cautious)
 
 
 @pytest.mark.parametrize(("gain", "spare"), [(0.15, 0.0), (0.1, 0.0), (0.1, 2.0)])

@@ -73,7 +73,7 @@ def test_the_start_is_measured_beside_a_change_that_is_in_doubt() -> None:
     other = replace(RATIO, name="max_background")
     of = state(RATIO, other)
     points = [(0, 0), (0, 7), (7, 7)]
-    modelled(of, lambda s: {"read": 100.0 + 2 * s["max_ratio"]}, points, count=1)
+    modelled(of, lambda s: {"read": 100.0 + 10 * s["max_ratio"]}, points, count=1)
     of.incumbent = (7, 7)
     assert of.contrast((7, 7), (7, 0))[1] > constants.WALKABLE
     assert (7, 0) in SaferValues(of)._rivals()
