@@ -34,14 +34,14 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 #: Which tests find mutants: patterns of modules, and their tests in tests/unit, the
 #: quickest first.
 TESTS = {
-    "tuner/confirming": "confirming search*",
+    "tuner/confirming": "confirming ending search*",
     "tuner/explaining": "explaining",
     "tuner/exploring": "exploring confirming search*",
     "tuner/grid": "grid search*",
     "tuner/model": "model exploring safer confirming search*",
     "tuner/safer": "safer exploring confirming search*",
-    "tuner/search": "confirming search*",
-    "tuner/state": "exploring confirming search*",
+    "tuner/search": "confirming ending search*",
+    "tuner/state": "exploring confirming ending search*",
     "bench/intervals": "intervals search*",
     "changes/apply": "apply reset policy reconcile*",
     "changes/policy": "policy apply reconcile*",

@@ -36,7 +36,8 @@ class Proof:
 class Confirmation:
     """Proves points on separate samples; `proof` is the best so far, None if there is none.
 
-    `first_block`: where the blocks of the last proof begin among those of the search.
+    `first_block`: where the blocks of the last proof begin among those of the search. `undecided`:
+    the points whose proof ended for lack of budget.
     """
 
     def __init__(self, state: State) -> None:
@@ -44,6 +45,7 @@ class Confirmation:
         self._start = state.grid.start
         self.proof: Proof | None = None
         self.first_block = 0
+        self.undecided: list[Point] = []
         self._unfinished: tuple[Blocks, Point] | None = None
 
     def run(self, point: Point) -> Steps:
@@ -59,7 +61,7 @@ class Confirmation:
 
     def _measure(self, blocks: Blocks, point: Point, contestants: list[Point]) -> Steps:
         state = self._state
-        pairs_wanted = max(constants.FEWEST_PAIRS, state.pairs_needed())
+        pairs_wanted = max(constants.FEWEST_PAIRS, state.pairs_needed(point))
         while state.remaining >= len(contestants):
             blocks.append((yield from state.measure_in_order(contestants)))
             contestants.reverse()  # so that a steady drift cancels over two blocks
@@ -71,8 +73,11 @@ class Confirmation:
                     return
                 pairs_wanted = math.ceil(constants.ANALYSIS_GROWTH * len(blocks))
             if self.is_futile(blocks, point):
-                return
-        state.short = True
+                break
+        else:
+            state.short = True
+        if state.short:
+            self.undecided.append(point)
 
     def end(self) -> None:
         """Analyse the complete blocks of an unfinished proof, if there are enough."""

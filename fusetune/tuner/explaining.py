@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reasons: one sentence for each dimension on why it was changed or not, from the model."""
+"""Reasons: why each dimension was changed or not, from the model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,26 @@ from fusetune.tuner import constants
 from fusetune.tuner.model import Point
 from fusetune.tuner.state import State
 
+_UNDECIDED = "not decided within the budget"
+
 
 def reasons(state: State, chosen: Point) -> tuple[str, ...]:
     """Return a sentence for each dimension: its value and the effect of changing it."""
     return tuple(_reason(state, chosen, i) for i in range(len(state.grid.dimensions)))
+
+
+def why_not(state: State, chosen: Point, other: Point) -> str:
+    """Return what the model shows of a point that was not chosen."""
+    if not state.model.samples:
+        return "nothing was measured"
+    ratio = _estimate(state, other, chosen)
+    if ratio.high < 1:
+        verdict = "it is slower"
+    elif ratio.high < 1 + constants.NO_EFFECT:
+        verdict = "no gain found"
+    else:
+        verdict = _UNDECIDED
+    return f"{verdict} ({_text(ratio)})"
 
 
 def _reason(state: State, chosen: Point, i: int) -> str:
@@ -37,7 +53,7 @@ def _verdict(ratios: list[Interval], best: Interval) -> str:
     if best.high < 1:
         return "other values are worse"
     if best.high >= 1 + constants.NO_EFFECT:
-        return "not decided within the budget"
+        return _UNDECIDED
     if min(ratio.ratio for ratio in ratios) < 1 - constants.NO_EFFECT:
         return "no better value found"
     return "no effect found"

@@ -76,8 +76,7 @@ class Exploration:
         state.incumbent = self._propose()
         if not state.stepwise or not state.model.count(state.incumbent):
             return False
-        gain, deviation = state.contrast(state.incumbent, self._grid.start)
-        return gain - constants.CAUTION * deviation >= _ENOUGH
+        return state.certain_gain(state.incumbent) >= _ENOUGH
 
     def _propose(self) -> Point:
         """Return the new incumbent: the point with the most certain gain, made safer."""
@@ -87,7 +86,7 @@ class Exploration:
         scores = [mean - constants.CAUTION * sd for mean, sd in posterior.contrasts()]
         for i in sorted(range(len(scores)), key=lambda i: -scores[i]):
             point = posterior.points[i]
-            if point != start and self._bearable(point):
+            if point != start and self._state.bearable(point):
                 return self._safer.than(point)
             if point == start:
                 break
@@ -110,16 +109,6 @@ class Exploration:
         grid, state = self._grid, self._state
         points = [centre, grid.start, grid.stock, *state.model.points(), *grid.near(centre)]
         return [p for p in dict.fromkeys(points) if not state.excluded(p)]
-
-    def _bearable(self, point: Point) -> bool:
-        """Return whether no workload is expected to suffer under a setting."""
-        state = self._state
-        if len(state.workloads) == 1:
-            return True
-        _, deviation = state.contrast(point, self._grid.start)
-        after, before = state.model.means([point, self._grid.start])
-        leeway = deviation * math.sqrt(len(state.workloads))
-        return all(a - b > -leeway for a, b in zip(after, before, strict=True))
 
     def _candidates(self, size: int, least: float) -> list[Point]:
         """Return up to size - 1 points that promise the largest gains over the incumbent."""

@@ -22,7 +22,7 @@ from fusetune.tuner.space import Dimension, with_followers
 from fusetune.tuner.trials import Trials, describe
 
 _MARK = "-o "  # prefix of options in names of dimensions
-_SEARCH_SHARE = 0.75  # of the budget; the rest measures what each option contributes
+_MOST_OF_SHARES = 0.25  # of the budget that exploration leaves for each option's gain
 _FEWEST_ROUNDS, _MOST_ROUNDS = 4, 12
 _ERROR = 0.05  # of the interval of one option's gain
 
@@ -67,6 +67,7 @@ class OptionSearch:
         self.ended_by = NOTHING
         self.guards = Guards.of(workloads, start, unguarded, reading)
         self.search = Search(dimensions, start, self._workloads, seed, self._weights, limits)
+        self.search.others_need = self._of_shares
 
     def _dimension(self, name: str) -> Dimension:
         required = tuple(_MARK + one for one in self.candidates.required[name])
@@ -88,10 +89,22 @@ class OptionSearch:
         Raises FusetuneError if a limit is set on a cost that the last measurement did not yield.
         """
         self.search.limits.check(Cost.of(self._trials.usage, self._measured))
-        seconds = _SEARCH_SHARE * self._trials.budget.seconds
-        self.guards.watch(
-            self.search, self._explore, self._guard, lambda: seconds - self._trials.seconds
-        )
+        self.guards.watch(self.search, self._explore, self._guard, self._seconds_left)
+
+    def _seconds_left(self) -> float:
+        return self._trials.budget.seconds - self._trials.seconds
+
+    def _of_shares(self, setting: Mapping[str, int]) -> int:
+        """Return how many evaluations to leave for `shares` of a setting."""
+        if not self._has_parts(setting):
+            return 0
+        total = self.search.evaluations + self._trials.affordable(1.0)
+        return min(_MOST_ROUNDS * (1 + len(self.options(setting))), round(_MOST_OF_SHARES * total))
+
+    def _has_parts(self, setting: Mapping[str, int]) -> bool:
+        """Return whether each option of a setting has a gain that is not that of the setting."""
+        chosen = self.options(setting)
+        return len(chosen) > 1 or bool(chosen and self.knobs(setting) != self.before)
 
     def _guard(self, setting: Mapping[str, int]) -> dict[str, float]:
         options, knobs = self.options(setting), self.knobs(setting)
@@ -99,7 +112,7 @@ class OptionSearch:
 
     def _explore(self) -> None:
         """Give the search the figures of each setting that it asks for, until its share ends."""
-        share = _SEARCH_SHARE - self.guards.share
+        share = 1.0 - self.guards.share
         while (setting := self.search.ask(self._trials.affordable(share))) is not None:
             try:
                 figures = self._measure(self.options(setting), self.knobs(setting))
@@ -119,12 +132,12 @@ class OptionSearch:
         """
         choice = self.search.choice()
         chosen, knobs = self.options(choice.setting), self.knobs(choice.setting)
-        if len(chosen) == 1 and knobs == self.before:
+        if not self._has_parts(choice.setting):
             return dict.fromkeys(chosen, choice.gain)
         without = {name: self.candidates.possible(chosen - {name}) for name in chosen}
         logs: dict[str, list[float]] = {name: [] for name in chosen}
         order = [chosen, *dict.fromkeys(without.values())]
-        for _ in range(_MOST_ROUNDS if chosen else 0):
+        for _ in range(_MOST_ROUNDS):
             if self._trials.affordable(1.0) < len(order):
                 break
             try:
@@ -150,6 +163,18 @@ class OptionSearch:
         spent = self._trials.seconds / self._trials.budget.seconds
         self._progress(spent, self.words(options, knobs))
         return self._trials.measure(self.candidates, options, knobs, guards)
+
+    def reasons(self) -> list[str]:
+        """Return a sentence on each option that was not chosen, and on each live knob."""
+        choice = self.search.choice()
+        chosen = self.options(choice.setting)
+        found = []
+        for name in (one for one in self.candidates.changes if one not in chosen):
+            added = {_MARK + one: 1 for one in self.candidates.with_required(name)}
+            if why := self.search.why_not(choice.setting | added):
+                words = describe(self.candidates.values(frozenset({name})))
+                found.append(f"{words}: not proposed, {why}")
+        return [*found, *choice.reasons[len(self.candidates.changes) :]]
 
     def setting_words(self, setting: Mapping[str, int]) -> str:
         """Return `words` of a setting of the search."""

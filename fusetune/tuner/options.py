@@ -159,7 +159,6 @@ def _proven(
     """Return the outcome of a search that has ended."""
     choice = run.search.choice()
     after = run.knobs(choice.setting)
-    of_knobs = choice.reasons[len(run.candidates.changes) :]
     words = run.setting_words
     of_budget = Ending(run.ended_by, trials.budget, trials.evaluations).reasons(run.search, words)
     of_costs = [
@@ -181,7 +180,7 @@ def _proven(
             *reasons,
             *of_budget,
             *of_costs,
-            *of_knobs,
+            *run.reasons(),
             *run.guards.reasons(words),
             *_afterwards(seen.mount, run.before, after),
         ],

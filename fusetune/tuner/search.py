@@ -30,7 +30,7 @@ from fusetune.bench.intervals import Interval
 from fusetune.tuner import constants
 from fusetune.tuner.confirming import Confirmation
 from fusetune.tuner.costs import UNKNOWN, UNLIMITED, Cost, Limits
-from fusetune.tuner.explaining import reasons
+from fusetune.tuner.explaining import reasons, why_not
 from fusetune.tuner.exploring import Exploration
 from fusetune.tuner.grid import Grid, Setting
 from fusetune.tuner.model import Point
@@ -109,6 +109,9 @@ class Search:
         #: Asked about a promising setting before its proof; it may be slow.
         self.permit: Callable[[Setting], bool] = lambda setting: True
         self._passed: set[Point] = set()
+        #: Evaluations that exploration leaves for other things than the proof of a setting.
+        self.others_need: Callable[[Setting], int] = lambda setting: 0
+        self._state.others_need = lambda point: self.others_need(self._grid.setting(point))
 
     def _run(self) -> Steps:
         state = self._state
@@ -252,21 +255,38 @@ class Search:
     @property
     def short(self) -> bool:
         """Whether more evaluations would have been worth asking for."""
-        return self._state.short
+        return self._state.short or self.unproven() is not None
 
     def unproven(self) -> tuple[dict[str, int], int] | None:
         """Return what seems better than the start but is not proven, None if nothing does.
 
         The second value is the number of evaluations that its proof would need.
         """
-        state = self._state
-        point = state.incumbent
-        if self._confirmation.proof or not state.model.samples or state.excluded(point):
+        state, undecided = self._state, self._confirmation.undecided
+        if self._confirmation.proof or not state.model.samples:
             return None
-        if not state.promising(point):
+        state.model.fit()
+        points = [*state.model.points(), state.incumbent] if state.short else undecided
+        points = [p for p in points if state.promising(p) and state.bearable(p)]
+        points = [p for p in points if p in undecided or not state.excluded(p)]
+        points = [p for p in points if not state.refused(p)]
+        if not points:
             return None
-        evaluations = len(state.contestants(point)) * state.pairs_needed()
-        return self._grid.setting(point), evaluations
+        best = max(points, key=state.certain_gain)
+        evaluations = len(state.contestants(best)) * state.pairs_needed(best)
+        return self._grid.setting(best), evaluations
+
+    def why_not(self, setting: Setting) -> str | None:
+        """Return what was found on a setting that is not the choice, None if it was refused.
+
+        Raises ValueError if the setting is not in the grid.
+        """
+        point = self._grid.point(setting)
+        if point is None:
+            raise ValueError(f"{dict(setting)} is not in the grid")
+        if self._state.refused(point):
+            return None
+        return why_not(self._state, self._chosen, point)
 
     @property
     def trials(self) -> list[Trial]:
@@ -323,10 +343,14 @@ class Search:
         """How many evaluations have been recorded."""
         return self._state.evaluations
 
+    @property
+    def _chosen(self) -> Point:
+        proof = self._confirmation.proof
+        return proof.point if proof else self._grid.start
+
     def choice(self) -> Choice:
         """Return the best setting proven so far, the start if there is none."""
-        proof = self._confirmation.proof
-        point = proof.point if proof else self._grid.start
+        proof, point = self._confirmation.proof, self._chosen
         return Choice(
             setting=self._grid.setting(point),
             changed=proof is not None,

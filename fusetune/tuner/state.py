@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from statistics import fmean
 
 from fusetune.bench.intervals import NORMAL, Interval, normal_interval, t_quantile
@@ -30,7 +30,8 @@ class State:
     figures do not show. `short`: whether the last stage ended for lack of budget; `screened`:
     whether the measurement of distant points has ended; `stepwise`: see `search.Search`. `costs` is
     the cost of the points, `costly` why a point was refused in comparison with another one because
-    of its cost.
+    of its cost. `others_need`: the evaluations that exploration leaves for other things than the
+    proof of a point.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class State:
         self.most_explored = constants.MOST_EXPLORED
         #: The samples of this search only: number of the block, point and figures.
         self.samples: list[tuple[int, Point, dict[str, float]]] = []
+        self.others_need: Callable[[Point], int] = lambda point: 0
         self._blocks = 0
 
     def measure_block(self, points: Sequence[Point]) -> Steps:
@@ -147,6 +149,11 @@ class State:
         """Return the model's mean and standard deviation of the log ratio of two points."""
         return self.model.posterior([reference, point]).contrasts()[1]
 
+    def certain_gain(self, point: Point) -> float:
+        """Return a point's log gain over the start, less CAUTION standard deviations."""
+        gain, deviation = self.contrast(point, self.grid.start)
+        return gain - constants.CAUTION * deviation
+
     def apparent_gain(self, point: Point, reference: Point) -> float:
         """Return the mean log ratio of two points in the blocks that have both.
 
@@ -184,6 +191,15 @@ class State:
         certainty = NORMAL.cdf(mean / max(deviation, 1e-9))
         return mean >= constants.LEAST_GAIN and certainty >= constants.EVIDENCE
 
+    def bearable(self, point: Point) -> bool:
+        """Return whether no workload is expected to suffer under a setting."""
+        if len(self.workloads) == 1:
+            return True
+        _, deviation = self.contrast(point, self.grid.start)
+        after, before = self.model.means([point, self.grid.start])
+        leeway = deviation * math.sqrt(len(self.workloads))
+        return all(a - b > -leeway for a, b in zip(after, before, strict=True))
+
     def contestants(self, point: Point) -> list[Point]:
         """Return what a proof compares: the start, the point, and stock where it may be as good."""
         points = list(dict.fromkeys([self.grid.start, point]))
@@ -199,25 +215,26 @@ class State:
     def affordable(self, wanted: int) -> int:
         """Return how many of the wanted evaluations exploration may use: 0 or at least 2.
 
-        The others are reserved for the proof.
+        The others are reserved for the proof and `others_need`.
         """
-        total = self.evaluations + self.remaining
+        left = self.remaining - self.others_need(self.incumbent)
+        total = self.evaluations + left
         contestants = max(2, len(self.contestants(self.incumbent)))
         fewest = constants.FEWEST_PAIRS * contestants
         reserve = fewest
         if self.model.samples and self.promising(self.incumbent):
             # As many as its second analysis needs, should chance spoil the first.
-            pairs = math.ceil(constants.ANALYSIS_GROWTH * self.pairs_needed())
+            pairs = math.ceil(constants.ANALYSIS_GROWTH * self.pairs_needed(self.incumbent))
             most = round(constants.MOST_RESERVED * total)
             reserve = max(fewest, min(contestants * pairs, most))
-        spare = min(wanted, self.remaining - reserve)
+        spare = min(wanted, left - reserve)
         return spare if spare >= 2 else 0
 
-    def pairs_needed(self) -> int:
-        """Return the number of pairs that almost certainly prove the incumbent's gain."""
-        if not self.model.samples or self.incumbent == self.grid.start:
+    def pairs_needed(self, point: Point) -> int:
+        """Return the number of pairs that almost certainly prove a point's gain."""
+        if not self.model.samples or point == self.grid.start:
             return constants.FEWEST_PAIRS
-        gain, _ = self.contrast(self.incumbent, self.grid.start)
+        gain, _ = self.contrast(point, self.grid.start)
         return self.pairs_for(gain, constants.POWER, self.next_error())
 
     def next_error(self, *, last: bool = False) -> float:

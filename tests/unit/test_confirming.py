@@ -161,7 +161,7 @@ def test_a_budget_that_ends_during_a_block_leaves_the_blocks_before_it(
     whole: int, dropped: bool, proven: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Time may end suddenly, before the analysis that the blocks were measured for."""
-    monkeypatch.setattr(State, "pairs_needed", lambda of: 8)
+    monkeypatch.setattr(State, "pairs_needed", lambda of, point: 8)
     of = started_elsewhere()
     confirmation = Confirmation(of)
     steps = confirmation.run(POINT)

@@ -6,6 +6,7 @@ import pytest
 from fusetune.bench.spending import NOTHING, RANGES, Account, Budget, affordable, scarcest
 from fusetune.tuner.ending import Ending
 from fusetune.tuner.search import Search
+from tests.bench.landscapes import Host
 from tests.unit.simulated_search import RATIO
 
 BUDGET = Budget(60.0, 2 << 30, 500 << 20, 20_000)
@@ -43,6 +44,66 @@ def test_the_part_that_is_spent_and_what_would_do(by: str, spent: str, larger: s
     assert start.startswith(f"the search ended because {spent} is used up, before {setting} was ")
     assert start.endswith(f"proven, which needs about {needed} more evaluations")
     assert more.startswith(f"try {larger}")
+
+
+def searched_on_a_noisy_host(seed: int, budget: int) -> Search:
+    """A finished search at 30 % noise; max_ratio gains 1.4 times the speed from 10 on."""
+    host = Host(seed, noise=0.3)
+    search = Search([RATIO], {"max_ratio": 1}, ["write"], seed)
+    while (setting := search.ask(budget - search.evaluations)) is not None:
+        search.tell(host.measure({"write": 140.0 if setting["max_ratio"] >= 10 else 100.0}))
+    return search
+
+
+def test_a_setting_whose_proof_the_budget_ended_is_named_and_provable_with_more() -> None:
+    named = proven = 0
+    for seed in range(12):
+        search = searched_on_a_noisy_host(seed, 40)
+        if not (found := search.unproven()):
+            continue
+        setting, needed = found
+        named += 1
+        assert search.short
+        (said,) = Ending("seconds", BUDGET, search.evaluations).reasons(search, words)
+        assert f"before {setting} was proven" in said
+        proven += searched_on_a_noisy_host(seed, 40 + round(1.2 * needed)).choice().changed
+    assert named >= 5
+    assert proven >= named - 1  # a gain is missed by chance now and then
+
+
+def test_what_was_measured_is_named_although_it_is_not_the_incumbent() -> None:
+    search = searched(8, gain=2.0)
+    search._state.incumbent = (0,)
+    setting, _ = search.unproven() or ({}, 0)
+    assert setting["max_ratio"] >= 10
+
+
+def test_what_was_refused_or_rejected_is_not_named() -> None:
+    search = searched(8, gain=2.0)
+    search._state.refusals.append((1,))
+    assert search.unproven() is None
+    search = searched(8, gain=2.0)
+    setting, _ = search.unproven() or ({}, 0)
+    place = RATIO.values.index(setting["max_ratio"])
+    search._state.rejected.update((one,) for one in range(1, len(RATIO.values)))
+    assert search.unproven() is None
+    search._confirmation.undecided.append((place,))
+    assert search.unproven() is not None
+    search._state.refusals.append((1,))
+    assert search.unproven() is None
+
+
+@pytest.mark.parametrize(("factor", "is_named"), [(0.5, False), (1.0, True)])
+def test_a_setting_from_which_a_workload_suffers_is_not_named(
+    factor: float, is_named: bool
+) -> None:
+    search = Search([RATIO], {"max_ratio": 1}, ["read", "write"])
+    for _ in range(8):
+        setting = search.ask(100)
+        assert setting is not None
+        much = setting["max_ratio"] >= 10
+        search.tell({"read": 4.0 if much else 1.0, "write": factor if much else 1.0})
+    assert (search.unproven() is not None) == is_named
 
 
 def test_without_a_candidate_no_number_is_made_up() -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from fusetune.bench.intervals import Interval
-from fusetune.tuner.explaining import _verdict, reasons
+from fusetune.tuner.explaining import _verdict, reasons, why_not
 from tests.unit.simulated_search import RATIO, STRICT, modelled, state
 
 
@@ -47,3 +47,25 @@ def test_a_reason_gives_the_ratio_and_its_interval() -> None:
 def test_a_value_without_others_is_said_to_be_the_only_one() -> None:
     of = modelled(state(replace(RATIO, values=(1,)), STRICT), lambda _: {"read": 1.0}, [(0, 0)])
     assert reasons(of, (0, 0))[0] == "max_ratio: kept at 1, it has no other value"
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "deviation", "verdict"),
+    [
+        (-0.1, 0.01, "it is slower (0.90 [0.89, 0.92])"),
+        (0.0, 0.01, "no gain found (1.00 [0.98, 1.02])"),
+        (0.0, 0.02, "not decided within the budget (1.00 [0.96, 1.04])"),
+        (0.3, 0.01, "not decided within the budget (1.35 [1.32, 1.38])"),
+    ],
+)
+def test_what_was_found_on_a_point_that_was_not_chosen(
+    log_ratio: float, deviation: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = modelled(state(RATIO), lambda _: {"read": 1.0}, [(0,), (1,)])
+    contrasts = {((1,), (0,)): (log_ratio, deviation)}
+    monkeypatch.setattr(of, "contrast", lambda *points: contrasts[points])
+    assert why_not(of, (0,), (1,)) == verdict
+
+
+def test_nothing_is_found_without_a_sample() -> None:
+    assert why_not(state(RATIO), (0,), (1,)) == "nothing was measured"

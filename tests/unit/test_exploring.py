@@ -53,7 +53,7 @@ def test_a_workload_may_suffer_within_its_own_doubt(loss: float, bearable: bool)
 
     modelled(of, trade, [(0,), POINT], count=2)
     assert of.contrast(POINT, (0,))[1] == pytest.approx(0.015, abs=1e-4)
-    assert Exploration(of, SaferValues(of))._bearable(POINT) is bearable
+    assert of.bearable(POINT) is bearable
 
 
 # What is measured
@@ -233,7 +233,7 @@ def test_more_is_left_where_an_incumbent_promises(remaining: int, left: int) -> 
     """1.5 times as many pairs as it needs, but at most 40 % of the budget."""
     of = modelled(state(RATIO), lambda s: {"read": 99.0 + s["max_ratio"]}, [(0,), POINT])
     of.incumbent, of.evaluations, of.remaining = POINT, 0, remaining
-    assert of.pairs_needed() == constants.FEWEST_PAIRS
+    assert of.pairs_needed(of.incumbent) == constants.FEWEST_PAIRS
     assert of.affordable(remaining) == remaining - left
 
 
@@ -259,11 +259,11 @@ def test_a_smaller_gain_needs_more_pairs() -> None:
         return {"read": math.exp(0.05 * (s["max_ratio"] > 1) + draw.gauss(0, 0.03))}
 
     of = modelled(state(RATIO), slightly, [(0,), POINT])
-    assert of.pairs_needed() == constants.FEWEST_PAIRS  # the start needs no proof
+    assert of.pairs_needed(of.incumbent) == constants.FEWEST_PAIRS  # the start needs no proof
     of.incumbent = POINT
-    assert of.pairs_needed() > constants.FEWEST_PAIRS
+    assert of.pairs_needed(of.incumbent) > constants.FEWEST_PAIRS
     mean, _ = of.contrast(POINT, (0,))
-    assert of.pairs_needed() == of.pairs_for(mean, constants.POWER, constants.ERROR / 2)
+    assert of.pairs_needed(of.incumbent) == of.pairs_for(mean, constants.POWER, constants.ERROR / 2)
 
 
 def test_no_more_pairs_are_hoped_for_than_the_bound() -> None:

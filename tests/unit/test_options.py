@@ -181,7 +181,7 @@ def test_a_gain_is_proven_although_a_sample_of_its_proof_outlasts_the_budget(
     def speed(options: Options, knobs: Mapping[str, int]) -> float:
         return 100 * (2 if "threads" in options else 1)
 
-    monkeypatch.setattr(State, "pairs_needed", lambda of: 8)
+    monkeypatch.setattr(State, "pairs_needed", lambda of, point: 8)
     _, trials = run_on(candidates_of(tree), speed)
     run, _ = run_on(candidates_of(tree), speed, outlasting=len(trials.measured) - 4)
     assert run.options(run.search.choice().setting) == {"threads"}
@@ -236,6 +236,44 @@ def test_nothing_better_is_no_choice(tree: Tree) -> None:
     assert not choice.changed
     assert run.options(choice.setting) == frozenset()
     assert run.shares() == {}
+
+
+def test_each_option_that_is_not_proposed_has_its_reason(tree: Tree) -> None:
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * (2 if "threads" in options else 1) * (0.8 if "writeback" in options else 1)
+
+    run, _ = run_on(candidates_of(tree), speed)
+    said = {words.partition(":")[0]: words for words in run.reasons()}
+    assert list(said) == ["writeback=true", "cache=some", "max_ratio"]
+    assert said["cache=some"].startswith("cache=some: not proposed, no gain found (1.0")
+    assert said["writeback=true"].startswith("writeback=true: not proposed, it is slower (0.8")
+
+
+def test_without_a_sample_the_reason_says_so(tree: Tree) -> None:
+    run, _ = run_on(candidates_of(tree), lambda options, knobs: 1.0, 0)
+    assert run.reasons()[0] == "writeback=true: not proposed, nothing was measured"
+
+
+def test_an_option_that_breaks_a_limit_has_no_second_reason(tree: Tree) -> None:
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * (3 if "threads" in options else 1)
+
+    run, _ = run_on(candidates_of(tree), speed, limits=Limits(memory_bytes=1))
+    assert not [reason for reason in run.reasons() if reason.startswith("threads=8")]
+
+
+@pytest.mark.parametrize("gaining", [("threads",), ("cache", "threads")])
+def test_exploration_leaves_a_quarter_for_the_gains_of_several_options(
+    tree: Tree, gaining: Sequence[str]
+) -> None:
+    """What a single option gains is known from the proof."""
+
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * math.prod(2.0 for one in gaining if one in options)
+
+    run, trials = run_on(candidates_of(tree), speed, 28)
+    assert run.options(run.search.choice().setting) == set(gaining)
+    assert (len(trials.measured) <= 21) == (len(gaining) > 1)
 
 
 def test_without_time_for_it_no_share_is_said(tree: Tree) -> None:

@@ -162,7 +162,7 @@ def test_a_gain_is_proven_although_the_budget_ends_during_a_pair(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Either a sample outlasts the budget, or so many seconds that none is left for the next."""
-    monkeypatch.setattr(State, "pairs_needed", lambda of: 8)
+    monkeypatch.setattr(State, "pairs_needed", lambda of, point: 8)
     bench.worth = staticmethod(by_ratio)
     whole = run(tree, mounted).evaluations
     reset(tree.host, mounted)
