@@ -4,8 +4,8 @@
 A server may keep a range in its cache after reading it, so a second sample of the same range would
 measure that cache. A run is therefore of one kind throughout, and compares only within it:
 
-- cold: the files have enough ranges for each sample to get one that the run has not read yet. The
-  run ends when all are read.
+- cold: the files have enough ranges for each sample to get one that the run has not read yet, not
+  even ahead of another sample. The run ends when none is left.
 - warm: they have too few. Each range is read once before the first sample, so that the server may
   cache all of them. Then the samples go through all ranges in random order, again and again, and no
   range repeats before all others were read.
@@ -24,6 +24,8 @@ MIB = 1 << 20
 #: Bytes of the shortest range, and of the longest.
 SHORTEST, _LONGEST = 1 * MIB, 256 * MIB
 _SAMPLES = 60  # per reader, for which a cold run needs ranges
+#: The same if what is read ahead of the samples counts as well.
+_SAMPLES_WITH_AHEAD = 24
 _FEWEST_WARM = 4
 _MOST = 1 << 14  # ranges in use: a server may report any file size
 
@@ -49,19 +51,26 @@ class Ranges:
         readers: int,
         wanted: int,
         least: int = SHORTEST,
+        ahead: int = 0,
         seed: int = 0,
     ) -> None:
         """Cut files of these ``sizes`` (bytes) into ranges of at most ``wanted`` bytes.
 
         A range has a power of two of bytes, and at least ``least``. ``readers``: how many read a
-        range in each evaluation. ValueError if no file is long enough.
+        range in each evaluation. ``ahead``: how many bytes more a sample makes useless on average,
+        because they are read ahead. ValueError if no file is long enough.
         """
         self._random = random.Random(seed)  # noqa: S311 - an order of measurement, not a secret
         self._sizes = sizes
         longest = max(least, min(_LONGEST, 1 << max(0, wanted.bit_length() - 1)))
         lengths = [one for power in range(9) if least <= (one := SHORTEST << power) <= longest]
         samples = _SAMPLES * readers
-        cold = [one for one in lengths[-3:] if self._number(one) >= samples]
+        with_ahead = _SAMPLES_WITH_AHEAD * readers
+        cold = [
+            one
+            for one in lengths[-3:]
+            if self._number(one) >= samples and sum(sizes) >= with_ahead * (one + ahead)
+        ]
         warm = [one for one in lengths if self._number(one) >= _FEWEST_WARM]
         self.cold = bool(cold)
         self.length = (cold or warm or lengths[:1])[-1]

@@ -17,7 +17,7 @@ from fusetune.bench.holder import LAID_OUT
 from fusetune.bench.place import BenchPlace
 from fusetune.bench.ranges import MIB, SHORTEST, Range, Ranges
 from fusetune.bench.runner import SAMPLES_WANTED, Bench, BudgetSpent
-from fusetune.bench.spending import RANGES, Budget, Left
+from fusetune.bench.spending import ALL_READ, RANGES, Budget, Left
 from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import Workload
 from fusetune.changes.state import values_now
@@ -36,12 +36,12 @@ _AHEAD = 4
 
 
 class RangesSpent(BudgetSpent):
-    """A cold run has read the files completely; earlier samples remain valid."""
+    """A cold run has no range left; earlier samples remain valid."""
 
     part = RANGES
 
     def __init__(self) -> None:
-        FusetuneError.__init__(self, "the files were read completely; name more files with --files")
+        FusetuneError.__init__(self, f"{ALL_READ}; name more files with --files")
 
 
 @dataclass
@@ -49,12 +49,17 @@ class Reading:
     """What a run reads, shared by all mounts that it compares.
 
     ``paths``: files and directories relative to the mount's root; none: large files are searched
-    for. ``tell``: gets a line for the user before the first read. ``files`` and ``ranges``: the
-    result of the search, once the first bench has begun.
+    for. ``tell``: gets a line for the user before the first read; ``place`` and ``budget`` are the
+    mount and the limits that it names, None for those of the bench. ``read_ahead_kb``: the largest
+    value that will be tried. ``files`` and ``ranges``: the result of the search, once the first
+    bench has begun.
     """
 
     paths: Sequence[str] = ()
     tell: Callable[[str], None] = lambda line: None
+    place: str | None = None
+    budget: Budget | None = None
+    read_ahead_kb: int = 0
     files: list[ExistingFile] = field(default_factory=list)
     ranges: Ranges | None = None
 
@@ -63,12 +68,13 @@ class Reading:
         """A sentence on the ranges that were compared."""
         if not self.ranges:
             return "nothing was read"
-        size = f"ranges of {self.ranges.length // MIB} MiB"
+        ranges = f"ranges of {self.ranges.length // MIB} MiB"
         if self.ranges.cold:
-            return f"{size} were drawn at random, and none was read twice"
+            return f"{ranges} were drawn at random, and none was read twice"
         return (
-            f"the files have only {self.ranges.count} {size}, so each was read once before the "
-            "first sample: the server's cache was warm for all samples"
+            "the files are too small to read nothing twice, so their "
+            f"{self.ranges.count} {ranges} were read once before the first sample: the server's "
+            "cache was warm for all samples"
         )
 
 
@@ -125,8 +131,11 @@ class ReadBench(Bench):
         rate = number(job, "read", "io_bytes") / max(number(job, "read", "runtime") / 1000, 0.001)
         wanted = min(largest, int(rate * self.sample_seconds * _FASTER))
         least = max(workload.least_bytes for workload in self.workloads)
+        # The kernel may read that far ahead of a sample, and another sample into this one's range;
+        # half of the samples are expected to have much smaller values.
+        ahead = max(self._read_ahead(), _AHEAD * reading.read_ahead_kb << 10)
         try:
-            reading.ranges = Ranges(sizes, each, max(wanted, least), least)
+            reading.ranges = Ranges(sizes, each, max(wanted, least), least, ahead)
         except ValueError as error:
             raise FusetuneError(
                 f"no file has the {least // MIB} MiB that a workload reads; name larger files "
@@ -137,11 +146,12 @@ class ReadBench(Bench):
     def _tell(self, reading: Reading) -> None:
         first = ", ".join(printable(file.path) for file in reading.files[:3])
         more = len(reading.files) - 3
+        budget = reading.budget or self.budget
         reading.tell(
-            f"reads at most {self.budget.bytes_read // MIB} MiB (--budget-read) in at most "
-            f"{self.budget.requests} calls (--budget-requests) of {first}"
+            f"reads at most {budget.bytes_read // MIB} MiB (--budget-read) in at most "
+            f"{budget.requests} calls (--budget-requests) of {first}"
             + (f" and {more} more files" if more > 0 else "")
-            + f" in {printable(self.mount.path)}, and writes nothing there"
+            + f" in {printable(reading.place or self.mount.path)}, and writes nothing there"
         )
 
     def _warm(self) -> None:

@@ -23,6 +23,8 @@ OPTIONS = {
 }
 #: Other reasons for the end of a run: all ranges were read, or nothing more is to be measured.
 RANGES, NOTHING = "ranges", "search"
+#: When all ranges were read.
+ALL_READ = "every range of the files was read, or may have been read ahead"
 
 #: Remaining evaluations by each part of a budget, by its name in `OPTIONS` or `RANGES`.
 Left = Mapping[str, float]

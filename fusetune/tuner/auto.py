@@ -28,7 +28,7 @@ from fusetune.tuner.ending import Ending
 from fusetune.tuner.guards import Guarded, Guards, about_files
 from fusetune.tuner.noted import changed, note_run
 from fusetune.tuner.search import Choice, Search, Trial
-from fusetune.tuner.space import FOLLOWERS, searched_on, with_followers
+from fusetune.tuner.space import FOLLOWERS, largest, searched_on, with_followers
 from fusetune.tuner.values import Values
 
 Progress = Callable[[float, str], None]
@@ -195,6 +195,8 @@ def auto(
             reasons.append("no live knob affects these workloads")
             return Outcome(mount, list(workloads), before, before, unchanged(), reasons=reasons)
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
+        if reading:
+            reading.read_ahead_kb = largest(dimensions, "read_ahead_kb")
         known = TunedBefore(host, mount, workloads, cold=cold)
         search = known.search(dimensions, start, seed, limits)
         bench = bench_of(host, mount, workloads, budget, interruption, size=size, reading=reading)

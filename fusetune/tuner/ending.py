@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fusetune.bench.spending import NOTHING, OPTIONS, RANGES, Budget
+from fusetune.bench.spending import ALL_READ, NOTHING, OPTIONS, RANGES, Budget
 from fusetune.tuner.search import Search
 
 _GIB = 1 << 30
@@ -24,7 +24,7 @@ class Ending:
         if self.by == NOTHING:
             return []
         if self.by == RANGES:
-            said = "the search ended because it has read the files completely"
+            said = f"the search ended because {ALL_READ}"
             more = "name more files with --files"
         else:
             said = f"the search ended because {OPTIONS[self.by]} {self._text(1.0)} is used up"

@@ -32,14 +32,14 @@ from fusetune.shadow.shadows import Shadows
 from fusetune.shadow.words import with_point
 from fusetune.text import printable, shell_word
 from fusetune.tuner.auto import Progress
-from fusetune.tuner.candidates import Candidates
+from fusetune.tuner.candidates import Candidates, Options
 from fusetune.tuner.costs import UNLIMITED, Limits
 from fusetune.tuner.ending import Ending
 from fusetune.tuner.guards import Guarded, about_files
 from fusetune.tuner.noted import note_run
 from fusetune.tuner.option_search import OptionSearch, OptionTrial
 from fusetune.tuner.search import Choice
-from fusetune.tuner.space import searched_on
+from fusetune.tuner.space import largest, searched_on
 from fusetune.tuner.trials import Trials, refuse_second
 
 
@@ -108,6 +108,9 @@ def prove_options(
     knobs, refused = searched_on(resolver, mount, before, workloads, allowed_owners)
     if not candidates.changes:
         return _nothing(mount, workloads, before, seen, reasons)
+    if reading:
+        reading.place, reading.budget = mount.path, budget
+        reading.read_ahead_kb = largest(knobs, "read_ahead_kb")
     with (
         Lock(host, mount),
         Interruption() as interruption,
@@ -158,7 +161,7 @@ def _proven(
 ) -> OptionsOutcome:
     """Return the outcome of a search that has ended."""
     choice = run.search.choice()
-    after = run.knobs(choice.setting)
+    options, after = run.options(choice.setting), run.knobs(choice.setting)
     words = run.setting_words
     of_budget = Ending(run.ended_by, trials.budget, trials.evaluations).reasons(run.search, words)
     of_costs = [
@@ -170,7 +173,7 @@ def _proven(
         run.before,
         after,
         choice,
-        advice_of(seen, run.candidates.plan(run.options(choice.setting))),
+        advice_of(seen, run.candidates.plan(options)),
         gains,
         list(run.trials()),
         trials.seconds,
@@ -182,7 +185,7 @@ def _proven(
             *of_costs,
             *run.reasons(),
             *run.guards.reasons(words),
-            *_afterwards(seen.mount, run.before, after),
+            *_afterwards(seen.mount, run.before, after, options),
         ],
         reading,
         trials.bytes_read,
@@ -274,12 +277,16 @@ def _planned(
     return seen, plan(recipe, seen.settings, replace(seen.here, unsafe=unsafe))
 
 
-def _afterwards(mount: Mount, before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+def _afterwards(
+    mount: Mount, before: Mapping[str, int], after: Mapping[str, int], options: Options
+) -> list[str]:
+    """Return what to do about the live knobs that were proven better, with these options."""
     changed = [f"{name}={value}" for name, value in after.items() if value != before.get(name)]
     if not changed:
         return []
     path, values = shell_word(mount.path), " ".join(changed)
-    return [
-        f"proven together with {values}: run 'fusetune set {path} {values}' after the next mount, "
-        f"then 'fusetune save {path}'"
-    ]
+    if options:
+        said, when = f"proven together with {values}", " after the next mount"
+    else:
+        said, when = f"proven for {values} alone", ""
+    return [f"{said}: run 'fusetune set {path} {values}'{when}, then 'fusetune save {path}'"]

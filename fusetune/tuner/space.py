@@ -149,6 +149,11 @@ def searched(
     return dimensions, reasons
 
 
+def largest(dimensions: Sequence[Dimension], name: str) -> int:
+    """Return the largest value of the dimension of that name; 0 if there is none."""
+    return max((value for d in dimensions if d.name == name for value in d.values), default=0)
+
+
 def near(dimension: Dimension, value: int, earlier: int) -> Dimension | None:
     """Return the dimension limited to one step from ``value``, None if there is no other value.
 

@@ -172,9 +172,9 @@ class Trials:
             self._end(next(filter(None, self._open)))  # the one without options stays
         share = Budget(
             seconds,
-            max(LEAST_BYTES, self.budget.bytes_written // _SHARE),
-            max(LEAST_BYTES, self.budget.bytes_read // _SHARE),
-            max(LEAST_REQUESTS, self.budget.requests // _SHARE),
+            max(LEAST_BYTES, self._share("bytes_written")),
+            max(LEAST_BYTES, self._share("bytes_read")),
+            max(LEAST_REQUESTS, self._share("requests")),
         )
         with ExitStack() as contexts:
             shadow = self._mounted(candidates, options)
@@ -192,6 +192,12 @@ class Trials:
             )
             contexts.enter_context(bench)
             return shadow, bench, contexts.pop_all()
+
+    def _share(self, part: str) -> int:
+        """Return how much of a part of the budget one more shadow may use."""
+        allowed: int = getattr(self.budget, part)
+        spent: int = getattr(self, part)
+        return min(allowed // _SHARE, allowed - spent)
 
     def _mounted(self, candidates: Candidates, options: Options) -> Shadow:
         plan = candidates.plan(options)

@@ -65,6 +65,22 @@ def test_a_read_only_mount_is_read_cold(
     assert tree(source) == before
 
 
+def test_a_slow_server_with_little_data_is_tuned(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    """The samples are short, but the largest readahead of one may reach most of the file."""
+    with (tmpfs_dir / "source" / "model").open("wb") as file:
+        file.truncate(512 << 20)
+    options = ("ro", "delay=20ms", "served=4")
+    with Mirror(tmpfs_dir / "source", tmp_path / "mnt", *options) as mirror:
+        words = ("auto", mirror.mountpoint, "-w", "seq-read", "--budget", "30")
+        found = fusetune.json(*words)
+        fusetune("reset", mirror.mountpoint)
+    assert found["read"]["server_cache"] == "warm"
+    assert found["ended_by"] != "ranges"
+    assert found["after"]["read_ahead_kb"] > 512
+
+
 #: A server without a lie.
 NO_FAULT = Fault("no such file", lambda shown: shown)
 

@@ -84,7 +84,10 @@ def test_a_second_instance_only_reads(
     assert [file["path"] for file in found["read"]["files"]] == ["file"]
     assert found["cost"]["bytes_written"] == 0 < found["cost"]["bytes_read"]
     assert any(one["options"] for one in found["trials"])
-    assert "is only safe read-only: " in done.stderr.splitlines()[0]
+    why, told, *_ = done.stderr.splitlines()
+    assert "is only safe read-only: " in why
+    assert told.startswith("fusetune reads at most 4096 MiB (--budget-read) in at most 1000000 ")
+    assert told.endswith(f" of file in {point}, and writes nothing there")
     assert "seq-write needs scratch files" in refused
 
 

@@ -115,7 +115,7 @@ def test_without_a_candidate_no_number_is_made_up() -> None:
 
 def test_files_that_were_read_whole() -> None:
     (said,) = Ending(RANGES, BUDGET, 8).reasons(searched(8, gain=1.0), words)
-    assert said.endswith("it has read the files completely; name more files with --files")
+    assert said.endswith("or may have been read ahead; name more files with --files")
 
 
 def test_a_search_that_has_ended_by_itself_needs_no_word() -> None:

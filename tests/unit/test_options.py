@@ -11,12 +11,13 @@ import random
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from fusetune.bench.latency import Bins
-from fusetune.bench.runner import BudgetSpent
+from fusetune.bench.runner import Bench, BudgetSpent
 from fusetune.bench.spending import Budget
 from fusetune.bench.usage import Cpu, Usage
 from fusetune.bench.workloads import WORKLOADS, Workload
@@ -284,6 +285,15 @@ def test_without_time_for_it_no_share_is_said(tree: Tree) -> None:
     assert run.search.choice().changed
     trials._most = len(trials.measured) + 5
     assert run.shares() == {}
+
+
+def test_a_shadow_may_read_a_quarter_of_the_budget_or_what_is_left(tree: Tree) -> None:
+    budget = Budget(bytes_read=1 << 30)
+    unused: Any = None
+    trials = Trials(tree.host, unused, unused, [], budget, unused, None, None)
+    assert trials._share("bytes_read") == 256 << 20
+    trials._ended.append(cast(Bench, SimpleNamespace(bytes_read=1000 << 20)))
+    assert trials._share("bytes_read") == 24 << 20
 
 
 def test_an_unsafe_option_is_proposed_only_by_name(tree: Tree) -> None:

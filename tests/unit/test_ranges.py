@@ -64,6 +64,12 @@ def test_a_quarter_is_long_enough_to_be_cold() -> None:
     assert not Ranges([64 * 8 * MIB], 1, 64 * MIB).cold
 
 
+@pytest.mark.parametrize(("size", "is_cold"), [(24 * 17 - 1, False), (24 * 17, True)])
+def test_what_samples_read_ahead_must_leave_enough(size: int, is_cold: bool) -> None:
+    assert Ranges([size * MIB], 1, MIB).cold
+    assert Ranges([size * MIB], 1, MIB, ahead=16 * MIB).cold is is_cold
+
+
 def test_what_was_read_ahead_is_given_up() -> None:
     ranges = Ranges([64 * MIB, 64 * MIB], 1, MIB)
     ranges.give_up(0, MIB - 1, 3 * MIB + 1)

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 from typing import Annotated
 
 from fusetune.bench.latency import Latency
-from fusetune.bench.spending import NOTHING, OPTIONS, RANGES
+from fusetune.bench.spending import ALL_READ, NOTHING, OPTIONS, RANGES
 from fusetune.report.documents.advice import Advised, advised
 from fusetune.report.documents.base import (
     Document,
@@ -106,7 +106,7 @@ class AutoResult(Document):
     ended_by: Annotated[
         str,
         "Why the search ended: search: nothing else was promising; a part of the budget, where "
-        "seconds also means --for; ranges: the files were read completely.",
+        f"seconds also means --for; ranges: {ALL_READ}.",
         Rule(enum=[NOTHING, *OPTIONS, RANGES]),
     ]
     usage: Annotated[
