@@ -16,7 +16,7 @@ from fusetune.recipes.load import Loaded
 from fusetune.recipes.match import recipe_of
 from fusetune.recipes.plan import Change, Circumstances, Plan, plan
 from fusetune.recipes.recipe import Recipe
-from fusetune.recipes.served import Served, served, version_of
+from fusetune.recipes.served import Served, served, version_of, without_background
 from fusetune.recipes.server_file import server_file
 from fusetune.recipes.spelling import Spellings, spellings_of, spellings_of_bad
 from fusetune.text import shell_word
@@ -77,6 +77,7 @@ def examine(
         )
     recipe = match.found.recipe
     facts = recipe.server
+    process = replace(process, words=without_background(process.words, facts.background))
     known = _spellings(recipe)
     line = CommandLine(process.words, known, facts.options, facts.subcommands)
     means = None if process.elsewhere else means

@@ -90,6 +90,11 @@ class ServerFacts:
     secrets: Annotated[
         Sequence[Name], "Options with secret values, in addition to those with the usual names."
     ] = ()
+    background: Annotated[
+        Sequence[Sentence],
+        "Words that the server puts before its options when it starts itself again in the "
+        "background, as wildcard patterns. They are left out of command lines.",
+    ] = ()
     second_with: Annotated[
         Sequence[Sentence],
         "Options that a second instance gets, as on the command line, such as -o ro or --a=b; "

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The process that serves a mount: its program, command line, environment, library and unit."""
 
+import fnmatch
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,6 +75,15 @@ def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
         int(pid),
         elsewhere,
     )
+
+
+def without_background(words: tuple[str, ...], patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return a command line as it was before the server added words (`ServerFacts.background`)."""
+    end = 1 + len(patterns)
+    added = words[1:end]
+    if len(added) < len(patterns) or not all(map(fnmatch.fnmatchcase, added, patterns)):
+        return words
+    return words[:1] + words[end:]
 
 
 def _elsewhere(host: Host, pid: str) -> bool:

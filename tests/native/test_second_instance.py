@@ -7,6 +7,7 @@ A recipe's ``second_with`` mounts a second instance in such a way that the kerne
 import hashlib
 import json
 import random
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,25 @@ def test_a_second_instance_only_reads(
     assert told.startswith("fusetune reads at most 4096 MiB (--budget-read) in at most 1000000 ")
     assert told.endswith(f" of file in {point}, and writes nothing there")
     assert "seq-write needs scratch files" in refused
+
+
+def test_a_server_in_the_background_is_started_as_before(
+    fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
+) -> None:
+    """It has restarted itself with words that name a process, which has ended since."""
+    source, point = tmpfs_dir / "source", tmp_path / "mnt"
+    words = [str(one) for one in _gocryptfs(source, point, tmp_path) if one != "-fg"]
+    point.mkdir(exist_ok=True)
+    subprocess.run(words, check=True, timeout=PATIENCE, stderr=subprocess.DEVNULL)
+    try:
+        (point / "file").write_bytes(DATA)
+        advised = fusetune.json("advise", point, "-w", "seq-read")
+        tried = fusetune("auto", point, "-w", "seq-read", *TRY, "--json", timeout=60)
+    finally:
+        subprocess.run(["umount", point], check=True, timeout=PATIENCE)
+    assert advised["commands"]["now"].endswith(f"gocryptfs {shlex.join(words[1:])}")
+    assert tried.returncode in (0, 4), tried.stderr
+    assert any(one["options"] for one in json.loads(tried.stdout)["trials"])
 
 
 @pytest.mark.parametrize(

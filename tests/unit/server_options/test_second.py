@@ -5,6 +5,7 @@ import pytest
 
 from fusetune.recipes.load import SHIPPED, read_recipe
 from fusetune.recipes.second import not_safe_with, second_words
+from fusetune.recipes.served import without_background
 
 RECIPES = [read_recipe(path, check_writers=False) for path in sorted(SHIPPED.glob("*.toml"))]
 
@@ -46,6 +47,20 @@ def test_each_that_may_only_read_says_how() -> None:
 def test_the_words_of_a_second_instance(recipe: str, words: str, second: str) -> None:
     server = read_recipe(SHIPPED / f"{recipe}.toml").server
     assert " ".join(second_words(server, words.split())) == second
+
+
+@pytest.mark.parametrize(
+    ("words", "before"),
+    [
+        ("gocryptfs -fg -notifypid=7 -q /c /m", "gocryptfs -q /c /m"),
+        ("gocryptfs -fg -q /c /m", "gocryptfs -fg -q /c /m"),  # the administrator wants it
+        ("gocryptfs -q -fg -notifypid=7 /c /m", "gocryptfs -q -fg -notifypid=7 /c /m"),
+        ("gocryptfs -fg", "gocryptfs -fg"),
+    ],
+)
+def test_what_gocryptfs_adds_in_the_background_is_left_out(words: str, before: str) -> None:
+    added = read_recipe(SHIPPED / "gocryptfs.toml").server.background
+    assert " ".join(without_background(tuple(words.split()), added)) == before
 
 
 @pytest.mark.parametrize(
