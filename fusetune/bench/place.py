@@ -38,7 +38,7 @@ _REMEDIES = {
     errno.EDQUOT: "its quota is used up; free some, or use a smaller --size",
     errno.EROFS: "it is read-only",
     errno.EACCES: "its owner may not write in its top directory",
-    errno.EPERM: "its owner may not do that in its top directory",
+    errno.EPERM: "its server does not permit it (rclone does with --vfs-cache-mode=writes)",
     errno.ENOSYS: "its server cannot write",
     errno.ENOTCONN: "its server has died; mount it again",
     errno.ECONNABORTED: "its server has died; mount it again",

@@ -107,7 +107,8 @@ def prove_options(
     before = values_now(host, mount)
     knobs, refused = searched_on(resolver, mount, before, workloads, allowed_owners)
     if not candidates.changes:
-        return _nothing(mount, workloads, before, seen, reasons)
+        why = f"recipe {seen.recipe.name} proposes no option for these workloads"
+        return _nothing(mount, workloads, before, seen, reasons or [why])
     if reading:
         reading.place, reading.budget = mount.path, budget
         reading.read_ahead_kb = largest(knobs, "read_ahead_kb")

@@ -95,6 +95,18 @@ def test_a_second_rclone_has_a_cache_of_its_own(
     assert list(source.iterdir()) == []
 
 
+def test_nothing_to_try_is_told(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path) -> None:
+    """Without a cache, rclone only writes new files from start to end, which fio does not do."""
+    source, point = tmpfs_dir / "source", tmp_path / "mnt"
+    with run_server(command_of("rclone", source, point, tmp_path), point, tmp_path / "log"):
+        found = fusetune.json("auto", point, "-w", "seq-write", *TRY, code=4)
+        failed = fusetune("auto", point, "-w", "seq-write")
+    assert found["reasons"] == ["recipe rclone proposes no option for these workloads"]
+    assert found["trials"] == []
+    assert failed.returncode == 2
+    assert "does not permit it (rclone does with --vfs-cache-mode=writes); reading" in failed.stderr
+
+
 def test_an_option_that_does_not_mount_is_told(fusetune: Fusetune, mirror: Mirror) -> None:
     shipped = Path("fusetune/recipes/mirrorfs.toml").read_text()
     broken = shipped.replace('name = "no_xattr"', 'name = "no_xatr"', 1)
