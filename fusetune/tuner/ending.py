@@ -27,7 +27,8 @@ class Ending:
             said = f"the search ended because {ALL_READ}"
             more = "name more files with --files"
         else:
-            said = f"the search ended because {OPTIONS[self.by]} {self._text(1.0)} is used up"
+            budget = f"{OPTIONS[self.by]} {self._text(1.0)}"
+            said = f"the search ended because too little is left of {budget}"
             more = "a larger budget may find more"
         if found := search.unproven():
             setting, needed = found

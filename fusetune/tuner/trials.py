@@ -31,7 +31,7 @@ from fusetune.intercept.options import REQUIRED
 from fusetune.recipes.examined import Examined
 from fusetune.recipes.second import not_safe_with, second_words
 from fusetune.shadow.shadows import Shadow, Shadows
-from fusetune.text import printable
+from fusetune.text import printable, shell_word
 from fusetune.tuner.candidates import Candidates, Options
 
 _MOST_SHADOWS = 8  # at the same time; each has a server and scratch files
@@ -236,7 +236,10 @@ def refuse_second(seen: Examined, reading: Reading | None) -> None:
     server = seen.recipe.server
     said = f"{printable(seen.mount.path)}: running a second instance of {seen.recipe.name}"
     if server.second == "no":
-        raise FusetuneError(f"{said} is not safe: {server.second_because}")
+        raise FusetuneError(
+            f"{said} is not safe: {server.second_because}; 'fusetune advise "
+            f"{shell_word(seen.mount.path)}' shows its options without measuring them"
+        )
     if server.second == "read-only" and not server.second_with:
         raise FusetuneError(
             f"{said} is only safe read-only, but its recipe has no second_with for that: "

@@ -118,7 +118,10 @@ def test_a_server_in_the_background_is_started_as_before(
             ('second_with = ["-ro"]', ""),
             " is only safe read-only, but its recipe has no second_with",
         ),
-        (('second = "read-only"', 'second = "no"'), " is not safe: "),
+        (
+            ('second = "read-only"', 'second = "no"'),
+            "mnt' shows its options without measuring them",
+        ),
         (("second_with", 'second_not_with = ["-passfile"]\nsecond_with'), "safe with -passfile: "),
         (('["-ro"]', '["-rw"]'), "second_with does not make it read-only"),
     ],

@@ -41,7 +41,9 @@ def test_the_part_that_is_spent_and_what_would_do(by: str, spent: str, larger: s
     start, _, more = said.partition("; ")
     setting, needed = search.unproven() or ({}, 0)
     assert setting["max_ratio"] >= 10
-    assert start.startswith(f"the search ended because {spent} is used up, before {setting} was ")
+    assert start.startswith(
+        f"the search ended because too little is left of {spent}, before {setting} was "
+    )
     assert start.endswith(f"proven, which needs about {needed} more evaluations")
     assert more.startswith(f"try {larger}")
 
@@ -110,7 +112,7 @@ def test_without_a_candidate_no_number_is_made_up() -> None:
     search = searched(8, gain=1.0)
     assert search.unproven() is None
     (said,) = Ending("seconds", BUDGET, 8).reasons(search, words)
-    assert said == "the search ended because --budget 60s is used up; a larger budget may find more"
+    assert said.startswith("the search ended because too little is left of --budget 60s; a larger ")
 
 
 def test_files_that_were_read_whole() -> None:

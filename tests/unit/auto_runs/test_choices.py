@@ -54,7 +54,7 @@ def test_the_part_of_the_budget_that_ended_the_run_is_named(
     outcome = run(tree, mounted)
     assert not outcome.choice.changed
     assert outcome.ended_by == "bytes_written"
-    assert any(" because --budget-bytes " in reason for reason in outcome.reasons)
+    assert any(" of --budget-bytes " in reason for reason in outcome.reasons)
 
 
 @pytest.mark.parametrize(
