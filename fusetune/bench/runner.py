@@ -152,7 +152,7 @@ class Bench(Account):
         """
         seconds = self.sample_seconds / 2
         named = {workload.name: workload for workload in workloads}
-        parameters = self._parameters(workloads[0], seconds)
+        parameters = self._parameters(max(workloads, key=lambda one: one.apart), seconds)
         jobs = self._run_fio(one_after_the_other(workloads), seconds * len(workloads), parameters)
         owners = {job["jobname"]: named[job["jobname"].partition(" ")[0]] for job in jobs}
         return {job["jobname"]: owners[job["jobname"]].figure([job]) for job in jobs}
@@ -253,6 +253,8 @@ class Bench(Account):
             "FUSETUNE_READ_SIZE": str(self._read_size),
             "FUSETUNE_STREAM_SIZE": str(self._stream_size(workload)),
             "FUSETUNE_WRITE_SIZE": str(self._sizes.get(workload.name, 0)),
+            "FUSETUNE_SKIPPED": str(workload.apart - _PAGE),
+            "FUSETUNE_FAULTS": str(self._read_size // max(1, workload.apart)),
             "FUSETUNE_FILES": str(self._files.get(workload.name, _FEWEST_FILES)),
         }
 

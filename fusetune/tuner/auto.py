@@ -123,9 +123,9 @@ class _Run(Values):
         """Search; if the guards refuse a proven setting, continue the search."""
         search.limits.check(Cost.of(bench.usage, bench.workloads))
 
-        def guard(setting: Mapping[str, int]) -> dict[str, float]:
+        def guard(setting: Mapping[str, int], jobs: Sequence[Workload]) -> dict[str, float]:
             self._try(setting, bench, progress)
-            return bench.measure_readers(guards.workloads)
+            return bench.measure_readers(jobs)
 
         kept = guards.share * bench.budget.seconds
         explore = partial(self._search, search, bench, kept, progress)
@@ -223,7 +223,7 @@ def _reasons(search: Search, ending: Ending, guards: Guards) -> list[str]:
     words = partial(_changes, start=guards.start)
     refused = [f"{words_of(one)}: refused, because {why}" for one, why in search.refused]
     found = [*ending.reasons(search, words), *refused]
-    return [*found, *search.choice().reasons, *guards.reasons(words)]
+    return [*found, *search.choice().reasons, *guards.reasons(words, search.seems)]
 
 
 def unchanged() -> Choice:

@@ -61,6 +61,16 @@ class Grid:
         """Return the point with another value in one dimension."""
         return (*point[:dimension], index, *point[dimension + 1 :])
 
+    def is_between(self, point: Point, end: Point) -> bool:
+        """Return whether each value is on the way from that of the start to that of the end.
+
+        A category is on the way only at either end.
+        """
+        return all(
+            value in (s, e) or (d.ordered and min(s, e) < value < max(s, e))
+            for d, s, value, e in zip(self.dimensions, self.start, point, end, strict=True)
+        )
+
     def line(self, point: Point, dimension: int) -> list[Point]:
         """Return the point with each value of one dimension."""
         return [self.moved(point, dimension, v) for v in range(len(self.values[dimension]))]

@@ -14,27 +14,37 @@ from dataclasses import dataclass, field
 from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.bench.reading import Reading
 from fusetune.bench.runner import BudgetSpent
-from fusetune.bench.workloads import WORKLOADS, Access, Workload
+from fusetune.bench.workloads import WORKLOADS, Access, Workload, far_faults, only_job
 from fusetune.tuner.search import Search
 from fusetune.tuner.space import SEARCHED
 
 #: The workloads that guard choices made for reads.
 GUARDS = ("mmap-read", "rand-read")
+#: What programs do that need them.
+_NEEDED_BY = {
+    "mmap-read": "reads mapped files at random places",
+    "rand-read": "reads files at random places",
+}
 #: Share of the time budget that is reserved for them.
 SHARE = 0.2
 # Probability that any guard of a setting appears slower or faster by chance, over both looks.
 _ERROR = 0.05
-# The same for a look before the proof, which skips a harmless value in 1 of 10 cases.
-_PASSED_OVER = 0.2
+# The same for a look before the proof.
+_PASSED_OVER = 0.1
 # That look only counts losses this large; the proof judges smaller ones, on more pairs.
-_GREAT_LOSS = 0.8
+_GREAT_LOSS = 0.95
 # Numbers of pairs at which it is judged: early if the loss is large, otherwise after all.
 _FEWEST_PAIRS, _MOST_PAIRS = 3, 8
 
+# The smallest apparent gain for which it is said how to get it.
+_MUCH = 1.1
+# KiB between two random page faults, if the kernel reads less than that around one.
+_LEAST_APART = 1024
+
 #: Figures of the guards by label, before and after.
 Pair = tuple[dict[str, float], dict[str, float]]
-#: Measures the guards once with a setting, by label.
-Measure = Callable[[Mapping[str, int]], dict[str, float]]
+#: Measures jobs of guards once with a setting; returns their figures by label.
+Measure = Callable[[Mapping[str, int], Sequence[Workload]], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,18 @@ class Guards:
         names = {workload.name for workload in workloads}.union(GUARDS if reading else left_out)
         reads = any(workload.reads for workload in workloads) and any(map(_matters, start))
         return cls([WORKLOADS[name] for name in GUARDS if reads and name not in names], start)
+
+    def jobs(self, setting: Mapping[str, int]) -> list[Workload]:
+        """Return the jobs that compare ``setting`` with the start.
+
+        The kernel may still read ahead for one job when the next begins, so those that read ahead
+        least come first. Random page faults are as far apart as what it reads around one.
+        """
+        ahead = (one.get("read_ahead_kb", 0) for one in (self.start, setting))
+        faults = far_faults(max(_LEAST_APART, *ahead) << 10)
+        every = [WORKLOADS["rand-read"], faults, only_job(WORKLOADS["mmap-read"], "sequential")]
+        names = [workload.name for workload in self.workloads]
+        return [job for job in every if job.name in names]
 
     @property
     def share(self) -> float:
@@ -122,8 +144,9 @@ class Guards:
         """
         pairs: list[Pair] = []
         found: list[Guarded] = []
+        jobs = self.jobs(setting)
         for wanted in (_FEWEST_PAIRS, _MOST_PAIRS):
-            self._add_pairs(pairs, wanted, setting, measure, seconds_left)
+            self._add_pairs(pairs, wanted, setting, jobs, measure, seconds_left)
             if len(pairs) < _FEWEST_PAIRS:
                 self.unmeasured = setting
                 return True
@@ -136,9 +159,14 @@ class Guards:
     def _loses(
         self, setting: Mapping[str, int], measure: Measure, seconds_left: Callable[[], float]
     ) -> bool:
-        """Return whether a guard seems to lose much after the first pairs; False without time."""
+        """Return whether a guard seems to lose much after the first pairs; False without time.
+
+        Only the job that loses first is measured.
+        """
         pairs: list[Pair] = []
-        self._add_pairs(pairs, _FEWEST_PAIRS, setting, measure, seconds_left)
+        jobs = self.jobs(setting)
+        first = [job for job in jobs if job.apart] or jobs[:1]
+        self._add_pairs(pairs, _FEWEST_PAIRS, setting, first, measure, seconds_left)
         found = judged(setting, pairs, _PASSED_OVER) if len(pairs) == _FEWEST_PAIRS else []
         lost = [one for one in found if one.refused and one.ratio.ratio < _GREAT_LOSS]
         self.passed_over += lost
@@ -149,6 +177,7 @@ class Guards:
         pairs: list[Pair],
         wanted: int,
         setting: Mapping[str, int],
+        jobs: Sequence[Workload],
         measure: Measure,
         seconds_left: Callable[[], float],
     ) -> None:
@@ -157,17 +186,22 @@ class Guards:
         with suppress(BudgetSpent):
             while len(pairs) < wanted and (left := seconds_left()) > 1.2 * cost:
                 if len(pairs) % 2:  # reversed, so that a steady drift cancels out
-                    after = measure(setting)
-                    pairs.append((measure(self.start), after))
+                    after = measure(setting, jobs)
+                    pairs.append((measure(self.start, jobs), after))
                 else:
-                    before = measure(self.start)
-                    pairs.append((before, measure(setting)))
+                    before = measure(self.start, jobs)
+                    pairs.append((before, measure(setting, jobs)))
                 cost = left - seconds_left()
 
-    def reasons(self, words: Callable[[Mapping[str, int]], str]) -> list[str]:
-        """Return a sentence for each refusal.
+    def reasons(
+        self,
+        words: Callable[[Mapping[str, int]], str],
+        seems: Callable[[Mapping[str, int]], float],
+    ) -> list[str]:
+        """Return a sentence for each refusal, and what would be chosen without the guard.
 
-        ``words`` describes what a setting changes.
+        ``words`` describes what a setting changes; ``seems`` returns how many times as fast as the
+        start it seems.
         """
         found = [
             f"{words(one.setting)}: refused, because {one.guard} fell to "
@@ -180,6 +214,15 @@ class Guards:
             f"{one.ratio.ratio:.2f} times its speed"
             for one in self.passed_over
         ]
+        lost = [*(one for one in self.measured if one.refused), *self.passed_over]
+        for name in dict.fromkeys(one.guard.partition(" ")[0] for one in lost):
+            refused = [one.setting for one in lost if one.guard.startswith(name)]
+            best = max(refused, key=seems)
+            if seems(best) >= _MUCH:
+                found.append(
+                    f"if no program {_NEEDED_BY[name]}, --no-guard {name} allows {words(best)}, "
+                    f"which seems {seems(best):.1f} times as fast"
+                )
         if self.unmeasured is not None:
             names = " and ".join(workload.name for workload in self.workloads)
             found.append(

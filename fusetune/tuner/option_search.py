@@ -106,9 +106,8 @@ class OptionSearch:
         chosen = self.options(setting)
         return len(chosen) > 1 or bool(chosen and self.knobs(setting) != self.before)
 
-    def _guard(self, setting: Mapping[str, int]) -> dict[str, float]:
-        options, knobs = self.options(setting), self.knobs(setting)
-        return self._measure(options, knobs, self.guards.workloads)
+    def _guard(self, setting: Mapping[str, int], jobs: Sequence[Workload]) -> dict[str, float]:
+        return self._measure(self.options(setting), self.knobs(setting), jobs)
 
     def _explore(self) -> None:
         """Give the search the figures of each setting that it asks for, until its share ends."""

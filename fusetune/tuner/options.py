@@ -185,7 +185,7 @@ def _proven(
             *of_budget,
             *of_costs,
             *run.reasons(),
-            *run.guards.reasons(words),
+            *run.guards.reasons(words, run.search.seems),
             *_afterwards(seen.mount, run.before, after, options),
         ],
         reading,

@@ -146,32 +146,47 @@ class Search:
     def _permitted(self) -> bool:
         """Ask whether the incumbent may be chosen, before the cost of its proof.
 
-        If not, the incumbent becomes the furthest permitted point on the way to it from the start.
+        If not, it is changed: one value after the other moves back towards the start, as far as it
+        is not permitted alone, until the rest is. If it never is, all move back together.
         """
         start, end = self._grid.start, self._state.incumbent
         if self._is_permitted(end):
             return True
-        least, most = 0, max(abs(e - s) for s, e in zip(start, end, strict=True))
-        length = most
-        self._state.incumbent = start
+        moved = [i for i in range(len(end)) if end[i] != start[i]]
+        for i in sorted(moved, key=lambda i: -abs(end[i] - start[i])):
+            alone = self._grid.moved(start, i, end[i])
+            end = self._grid.moved(end, i, self._furthest(alone)[i])
+            if self._is_permitted(end):
+                break
+        self._state.incumbent = self._furthest(end)
+        return False
+
+    def _furthest(self, end: Point) -> Point:
+        """Return the furthest permitted point on the way from the start to the end."""
+        if self._is_permitted(end):
+            return end
+        start = found = self._grid.start
+        least, length = 0, max(abs(e - s) for s, e in zip(start, end, strict=True))
+        most = length
         while most - least > 1:
             middle = (least + most) // 2
             steps = [int((e - s) * middle / length) for s, e in zip(start, end, strict=True)]
             point = tuple(s + step for s, step in zip(start, steps, strict=True))
             if self._is_permitted(point):
-                least, self._state.incumbent = middle, point
+                least, found = middle, point
             else:
                 most = middle
-        return False
+        return found
 
     def _is_permitted(self, point: Point) -> bool:
-        """Ask only once about each point."""
-        if point not in self._passed and not self._state.refused(point):
+        """Ask once about each point, and not about one between the start and a permitted one."""
+        known = any(self._grid.is_between(point, passed) for passed in self._passed)
+        if not known and not self._state.refused(point):
             if self.permit(self._grid.setting(point)):
                 self._passed.add(point)
             else:
                 self._state.refusals.append(point)
-        return point in self._passed
+        return known or point in self._passed
 
     def ask(self, remaining: int) -> dict[str, int] | None:
         """Return the next setting to evaluate, or None if the search has finished.
@@ -276,17 +291,28 @@ class Search:
         evaluations = len(state.contestants(best)) * state.pairs_needed(best)
         return self._grid.setting(best), evaluations
 
+    def seems(self, setting: Setting) -> float:
+        """Return how many times as fast as the start a setting seems, after some samples.
+
+        Raises ValueError if the setting is not in the grid.
+        """
+        return self._state.ratio(self._known(setting), self._grid.start).ratio
+
     def why_not(self, setting: Setting) -> str | None:
         """Return what was found on a setting that is not the choice, None if it was refused.
 
         Raises ValueError if the setting is not in the grid.
         """
-        point = self._grid.point(setting)
-        if point is None:
-            raise ValueError(f"{dict(setting)} is not in the grid")
+        point = self._known(setting)
         if self._state.refused(point):
             return None
         return why_not(self._state, self._chosen, point)
+
+    def _known(self, setting: Setting) -> Point:
+        point = self._grid.point(setting)
+        if point is None:
+            raise ValueError(f"{dict(setting)} is not in the grid")
+        return point
 
     @property
     def trials(self) -> list[Trial]:

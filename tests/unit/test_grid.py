@@ -30,6 +30,19 @@ def test_stock_and_start_have_their_place_among_the_values(
     assert (grid.setting(grid.stock), grid.setting(grid.start)) == ({"k": 15}, {"k": 30})
 
 
+def test_what_is_between_the_start_and_an_end() -> None:
+    mode = Dimension("mode", (0, 1, 2), 0, ordered=False)
+    grid = Grid([RATIO, STRICT, mode], {"max_ratio": 5, "strict_limit": 1, "mode": 0})
+    assert grid.start == (2, 0, 0)
+    assert grid.is_between((2, 0, 0), (6, 1, 2))
+    assert grid.is_between((6, 1, 2), (6, 1, 2))
+    assert grid.is_between((4, 0, 2), (6, 1, 2))
+    assert grid.is_between((1, 0, 0), (0, 0, 0))
+    assert not grid.is_between((4, 0, 1), (6, 1, 2))  # another category
+    assert not grid.is_between((7, 0, 0), (6, 1, 2))
+    assert not grid.is_between((1, 0, 0), (6, 1, 2))
+
+
 @pytest.mark.parametrize(("count", "reach"), [(3, 2), (12, 4)])
 def test_values_a_third_of_the_grid_apart_perform_alike(count: int, reach: int) -> None:
     """By a mean of Matern 3/2 and the exponential at their reach, of at least two steps."""

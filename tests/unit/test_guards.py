@@ -4,13 +4,13 @@
 import math
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from fusetune.bench.reading import Reading
 from fusetune.bench.runner import BudgetSpent
-from fusetune.bench.workloads import chosen
+from fusetune.bench.workloads import Workload, chosen
 from fusetune.tuner.guards import GUARDS, SHARE, Guards, about_files, judged
 from fusetune.tuner.search import Choice, Search
 from fusetune.tuner.space import Dimension
@@ -91,7 +91,7 @@ def run(
 ) -> tuple[Choice, Guards]:
     """Search with a reader that is faster with more readahead, and ``faults`` to guard."""
     search, of = Search([AHEAD], START, ["seq-read"], seed), guards("seq-read", left_out=left_out)
-    draw = random.Random(5)
+    draw = random.Random(seed + 2)
     spent = [0.0, 0]
 
     def explore() -> None:
@@ -100,12 +100,12 @@ def run(
             worth = 100.0 * min(setting["read_ahead_kb"], 4096) ** 0.5
             search.tell({"seq-read": (worth or 50.0) * math.exp(draw.gauss(0, 0.01))})
 
-    def measure(setting: Mapping[str, int]) -> dict[str, float]:
+    def measure(setting: Mapping[str, int], jobs: Sequence[Workload]) -> dict[str, float]:
         spent[0] += 1
         if spent[0] > seconds:
             raise BudgetSpent(1)
         speed = faults(setting["read_ahead_kb"])
-        return {w.name: speed * math.exp(draw.gauss(0, 0.01)) for w in of.workloads}
+        return {w.name: speed * math.exp(draw.gauss(0, 0.01)) for w in jobs}
 
     of.watch(search, explore, measure, lambda: seconds - spent[0])
     return search.choice(), of
@@ -115,12 +115,16 @@ def words(setting: Mapping[str, int]) -> str:
     return str(setting["read_ahead_kb"])
 
 
+def seems(setting: Mapping[str, int]) -> float:
+    return math.sqrt(setting["read_ahead_kb"] / 128)
+
+
 def test_a_harmless_value_stays_chosen() -> None:
     choice, of = run(lambda ahead: 100.0)
     assert choice.setting["read_ahead_kb"] >= 2048
     assert {one.guard for one in of.measured} == set(GUARDS)
     assert not any(one.refused for one in of.measured)
-    assert of.reasons(words) == []
+    assert of.reasons(words, seems) == []
 
 
 def test_a_value_that_a_guard_loses_by_is_refused_and_a_smaller_one_found() -> None:
@@ -131,11 +135,42 @@ def test_a_value_that_a_guard_loses_by_is_refused_and_a_smaller_one_found() -> N
     assert 128 < choice.setting["read_ahead_kb"] <= 512
     said = re.fullmatch(
         r"(\d+): skipped, because mmap-read seemed to fall to (\S+) times its speed.*",
-        of.reasons(words)[0],
+        of.reasons(words, seems)[0],
     )
     assert said
     assert said[1] == words(refused[0].setting)
     assert float(said[2]) == pytest.approx(0.6, abs=0.03)
+
+
+def test_what_a_guard_forbids_is_said_with_its_gain() -> None:
+    _, of = run(lambda ahead: 100.0 if ahead <= 512 else 60.0)
+    *_, last = of.reasons(words, seems)
+    largest = max(one.setting["read_ahead_kb"] for one in of.passed_over)
+    assert last == (
+        "if no program reads mapped files at random places, --no-guard mmap-read allows "
+        f"{largest}, which seems {(largest / 128) ** 0.5:.1f} times as fast"
+    )
+    assert last not in of.reasons(words, lambda setting: 1.05)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "jobs"),
+    [
+        ((), ["[rand-read]", "[random]", "[sequential]"]),
+        (("rand-read",), ["[random]", "[sequential]"]),
+        (("mmap-read",), ["[rand-read]"]),
+    ],
+)
+def test_what_reads_ahead_least_comes_first(left_out: tuple[str, ...], jobs: list[str]) -> None:
+    found = guards("seq-read", left_out=left_out).jobs({"read_ahead_kb": 4096})
+    assert [re.findall(r"^\[(?!global).*", job.job, re.M)[0] for job in found] == jobs
+
+
+@pytest.mark.parametrize(("ahead", "apart"), [(8192, 8 << 20), (64, 1 << 20)])
+def test_faults_are_as_far_apart_as_the_kernel_reads_around_one(ahead: int, apart: int) -> None:
+    _, faults, _ = guards("seq-read").jobs({"read_ahead_kb": ahead})
+    assert faults.apart == apart
+    assert "rw=read:${FUSETUNE_SKIPPED}" in faults.job
 
 
 @pytest.mark.slow
@@ -165,7 +200,7 @@ def test_what_there_is_no_time_to_guard_is_refused(seconds: float) -> None:
     choice, of = run(lambda ahead: 100.0, seconds)
     assert not choice.changed
     assert of.measured == []
-    (told,) = of.reasons(words)
+    (told,) = of.reasons(words, seems)
     assert "no time was left to measure mmap-read and rand-read; give a" in told
 
 

@@ -211,6 +211,31 @@ def test_noisy_host_is_measured_more_often() -> None:
     assert evaluations(0.15) > 1.5 * evaluations(0.01)
 
 
+# Asking for permission before a proof
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_only_the_value_that_is_not_permitted_moves_back(seed: int) -> None:
+    """Both values gain; together they were refused again and again, each time with one smaller."""
+    search = Search([AHEAD, BACKGROUND], stock(AHEAD, BACKGROUND), ["read"], seed)
+    draw, asked = random.Random(seed), []
+
+    def permit(setting: Setting) -> bool:
+        asked.append(setting)
+        return setting["read_ahead_kb"] <= 512
+
+    def speed(setting: Setting) -> float:
+        return math.sqrt(setting["read_ahead_kb"]) * math.cbrt(setting["max_background"])
+
+    search.permit = permit
+    while (setting := search.ask(120 - search.evaluations)) is not None:
+        search.tell({"read": (speed(setting) or 1.0) * math.exp(draw.gauss(0, 0.02))})
+    chosen = search.choice().setting
+    assert chosen["read_ahead_kb"] == 512
+    assert chosen["max_background"] >= 128
+    assert len(asked) <= 7
+
+
 # Passing over a setting that was not measured to its end
 
 
