@@ -30,6 +30,8 @@ _LARGEST_FILE = 256 * MIB
 _SMALLEST_FILE = 4 * MIB
 _LEAST_FREE = 16 * MIB
 _PAGE = mmap.PAGESIZE
+#: Bytes between two random page faults, if the kernel reads less than that around one.
+_LEAST_APART = MIB
 _FEWEST_FILES, _MOST_FILES = 10, 500  # small files of one workload
 #: Samples of each workload that the byte budget must allow, and those that it should allow.
 SAMPLES_WANTED, FAIR_SAMPLES = 24, 96
@@ -152,7 +154,7 @@ class Bench(Account):
         """
         seconds = self.sample_seconds / 2
         named = {workload.name: workload for workload in workloads}
-        parameters = self._parameters(max(workloads, key=lambda one: one.apart), seconds)
+        parameters = self._parameters(workloads[0], seconds)
         jobs = self._run_fio(one_after_the_other(workloads), seconds * len(workloads), parameters)
         owners = {job["jobname"]: named[job["jobname"].partition(" ")[0]] for job in jobs}
         return {job["jobname"]: owners[job["jobname"]].figure([job]) for job in jobs}
@@ -248,13 +250,15 @@ class Bench(Account):
         return jobs
 
     def _parameters(self, workload: Workload, seconds: float) -> dict[str, str]:
+        ahead = values_now(self._host, self.mount).get("read_ahead_kb", 0) << 10
+        apart = max(_LEAST_APART, ahead)
         return {
             "FUSETUNE_RUNTIME": str(int(seconds * 1000)),
             "FUSETUNE_READ_SIZE": str(self._read_size),
             "FUSETUNE_STREAM_SIZE": str(self._stream_size(workload)),
             "FUSETUNE_WRITE_SIZE": str(self._sizes.get(workload.name, 0)),
-            "FUSETUNE_SKIPPED": str(workload.apart - _PAGE),
-            "FUSETUNE_FAULTS": str(self._read_size // max(1, workload.apart)),
+            "FUSETUNE_SKIPPED": str(apart - _PAGE),
+            "FUSETUNE_FAULTS": str(max(1, self._read_size // apart)),
             "FUSETUNE_FILES": str(self._files.get(workload.name, _FEWEST_FILES)),
         }
 

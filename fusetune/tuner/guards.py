@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.bench.reading import Reading
 from fusetune.bench.runner import BudgetSpent
-from fusetune.bench.workloads import WORKLOADS, Access, Workload, far_faults, only_job
+from fusetune.bench.workloads import WORKLOADS, Access, Workload, only_job
 from fusetune.tuner.search import Search
 from fusetune.tuner.space import SEARCHED
 
@@ -38,8 +38,8 @@ _FEWEST_PAIRS, _MOST_PAIRS = 3, 8
 
 # The smallest apparent gain for which it is said how to get it.
 _MUCH = 1.1
-# KiB between two random page faults, if the kernel reads less than that around one.
-_LEAST_APART = 1024
+# The jobs of mmap-read: the one that loses by readahead, and the other.
+_OF_FAULTS = ("random", "sequential")
 
 #: Figures of the guards by label, before and after.
 Pair = tuple[dict[str, float], dict[str, float]]
@@ -88,16 +88,15 @@ class Guards:
         reads = any(workload.reads for workload in workloads) and any(map(_matters, start))
         return cls([WORKLOADS[name] for name in GUARDS if reads and name not in names], start)
 
-    def jobs(self, setting: Mapping[str, int]) -> list[Workload]:
-        """Return the jobs that compare ``setting`` with the start.
+    @property
+    def jobs(self) -> list[Workload]:
+        """Their jobs; those that read ahead least come first.
 
-        The kernel may still read ahead for one job when the next begins, so those that read ahead
-        least come first. Random page faults are as far apart as what it reads around one.
+        The kernel may still read ahead for one job when the next begins.
         """
-        ahead = (one.get("read_ahead_kb", 0) for one in (self.start, setting))
-        faults = far_faults(max(_LEAST_APART, *ahead) << 10)
-        every = [WORKLOADS["rand-read"], faults, only_job(WORKLOADS["mmap-read"], "sequential")]
+        faults, sequential = (only_job(WORKLOADS["mmap-read"], one) for one in _OF_FAULTS)
         names = [workload.name for workload in self.workloads]
+        every = [WORKLOADS["rand-read"], faults, sequential]
         return [job for job in every if job.name in names]
 
     @property
@@ -144,7 +143,7 @@ class Guards:
         """
         pairs: list[Pair] = []
         found: list[Guarded] = []
-        jobs = self.jobs(setting)
+        jobs = self.jobs
         for wanted in (_FEWEST_PAIRS, _MOST_PAIRS):
             self._add_pairs(pairs, wanted, setting, jobs, measure, seconds_left)
             if len(pairs) < _FEWEST_PAIRS:
@@ -164,8 +163,7 @@ class Guards:
         Only the job that loses first is measured.
         """
         pairs: list[Pair] = []
-        jobs = self.jobs(setting)
-        first = [job for job in jobs if job.apart] or jobs[:1]
+        first = [job for job in self.jobs if job.name == "mmap-read"][:1] or self.jobs
         self._add_pairs(pairs, _FEWEST_PAIRS, setting, first, measure, seconds_left)
         found = judged(setting, pairs, _PASSED_OVER) if len(pairs) == _FEWEST_PAIRS else []
         lost = [one for one in found if one.refused and one.ratio.ratio < _GREAT_LOSS]

@@ -77,7 +77,7 @@ def test_faults_really_lose_by_readahead_on_a_slow_line(
         for _ in range(3):
             for value, figures in speeds.items():
                 ahead.write_text(value)
-                figures.append(bench.measure_readers(guards.jobs({"read_ahead_kb": 8192})))
+                figures.append(bench.measure_readers(guards.jobs))
         labels = ("rand-read", "mmap-read (random)", "mmap-read (sequential)")
         assert all(tuple(one) == labels for figures in speeds.values() for one in figures)
         faults = {

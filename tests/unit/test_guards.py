@@ -162,15 +162,8 @@ def test_what_a_guard_forbids_is_said_with_its_gain() -> None:
     ],
 )
 def test_what_reads_ahead_least_comes_first(left_out: tuple[str, ...], jobs: list[str]) -> None:
-    found = guards("seq-read", left_out=left_out).jobs({"read_ahead_kb": 4096})
+    found = guards("seq-read", left_out=left_out).jobs
     assert [re.findall(r"^\[(?!global).*", job.job, re.M)[0] for job in found] == jobs
-
-
-@pytest.mark.parametrize(("ahead", "apart"), [(8192, 8 << 20), (64, 1 << 20)])
-def test_faults_are_as_far_apart_as_the_kernel_reads_around_one(ahead: int, apart: int) -> None:
-    _, faults, _ = guards("seq-read").jobs({"read_ahead_kb": ahead})
-    assert faults.apart == apart
-    assert "rw=read:${FUSETUNE_SKIPPED}" in faults.job
 
 
 @pytest.mark.slow

@@ -4,8 +4,9 @@
 A new workload is a job file ``NAME.fio`` and an entry here. A job file may use the environment's
 ``FUSETUNE_RUNTIME`` (milliseconds), ``FUSETUNE_READ_SIZE``, ``FUSETUNE_STREAM_SIZE`` and
 ``FUSETUNE_WRITE_SIZE`` (bytes) and ``FUSETUNE_FILES``, and the files ``read-data`` (laid out
-beforehand) and ``write-data``. Names of other files must be added to ``holder.is_scratch_file``,
-otherwise they are not removed.
+beforehand) and ``write-data``. ``FUSETUNE_FAULTS`` pages of ``read-data`` are further apart than
+the kernel reads around one, with ``FUSETUNE_SKIPPED`` bytes between them. Names of other files must
+be added to ``holder.is_scratch_file``, otherwise they are not removed.
 """
 
 import re
@@ -57,7 +58,6 @@ class Workload:
     ``waits``: the operations whose latency counts, in fio's names: ``read``, ``write``, ``sync``.
     ``per_operation``: its CPU time is per 1,000 operations instead of per GiB. ``reads_once``: its
     last job is the only one that reads the laid-out file then: cold, buffered, no byte twice.
-    ``apart``: bytes from one page fault of `far_faults` to the next.
     """
 
     name: str
@@ -76,7 +76,6 @@ class Workload:
     waits: tuple[str, ...] = ("read", "write")
     per_operation: bool = False
     reads_once: bool = False
-    apart: int = 0
 
     @property
     def only_reads(self) -> bool:
@@ -224,16 +223,6 @@ def only_job(workload: Workload, section: str) -> Workload:
     """Return a workload of the same name with a single one of its jobs."""
     head, *jobs = re.split(r"^(?=\[(?!global\]))", workload.job, flags=re.MULTILINE)
     return replace(workload, text=head + next(j for j in jobs if j.startswith(f"[{section}]")))
-
-
-def far_faults(apart: int) -> Workload:
-    """Return the random page faults of mmap-read, but one every ``apart`` bytes of the file.
-
-    So none finds a page that the kernel has read around an earlier one, as in a much larger file.
-    """
-    job = only_job(WORKLOADS["mmap-read"], "random")
-    apart_job = "rw=read:${FUSETUNE_SKIPPED}\nnumber_ios=${FUSETUNE_FAULTS}"
-    return replace(job, text=job.text.replace("rw=randread", apart_job), apart=apart)
 
 
 def one_after_the_other(workloads: Iterable[Workload]) -> str:
