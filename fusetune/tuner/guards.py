@@ -32,10 +32,12 @@ _ERROR = 0.05
 # The same for a look before the proof.
 _PASSED_OVER = 0.1
 # That look only counts losses this large; the proof judges smaller ones, on more pairs.
-_GREAT_LOSS = 0.95
+_CLEAR_LOSS = 0.95
 # Numbers of pairs at which it is judged: early if the loss is large, otherwise after all.
 _FEWEST_PAIRS, _MOST_PAIRS = 3, 8
 
+# The knob of which larger values cost the guards more (mm/filemap.c, do_sync_mmap_readahead).
+_CULPRIT = "read_ahead_kb"
 # The smallest apparent gain for which it is said how to get it.
 _MUCH = 1.1
 # The jobs of mmap-read: the one that loses by readahead, and the other.
@@ -132,7 +134,7 @@ class Guards:
                 return
             if not self.refuse(choice.setting, measure, seconds_left):
                 return
-            search.refuse()
+            search.refuse([_CULPRIT])
 
     def refuse(
         self, setting: Mapping[str, int], measure: Measure, seconds_left: Callable[[], float]
@@ -158,7 +160,7 @@ class Guards:
     def _loses(
         self, setting: Mapping[str, int], measure: Measure, seconds_left: Callable[[], float]
     ) -> bool:
-        """Return whether a guard seems to lose much after the first pairs; False without time.
+        """Return whether a guard clearly loses in the first pairs; False without time.
 
         Only the job that loses first is measured.
         """
@@ -166,7 +168,7 @@ class Guards:
         first = [job for job in self.jobs if job.name == "mmap-read"][:1] or self.jobs
         self._add_pairs(pairs, _FEWEST_PAIRS, setting, first, measure, seconds_left)
         found = judged(setting, pairs, _PASSED_OVER) if len(pairs) == _FEWEST_PAIRS else []
-        lost = [one for one in found if one.refused and one.ratio.ratio < _GREAT_LOSS]
+        lost = [one for one in found if one.refused and one.ratio.ratio < _CLEAR_LOSS]
         self.passed_over += lost
         return bool(lost)
 
@@ -196,7 +198,7 @@ class Guards:
         words: Callable[[Mapping[str, int]], str],
         seems: Callable[[Mapping[str, int]], float],
     ) -> list[str]:
-        """Return a sentence for each refusal, and what would be chosen without the guard.
+        """Return a sentence for each refusal, and the best of what each guard refused.
 
         ``words`` describes what a setting changes; ``seems`` returns how many times as fast as the
         start it seems.

@@ -22,7 +22,7 @@ earlier run (`warm`):
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -180,13 +180,15 @@ class Search:
 
     def _is_permitted(self, point: Point) -> bool:
         """Ask once about each point, and not about one between the start and a permitted one."""
-        known = any(self._grid.is_between(point, passed) for passed in self._passed)
-        if not known and not self._state.refused(point):
-            if self.permit(self._grid.setting(point)):
-                self._passed.add(point)
-            else:
-                self._state.refusals.append(point)
-        return known or point in self._passed
+        if self._state.refused(point):
+            return False
+        if any(self._grid.is_between(point, passed) for passed in self._passed):
+            return True
+        if self.permit(self._grid.setting(point)):
+            self._passed.add(point)
+            return True
+        self._state.refusals.append(point)
+        return False
 
     def ask(self, remaining: int) -> dict[str, int] | None:
         """Return the next setting to evaluate, or None if the search has finished.
@@ -241,15 +243,21 @@ class Search:
         except StopIteration:
             self._pending = None
 
-    def refuse(self) -> None:
+    def refuse(self, blamed: Collection[str] = ()) -> None:
         """Reject the proven setting, for a reason that the search does not see, and continue.
 
-        Settings at least as far from the start are rejected with it. ValueError if none is proven.
+        Settings at least as far from the start are rejected with it, in the `blamed` dimensions
+        that it changes, or in all if it changes none of these. ValueError if none is proven.
         """
-        proof = self._confirmation.proof
+        proof, start = self._confirmation.proof, self._grid.start
         if proof is None:
             raise ValueError("refuse() needs a proven setting")
-        self._refuse(proof.point)
+        names = [dimension.name for dimension in self._grid.dimensions]
+        alone = tuple(
+            place if name in blamed else origin
+            for name, place, origin in zip(names, proof.point, start, strict=True)
+        )
+        self._refuse(proof.point if alone == start else alone)
 
     def pass_over(self) -> None:
         """Reject the setting asked for last, whose measurement was aborted, and continue.
@@ -296,6 +304,7 @@ class Search:
 
         Raises ValueError if the setting is not in the grid.
         """
+        self._state.model.fit()
         return self._state.ratio(self._known(setting), self._grid.start).ratio
 
     def why_not(self, setting: Setting) -> str | None:

@@ -146,8 +146,8 @@ DEPLOYED = Section(
     "The spread is the standard deviation of the speed over the mounts, divided by the "
     "mean. For comparison, TUNA (EuroSys 2025) reports that up to 63 % of the best configurations "
     "are at least 30 % worse when they are deployed again, and DarwinGame (ASPLOS 2025) reports a "
-    "variability below 0.5 %. When this section was measured, random page faults of mmap-read could "
-    "find pages that the kernel had read around earlier ones.",
+    "variability below 0.5 %. When this section was measured, random page faults of mmap-read "
+    "could find pages that the kernel had read around earlier ones.",
     (_HEADINGS, _WANTED),
     _make,
 )

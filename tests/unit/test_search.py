@@ -236,6 +236,25 @@ def test_only_the_value_that_is_not_permitted_moves_back(seed: int) -> None:
     assert len(asked) <= 7
 
 
+def test_only_what_is_blamed_moves_back_after_a_proof() -> None:
+    search = Search([AHEAD, BACKGROUND], stock(AHEAD, BACKGROUND), ["read"])
+    draw, refusals = random.Random(0), 0
+    while refusals < 3:
+        while (setting := search.ask(150 - search.evaluations)) is not None:
+            speed = math.sqrt(setting["read_ahead_kb"] or 1) * math.cbrt(setting["max_background"])
+            search.tell({"read": speed * math.exp(draw.gauss(0, 0.02))})
+        chosen = search.choice().setting
+        if chosen["read_ahead_kb"] <= 512:
+            break
+        refusals += 1
+        search.refuse(["read_ahead_kb", "max_ratio"])
+        without_the_other = search._grid.point(chosen | {"max_background": 12})
+        assert without_the_other
+        assert search._state.refused(without_the_other)
+    assert refusals > 0
+    assert chosen["max_background"] >= 96
+
+
 # Passing over a setting that was not measured to its end
 
 
