@@ -20,7 +20,6 @@ from fusetune.bench.runner import SAMPLES_WANTED, Bench, BudgetSpent
 from fusetune.bench.spending import ALL_READ, RANGES, Budget, Left
 from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import Workload
-from fusetune.changes.state import values_now
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
@@ -72,9 +71,9 @@ class Reading:
         if self.ranges.cold:
             return f"{ranges} were drawn at random, and none was read twice"
         return (
-            "the files are too small to read nothing twice, so their "
-            f"{self.ranges.count} {ranges} were read once before the first sample: the server's "
-            "cache was warm for all samples"
+            "the files are too small to read each range only once, so "
+            f"{self.ranges.count} {ranges} were read before the first sample: the server's cache "
+            "was warm for all samples"
         )
 
 
@@ -133,7 +132,7 @@ class ReadBench(Bench):
         least = max(workload.least_bytes for workload in self.workloads)
         # The kernel may read that far ahead of a sample, and another sample into this one's range;
         # half of the samples are expected to have much smaller values.
-        ahead = max(self._read_ahead(), _AHEAD * reading.read_ahead_kb << 10)
+        ahead = _AHEAD * max(self._read_ahead(), reading.read_ahead_kb << 10)
         try:
             reading.ranges = Ranges(sizes, each, max(wanted, least), least, ahead)
         except ValueError as error:
@@ -141,7 +140,7 @@ class ReadBench(Bench):
                 f"no file has the {least // MIB} MiB that a workload reads; name larger files "
                 "with --files"
             ) from error
-        reading.ranges.give_up(0, 0, probe.length + self._read_ahead())
+        reading.ranges.give_up(0, 0, probe.length + _AHEAD * self._read_ahead())
 
     def _tell(self, reading: Reading) -> None:
         first = ", ".join(printable(file.path) for file in reading.files[:3])
@@ -180,7 +179,7 @@ class ReadBench(Bench):
         one = self._ranges.take()
         if one is None:
             raise RangesSpent
-        ahead = self._read_ahead()
+        ahead = _AHEAD * self._read_ahead()
         self._ranges.give_up(one.file, one.offset - ahead, one.offset + one.length + ahead)
         return one
 
@@ -203,10 +202,6 @@ class ReadBench(Bench):
     def _file(self, one: Range) -> ExistingFile:
         path = self._reading.files[one.file].path
         return next(file for file in self._existing.files if file.path == path)
-
-    def _read_ahead(self) -> int:
-        """Return how many bytes at most the kernel reads ahead of a sequential reader."""
-        return _AHEAD * values_now(self._host, self.mount).get("read_ahead_kb", 0) << 10
 
     @property
     def _place(self) -> BenchPlace:

@@ -250,8 +250,7 @@ class Bench(Account):
         return jobs
 
     def _parameters(self, workload: Workload, seconds: float) -> dict[str, str]:
-        ahead = values_now(self._host, self.mount).get("read_ahead_kb", 0) << 10
-        apart = max(_LEAST_APART, ahead)
+        apart = max(_LEAST_APART, self._read_ahead())
         return {
             "FUSETUNE_RUNTIME": str(int(seconds * 1000)),
             "FUSETUNE_READ_SIZE": str(self._read_size),
@@ -261,6 +260,10 @@ class Bench(Account):
             "FUSETUNE_FAULTS": str(max(1, self._read_size // apart)),
             "FUSETUNE_FILES": str(self._files.get(workload.name, _FEWEST_FILES)),
         }
+
+    def _read_ahead(self) -> int:
+        """Return the mount's read_ahead_kb in bytes."""
+        return values_now(self._host, self.mount).get("read_ahead_kb", 0) << 10
 
     def _run_fio(
         self, job: str, seconds: float, parameters: Mapping[str, str] | None = None

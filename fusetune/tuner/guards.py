@@ -96,10 +96,9 @@ class Guards:
 
         The kernel may still read ahead for one job when the next begins.
         """
-        faults, sequential = (only_job(WORKLOADS["mmap-read"], one) for one in _OF_FAULTS)
+        by_faults = (only_job(WORKLOADS["mmap-read"], section) for section in _OF_FAULTS)
         names = [workload.name for workload in self.workloads]
-        every = [WORKLOADS["rand-read"], faults, sequential]
-        return [job for job in every if job.name in names]
+        return [job for job in (WORKLOADS["rand-read"], *by_faults) if job.name in names]
 
     @property
     def share(self) -> float:

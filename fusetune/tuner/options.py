@@ -107,8 +107,7 @@ def prove_options(
     before = values_now(host, mount)
     knobs, refused = searched_on(resolver, mount, before, workloads, allowed_owners)
     if not candidates.changes:
-        why = f"recipe {seen.recipe.name} proposes no option for these workloads"
-        return _nothing(mount, workloads, before, seen, reasons or [why])
+        return _nothing(mount, workloads, before, seen, reasons)
     if reading:
         reading.place, reading.budget = mount.path, budget
         reading.read_ahead_kb = largest(knobs, "read_ahead_kb")
@@ -209,7 +208,8 @@ def _nothing(
     """Return the outcome if there is no option to try."""
     choice = Choice({}, False, Interval(1.0, 1.0, 1.0), {}, ())
     advice = advice_of(seen, Plan())
-    return OptionsOutcome(mount, workloads, values, values, choice, advice, {}, reasons=reasons)
+    why = reasons or [f"recipe {seen.recipe.name} proposes no option for these workloads"]
+    return OptionsOutcome(mount, workloads, values, values, choice, advice, {}, reasons=why)
 
 
 @contextmanager
