@@ -18,7 +18,7 @@ from fusetune.bench.scratch import Scratch, scratch
 from fusetune.bench.spending import MIB, Account, Budget, Left
 from fusetune.bench.usage import Server, Usage, usage_of
 from fusetune.bench.worker import Interruption, Owner, Unanswered
-from fusetune.bench.workloads import Access, Workload, one_after_the_other
+from fusetune.bench.workloads import Access, Workload
 from fusetune.changes.state import values_now
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -146,18 +146,14 @@ class Bench(Account):
         self.evaluations += 1
         return figures
 
-    def measure_readers(self, workloads: Sequence[Workload]) -> dict[str, float]:
-        """Measure other workloads that read the laid-out file, in half the time of a sample.
+    def measure_reader(self, workload: Workload) -> float:
+        """Measure another workload that reads the laid-out file, in half the time of a sample.
 
-        Returns the figure of each job, because one may lose what another gains, by the workload's
-        name and, if it has several jobs, the job's name. Raises like `measure`.
+        Returns its figure, in its unit. Raises like `measure`.
         """
         seconds = self.sample_seconds / 2
-        named = {workload.name: workload for workload in workloads}
-        parameters = self._parameters(workloads[0], seconds)
-        jobs = self._run_fio(one_after_the_other(workloads), seconds * len(workloads), parameters)
-        owners = {job["jobname"]: named[job["jobname"].partition(" ")[0]] for job in jobs}
-        return {job["jobname"]: owners[job["jobname"]].figure([job]) for job in jobs}
+        parameters = self._parameters(workload, seconds)
+        return workload.figure(self._run_fio(workload.job, seconds, parameters))
 
     def _fit(self, free: int | None) -> None:
         """Choose file sizes (bytes) that fit the free space and the budget."""

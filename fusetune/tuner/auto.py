@@ -123,9 +123,9 @@ class _Run(Values):
         """Search; if the guards refuse a proven setting, continue the search."""
         search.limits.check(Cost.of(bench.usage, bench.workloads))
 
-        def guard(setting: Mapping[str, int], jobs: Sequence[Workload]) -> dict[str, float]:
+        def guard(setting: Mapping[str, int], job: Workload) -> float:
             self._try(setting, bench, progress)
-            return bench.measure_readers(jobs)
+            return bench.measure_reader(job)
 
         kept = guards.share * bench.budget.seconds
         explore = partial(self._search, search, bench, kept, progress)

@@ -45,6 +45,8 @@ def _reason(state: State, chosen: Point, i: int) -> str:
     ratios = {v: _estimate(state, grid.moved(chosen, i, v), chosen) for v in others}
     best = max(ratios, key=lambda v: ratios[v].ratio)
     verdict = _verdict(list(ratios.values()), ratios[best])
+    if verdict == _UNDECIDED and state.refused(grid.moved(chosen, i, best)):
+        verdict = "what may be better was refused"
     return f"{name}: kept at {before}, {verdict} ({values[best]}: {_text(ratios[best])})"
 
 

@@ -7,6 +7,7 @@ import math
 
 from fusetune.tuner import constants
 from fusetune.tuner.model import Point, expected_gain
+from fusetune.tuner.permission import Permission
 from fusetune.tuner.safer import SaferValues
 from fusetune.tuner.state import State, Steps
 
@@ -18,15 +19,17 @@ _ENOUGH = math.log(1.1)
 class Exploration:
     """Finds the incumbent of `state`: the setting with the most certain gain, made safer."""
 
-    def __init__(self, state: State, safer: SaferValues) -> None:
+    def __init__(self, state: State, safer: SaferValues, permission: Permission) -> None:
         self._state = state
         self._grid = state.grid
         self._safer = safer
+        self._permission = permission
 
     def run(self) -> Steps:
         """Measure the most promising candidates until none is left or the proof needs the rest."""
         if not self._state.screened:
             yield from self._screen()
+            self._ask_early()
         yield from self._explore(constants.PROMISE)
 
     def refine(self) -> Steps:
@@ -68,6 +71,15 @@ class Exploration:
             if not state.stepwise or self._has_enough():
                 break
         state.screened = True
+
+    def _ask_early(self) -> None:
+        """Find out what is not permitted, before values like it are measured again and again."""
+        if not self._state.model.samples:
+            return
+        self._state.model.fit()
+        best = self._propose()
+        if self._state.promising(best):
+            self._permission.part_of(best)
 
     def _has_enough(self) -> bool:
         """Update the incumbent; return whether the next of several searches can start from it."""

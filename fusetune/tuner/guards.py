@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 
 from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.bench.reading import Reading
 from fusetune.bench.runner import BudgetSpent
 from fusetune.bench.workloads import WORKLOADS, Access, Workload, only_job
+from fusetune.tuner.constants import LEAST_GAIN
 from fusetune.tuner.search import Search
 from fusetune.tuner.space import SEARCHED
 
@@ -27,13 +29,15 @@ _NEEDED_BY = {
 }
 #: Share of the time budget that is reserved for them.
 SHARE = 0.2
-# Probability that any guard of a setting appears slower or faster by chance, over both looks.
+# Probability that any guard of a setting appears slower or faster by chance, in both judgements.
 _ERROR = 0.05
-# The same for a look before the proof.
+# The same for a look before the proof, after one pair less than the fewest, and after these.
 _PASSED_OVER = 0.1
 # That look only counts losses this large; the proof judges smaller ones, on more pairs.
 _CLEAR_LOSS = 0.95
-# Numbers of pairs at which it is judged: early if the loss is large, otherwise after all.
+# A smaller loss does not count, as a smaller gain does not.
+_NO_LOSS = math.exp(-LEAST_GAIN)
+# Numbers of pairs at which a job is judged: early if the difference is large, otherwise after all.
 _FEWEST_PAIRS, _MOST_PAIRS = 3, 8
 
 # The knob of which larger values cost the guards more (mm/filemap.c, do_sync_mmap_readahead).
@@ -43,10 +47,10 @@ _MUCH = 1.1
 # The jobs of mmap-read: the one that loses by readahead, and the other.
 _OF_FAULTS = ("random", "sequential")
 
-#: Figures of the guards by label, before and after.
-Pair = tuple[dict[str, float], dict[str, float]]
-#: Measures jobs of guards once with a setting; returns their figures by label.
-Measure = Callable[[Mapping[str, int], Sequence[Workload]], dict[str, float]]
+#: Figures of a guard's job, before and after.
+Pair = tuple[float, float]
+#: Measures a guard's job once with a setting; returns its figure.
+Measure = Callable[[Mapping[str, int], Workload], float]
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Guarded:
     @property
     def refused(self) -> bool:
         """Whether it is proven to be slower."""
-        return self.ratio.high < 1
+        return self.ratio.high < 1 and self.ratio.ratio < _NO_LOSS
 
 
 @dataclass
@@ -72,6 +76,7 @@ class Guards:
     measured: list[Guarded] = field(default_factory=list)
     passed_over: list[Guarded] = field(default_factory=list)
     unmeasured: Mapping[str, int] | None = None
+    _looks: dict[frozenset[tuple[str, int]], list[Pair]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -92,13 +97,11 @@ class Guards:
 
     @property
     def jobs(self) -> list[Workload]:
-        """Their jobs; those that read ahead least come first.
-
-        The kernel may still read ahead for one job when the next begins.
-        """
-        by_faults = (only_job(WORKLOADS["mmap-read"], section) for section in _OF_FAULTS)
+        """Their jobs: first the one that loses first, then those that read ahead least."""
+        random, sequential = (only_job(WORKLOADS["mmap-read"], one) for one in _OF_FAULTS)
         names = [workload.name for workload in self.workloads]
-        return [job for job in (WORKLOADS["rand-read"], *by_faults) if job.name in names]
+        jobs = [random, WORKLOADS["rand-read"], sequential]
+        return [job for job in jobs if _guard_of(job.name) in names]
 
     @property
     def share(self) -> float:
@@ -123,7 +126,8 @@ class Guards:
         """
 
         def permit(setting: Mapping[str, int]) -> bool:
-            return not (self.concern(setting) and self._loses(setting, measure, seconds_left))
+            suspect = self._suspects(setting)
+            return not (self.concern(suspect) and self._loses(suspect, measure, seconds_left))
 
         search.permit = permit
         while True:
@@ -135,6 +139,13 @@ class Guards:
                 return
             search.refuse([_CULPRIT])
 
+    def _suspects(self, setting: Mapping[str, int]) -> dict[str, int]:
+        """Return a setting without the live knobs that hardly cost the guards anything."""
+        return {
+            name: self.start[name] if name in SEARCHED and name != _CULPRIT else value
+            for name, value in setting.items()
+        }
+
     def refuse(
         self, setting: Mapping[str, int], measure: Measure, seconds_left: Callable[[], float]
     ) -> bool:
@@ -142,41 +153,65 @@ class Guards:
 
         A setting is also refused if there is no time left to guard it.
         """
-        pairs: list[Pair] = []
-        found: list[Guarded] = []
-        jobs = self.jobs
-        for wanted in (_FEWEST_PAIRS, _MOST_PAIRS):
-            self._add_pairs(pairs, wanted, setting, jobs, measure, seconds_left)
-            if len(pairs) < _FEWEST_PAIRS:
+        pairs: dict[str, list[Pair]] = {job.name: [] for job in self.jobs}
+        pairs[self.jobs[0].name] = self._looks.get(frozenset(setting.items()), [])
+        found: dict[str, Guarded] = {}
+        for wanted, job in product((_FEWEST_PAIRS, _MOST_PAIRS), self.jobs):
+            if job.name in found and found[job.name].ratio.low > 1:
+                continue
+            mine = pairs[job.name]
+            self._add_pairs(mine, wanted, setting, job, measure, seconds_left)
+            if len(mine) < _FEWEST_PAIRS:
                 self.unmeasured = setting
                 return True
-            found = judged(setting, pairs)
-            if any(one.refused for one in found):
+            found[job.name] = judged(setting, job.name, mine, self._error)
+            if found[job.name].refused:
                 break
-        self.measured += found
-        return any(one.refused for one in found)
+        self.measured += found.values()
+        return any(one.refused for one in found.values())
 
     def _loses(
         self, setting: Mapping[str, int], measure: Measure, seconds_left: Callable[[], float]
     ) -> bool:
-        """Return whether a guard clearly loses in the first pairs; False without time.
+        """Return whether a guard loses, clearly or proven, in the first pairs; False without time.
 
-        Only the job that loses first is measured.
+        Only the job that loses first is measured. `refuse` does not measure these pairs again.
         """
-        pairs: list[Pair] = []
-        first = [job for job in self.jobs if job.name == "mmap-read"][:1] or self.jobs
-        self._add_pairs(pairs, _FEWEST_PAIRS, setting, first, measure, seconds_left)
-        found = judged(setting, pairs, _PASSED_OVER) if len(pairs) == _FEWEST_PAIRS else []
-        lost = [one for one in found if one.refused and one.ratio.ratio < _CLEAR_LOSS]
-        self.passed_over += lost
-        return bool(lost)
+        key = frozenset(setting.items())
+        if key in self._looks:
+            return any(one.setting == setting for one in self._lost)
+        pairs, job = self._looks.setdefault(key, []), self.jobs[0]
+        for wanted in (_FEWEST_PAIRS - 1, _FEWEST_PAIRS, _MOST_PAIRS):
+            self._add_pairs(pairs, wanted, setting, job, measure, seconds_left)
+            if len(pairs) < wanted:
+                return False
+            found = judged(setting, job.name, pairs, self._error)
+            if wanted >= _FEWEST_PAIRS and found.refused:
+                self.measured.append(found)
+                return True
+            seen = judged(setting, job.name, pairs, _PASSED_OVER / 2)
+            if seen.refused and seen.ratio.ratio < _CLEAR_LOSS:
+                self.passed_over.append(seen)
+                return True
+            if wanted >= _FEWEST_PAIRS and found.ratio.ratio > _NO_LOSS:
+                break
+        return False
+
+    @property
+    def _error(self) -> float:
+        """The error of the interval of one job at one judgement."""
+        return _ERROR / 2 / len(self.jobs)
+
+    @property
+    def _lost(self) -> list[Guarded]:
+        return [*(one for one in self.measured if one.refused), *self.passed_over]
 
     def _add_pairs(
         self,
         pairs: list[Pair],
         wanted: int,
         setting: Mapping[str, int],
-        jobs: Sequence[Workload],
+        job: Workload,
         measure: Measure,
         seconds_left: Callable[[], float],
     ) -> None:
@@ -185,11 +220,11 @@ class Guards:
         with suppress(BudgetSpent):
             while len(pairs) < wanted and (left := seconds_left()) > 1.2 * cost:
                 if len(pairs) % 2:  # reversed, so that a steady drift cancels out
-                    after = measure(setting, jobs)
-                    pairs.append((measure(self.start, jobs), after))
+                    after = measure(setting, job)
+                    pairs.append((measure(self.start, job), after))
                 else:
-                    before = measure(self.start, jobs)
-                    pairs.append((before, measure(setting, jobs)))
+                    before = measure(self.start, job)
+                    pairs.append((before, measure(setting, job)))
                 cost = left - seconds_left()
 
     def reasons(
@@ -213,9 +248,8 @@ class Guards:
             f"{one.ratio.ratio:.2f} times its speed"
             for one in self.passed_over
         ]
-        lost = [*(one for one in self.measured if one.refused), *self.passed_over]
-        for name in dict.fromkeys(one.guard.partition(" ")[0] for one in lost):
-            refused = [one.setting for one in lost if one.guard.startswith(name)]
+        for name in dict.fromkeys(_guard_of(one.guard) for one in self._lost):
+            refused = [one.setting for one in self._lost if _guard_of(one.guard) == name]
             best = max(refused, key=seems)
             if seems(best) >= _MUCH:
                 found.append(
@@ -231,20 +265,10 @@ class Guards:
         return found
 
 
-def judged(
-    setting: Mapping[str, int], pairs: Sequence[Pair], error: float = _ERROR / 2
-) -> list[Guarded]:
-    """Return the ratio of each guard from pairs of figures, at the start and with ``setting``.
-
-    ``error``: for all intervals together.
-    """
-    labels = list(pairs[0][0])
-    found = []
-    for label in labels:
-        differences = [math.log(after[label] / before[label]) for before, after in pairs]
-        ratio = ratio_interval(differences, error / len(labels), math.inf)
-        found.append(Guarded(setting, label, ratio))
-    return found
+def judged(setting: Mapping[str, int], guard: str, pairs: Sequence[Pair], error: float) -> Guarded:
+    """Return a guard's ratio from its figures at the start and with ``setting``."""
+    differences = [math.log(after / before) for before, after in pairs]
+    return Guarded(setting, guard, ratio_interval(differences, error, math.inf))
 
 
 def about_files(reading: Reading | None, workloads: Sequence[Workload]) -> list[str]:
@@ -255,6 +279,11 @@ def about_files(reading: Reading | None, workloads: Sequence[Workload]) -> list[
     missed = " and ".join(name for name in GUARDS if name not in names)
     guards = f"{missed}: not guarded, because that needs a scratch file"
     return [reading.why, guards] if missed else [reading.why]
+
+
+def _guard_of(job: str) -> str:
+    """Return the workload of a job, which may have the job's own name in brackets."""
+    return job.partition(" ")[0]
 
 
 def _matters(name: str) -> bool:

@@ -106,8 +106,10 @@ class OptionSearch:
         chosen = self.options(setting)
         return len(chosen) > 1 or bool(chosen and self.knobs(setting) != self.before)
 
-    def _guard(self, setting: Mapping[str, int], jobs: Sequence[Workload]) -> dict[str, float]:
-        return self._measure(self.options(setting), self.knobs(setting), jobs)
+    def _guard(self, setting: Mapping[str, int], job: Workload) -> float:
+        options, knobs = self.options(setting), self.knobs(setting)
+        self._show_progress(options, knobs)
+        return self._trials.measure_reader(self.candidates, options, knobs, job)
 
     def _explore(self) -> None:
         """Give the search the figures of each setting that it asks for, until its share ends."""
@@ -156,12 +158,13 @@ class OptionSearch:
         figures = self._measure(options, knobs)
         return fmean([math.log(figures[name]) for name in self._workloads], self._weights)
 
-    def _measure(
-        self, options: Options, knobs: Mapping[str, int], guards: Sequence[Workload] = ()
-    ) -> dict[str, float]:
+    def _measure(self, options: Options, knobs: Mapping[str, int]) -> dict[str, float]:
+        self._show_progress(options, knobs)
+        return self._trials.measure(self.candidates, options, knobs)
+
+    def _show_progress(self, options: Options, knobs: Mapping[str, int]) -> None:
         spent = self._trials.seconds / self._trials.budget.seconds
         self._progress(spent, self.words(options, knobs))
-        return self._trials.measure(self.candidates, options, knobs, guards)
 
     def reasons(self) -> list[str]:
         """Return a sentence on each option that was not chosen, and on each live knob."""
@@ -187,8 +190,9 @@ class OptionSearch:
 
     def words(self, options: Options, knobs: Mapping[str, int]) -> str:
         """Return the options, and the live knobs that differ from those before, as text."""
-        moved = (f"{name}={v}" for name, v in knobs.items() if v != self.before.get(name))
-        return " ".join([describe(self.candidates.values(options)) or "no option", *moved])
+        moved = [f"{name}={v}" for name, v in knobs.items() if v != self.before.get(name)]
+        changes = filter(None, [describe(self.candidates.values(options)), *moved])
+        return " ".join(changes) or "no change"
 
     def trials(self) -> Iterator[OptionTrial]:
         """Yield what the search has measured."""

@@ -34,6 +34,7 @@ from fusetune.tuner.explaining import reasons, why_not
 from fusetune.tuner.exploring import Exploration
 from fusetune.tuner.grid import Grid, Setting
 from fusetune.tuner.model import Point
+from fusetune.tuner.permission import Permission
 from fusetune.tuner.safer import SaferValues
 from fusetune.tuner.space import Dimension
 from fusetune.tuner.state import PointBlock, State, Steps
@@ -106,9 +107,9 @@ class Search:
         self._pending: Point | None = None
         self._asked = False
         self._begun = False
-        #: Asked about a promising setting before its proof; it may be slow.
+        #: Asked about promising settings, after the first block and before a proof; it may be slow.
         self.permit: Callable[[Setting], bool] = lambda setting: True
-        self._passed: set[Point] = set()
+        self._permission = Permission(self._state, lambda setting: self.permit(setting))
         #: Evaluations that exploration leaves for other things than the proof of a setting.
         self.others_need: Callable[[Setting], int] = lambda setting: 0
         self._state.others_need = lambda point: self.others_need(self._grid.setting(point))
@@ -116,7 +117,7 @@ class Search:
     def _run(self) -> Steps:
         state = self._state
         safer = SaferValues(state)
-        exploration = Exploration(state, safer)
+        exploration = Exploration(state, safer, self._permission)
         stages = (exploration.run,) if state.stepwise else (exploration.run, exploration.refine)
         state.short = True
         yield from self._warm.check()
@@ -126,7 +127,9 @@ class Search:
                 yield from safer.walk_back()
                 if not state.promising(state.incumbent):
                     return
-                if not self._permitted():
+                permitted = self._permission.part_of(state.incumbent)
+                if permitted != state.incumbent:
+                    state.incumbent = permitted
                     break
             else:
                 yield from self._confirmation.run(state.incumbent)
@@ -142,53 +145,6 @@ class Search:
         """
         state = self._state
         return state.model.samples > 0 and state.remaining >= 2 * constants.FEWEST_PAIRS
-
-    def _permitted(self) -> bool:
-        """Ask whether the incumbent may be chosen, before the cost of its proof.
-
-        If not, it is changed: one value after the other moves back towards the start, as far as it
-        is not permitted alone, until the rest is. If it never is, all move back together.
-        """
-        start, end = self._grid.start, self._state.incumbent
-        if self._is_permitted(end):
-            return True
-        moved = [i for i in range(len(end)) if end[i] != start[i]]
-        for i in sorted(moved, key=lambda i: -abs(end[i] - start[i])):
-            alone = self._grid.moved(start, i, end[i])
-            end = self._grid.moved(end, i, self._furthest(alone)[i])
-            if self._is_permitted(end):
-                break
-        self._state.incumbent = self._furthest(end)
-        return False
-
-    def _furthest(self, end: Point) -> Point:
-        """Return the furthest permitted point on the way from the start to the end."""
-        if self._is_permitted(end):
-            return end
-        start = found = self._grid.start
-        least, length = 0, max(abs(e - s) for s, e in zip(start, end, strict=True))
-        most = length
-        while most - least > 1:
-            middle = (least + most) // 2
-            steps = [int((e - s) * middle / length) for s, e in zip(start, end, strict=True)]
-            point = tuple(s + step for s, step in zip(start, steps, strict=True))
-            if self._is_permitted(point):
-                least, found = middle, point
-            else:
-                most = middle
-        return found
-
-    def _is_permitted(self, point: Point) -> bool:
-        """Ask once about each point, and not about one between the start and a permitted one."""
-        if self._state.refused(point):
-            return False
-        if any(self._grid.is_between(point, passed) for passed in self._passed):
-            return True
-        if self.permit(self._grid.setting(point)):
-            self._passed.add(point)
-            return True
-        self._state.refusals.append(point)
-        return False
 
     def ask(self, remaining: int) -> dict[str, int] | None:
         """Return the next setting to evaluate, or None if the search has finished.

@@ -140,23 +140,27 @@ class Trials:
         candidates: Candidates,
         options: Options,
         knobs: Mapping[str, int],
-        guards: Sequence[Workload] = (),
     ) -> dict[str, float]:
-        """Measure every workload once with ``options`` and live ``knobs``, or only ``guards``.
+        """Measure every workload once with ``options`` and live ``knobs``.
 
-        Returns the figure of each workload, or of each job of the guards, in its unit. Raises
-        FusetuneError like `Bench`.
+        Returns the figure of each workload, in its unit. Raises FusetuneError like `Bench`.
         """
         shadow, bench = self._bench(candidates, options)
         began = self.seconds
         enforce(self._host, shadow.mount, knobs)
-        if guards:
-            return bench.measure_readers(guards)
         figures = bench.measure()
         self.bins, self.usage = bench.bins, bench.usage
         self._cost.append(self.seconds - began)
         self.evaluations += 1
         return figures
+
+    def measure_reader(
+        self, candidates: Candidates, options: Options, knobs: Mapping[str, int], job: Workload
+    ) -> float:
+        """Measure another workload like `Bench.measure_reader`, with ``options`` and ``knobs``."""
+        shadow, bench = self._bench(candidates, options)
+        enforce(self._host, shadow.mount, knobs)
+        return bench.measure_reader(job)
 
     def _bench(self, candidates: Candidates, options: Options) -> tuple[Shadow, Bench]:
         self._interruption.check()

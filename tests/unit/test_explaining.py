@@ -42,6 +42,9 @@ def test_a_reason_gives_the_ratio_and_its_interval() -> None:
     assert reasons(of, (1,)) == (f"max_ratio: 1 -> 40, {words} times the figure with 1",)
     (stays,) = reasons(of, (0,))
     assert stays == f"max_ratio: kept at 1, not decided within the budget (40: {words})"
+    of.refusals.append((1,))
+    (stays,) = reasons(of, (0,))
+    assert stays == f"max_ratio: kept at 1, what may be better was refused (40: {words})"
 
 
 def test_a_value_without_others_is_said_to_be_the_only_one() -> None:

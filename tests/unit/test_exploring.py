@@ -14,6 +14,7 @@ from fusetune.tuner import constants
 from fusetune.tuner.exploring import Exploration
 from fusetune.tuner.grid import Setting
 from fusetune.tuner.model import Point
+from fusetune.tuner.permission import Permission
 from fusetune.tuner.safer import SaferValues
 from fusetune.tuner.state import State
 from tests.unit.simulated_host import AHEAD
@@ -27,6 +28,11 @@ from tests.unit.simulated_search import (
     state,
 )
 
+
+def exploration_of(of: State) -> Exploration:
+    return Exploration(of, SaferValues(of), Permission(of, lambda setting: True))
+
+
 # What is proposed
 
 
@@ -37,7 +43,7 @@ def test_exploration_proposes_nothing_that_makes_a_workload_worse() -> None:
         much = s["max_ratio"] >= 10
         return {"read": 300.0 if much else 100.0, "write": 70.0 if much else 100.0}
 
-    measured(Exploration(of, SaferValues(of)).run(), of, trade)
+    measured(exploration_of(of).run(), of, trade)
     assert of.model.count(POINT) + of.model.count((7,)) > 0  # such points were measured
     assert of.grid.setting(of.incumbent)["max_ratio"] < 10
 
@@ -62,7 +68,7 @@ def test_a_workload_may_suffer_within_its_own_doubt(loss: float, bearable: bool)
 def explored(points: list[Point], count: int, figure: Figure) -> Exploration:
     """An exploration of max_ratio after this many blocks of these points."""
     of = modelled(state(RATIO), figure, points, count)
-    return Exploration(of, SaferValues(of))
+    return exploration_of(of)
 
 
 @pytest.mark.parametrize(("count", "beside"), [(1, True), (2, False)])
@@ -82,7 +88,7 @@ def test_neighbours_that_only_the_model_judged_are_measured_last() -> None:
         state(RATIO), lambda s: {"read": 1.5 if s["max_ratio"] > 2 else 1}, every_other, 6
     )
     of.screened = True
-    exploration = Exploration(of, SaferValues(of))
+    exploration = exploration_of(of)
     of.incumbent = exploration._propose()
     assert (of.incumbent, exploration._candidates(6, constants.PROMISE)) == ((3,), [])
     measured(exploration.run(), of, lambda s: {"read": 3.0 if s["max_ratio"] == 5 else 1.5})
@@ -99,7 +105,7 @@ def test_a_gap_beside_a_valley_is_measured_for_a_setting_that_is_worth_its_proof
     known = [(AHEAD.values.index(value),) for value in (128, 2048, 16384, 32768)]
     of = modelled(state(AHEAD), valley, known, 6)
     of.screened = True
-    exploration = Exploration(of, SaferValues(of))
+    exploration = exploration_of(of)
     measured(exploration.run(), of, valley)
     assert of.grid.setting(of.incumbent)["read_ahead_kb"] == 16384
     measured(exploration.refine(), of, valley)
@@ -120,7 +126,7 @@ THREE = (RATIO, STRICT, replace(RATIO, name="max_background"))
 def screening(of: State, budget: int = 100) -> list[Point]:
     """Return what a screening asks for."""
     of.remaining = budget
-    return measured(Exploration(of, SaferValues(of))._screen(), of, lambda _: {"read": 1.0})
+    return measured(exploration_of(of)._screen(), of, lambda _: {"read": 1.0})
 
 
 @pytest.mark.parametrize(("budget", "asked"), [(9, 0), (10, 2), (14, 6), (100, 6)])
@@ -146,7 +152,7 @@ def test_a_screening_whose_points_were_all_refused_measures_the_start() -> None:
     of = state(RATIO)
     of.refusals = [(2,)]
     assert screening(of) == [of.grid.start]
-    asked = measured(Exploration(of, SaferValues(of)).run(), of, lambda _: {"read": 1.0})
+    asked = measured(exploration_of(of).run(), of, lambda _: {"read": 1.0})
     assert {*asked} == {of.grid.start, (1,)}
 
 
@@ -170,7 +176,7 @@ def test_one_of_several_searches_ends_with_a_large_gain(
     def rising(s: Setting) -> dict[str, float]:
         return {"read": math.exp(gain * (s["max_ratio"] > 1))}
 
-    asked = measured(Exploration(of, SaferValues(of)).run(), of, rising)
+    asked = measured(exploration_of(of).run(), of, rising)
     assert of.grid.setting(of.incumbent)["max_ratio"] > 1
     first = 1 + len(of.grid.points_alone())
     assert (len(asked) == first) is (blocks == 1)

@@ -20,7 +20,7 @@ from fusetune.bench.latency import Bins
 from fusetune.bench.runner import Bench, BudgetSpent
 from fusetune.bench.spending import Budget
 from fusetune.bench.usage import Cpu, Usage
-from fusetune.bench.workloads import WORKLOADS, Workload
+from fusetune.bench.workloads import WORKLOADS
 from fusetune.errors import FusetuneError
 from fusetune.mounts.discover import discover
 from fusetune.recipes.plan import Circumstances, plan
@@ -64,7 +64,6 @@ class MadeUpTrials:
         candidates: Candidates,
         options: Options,
         knobs: Mapping[str, int],
-        guards: Sequence[Workload] = (),
     ) -> dict[str, float]:
         if len(self.measured) in (self._most, self._outlasting):
             raise BudgetSpent(1)
@@ -203,6 +202,13 @@ def test_an_option_that_doubles_the_cpu_time_for_a_little_is_not_advised(
 
     run, _ = run_on(candidates_of(tree), speed, 150, seconds)
     assert run.options(run.search.choice().setting) == wanted
+
+
+def test_a_setting_is_named_by_what_it_changes(tree: Tree) -> None:
+    run, _ = run_on(candidates_of(tree), lambda options, knobs: 100, evaluations=4)
+    assert run.words(frozenset({"threads"}), {"max_ratio": 30}) == "threads=8 max_ratio=30"
+    assert run.words(frozenset(), {"max_ratio": 30}) == "max_ratio=30"
+    assert run.words(frozenset(), {"max_ratio": 1}) == "no change"
 
 
 def test_options_that_break_a_limit_are_refused_by_name(tree: Tree) -> None:

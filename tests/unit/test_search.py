@@ -13,7 +13,7 @@ from fusetune.bench.intervals import (
     Interval,
 )
 from fusetune.tuner.confirming import Proof
-from fusetune.tuner.constants import LEAST_GAIN
+from fusetune.tuner.constants import BLOCK, LEAST_GAIN
 from fusetune.tuner.grid import Setting
 from fusetune.tuner.search import Search
 from fusetune.tuner.space import Dimension
@@ -234,6 +234,20 @@ def test_only_the_value_that_is_not_permitted_moves_back(seed: int) -> None:
     assert chosen["read_ahead_kb"] == 512
     assert chosen["max_background"] >= 128
     assert len(asked) <= 7
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_not_permitted_is_measured_in_the_first_block_only(seed: int) -> None:
+    search = Search([AHEAD, BACKGROUND], stock(AHEAD, BACKGROUND), ["read"], seed)
+    search.permit = lambda setting: setting["read_ahead_kb"] <= 512
+    draw, refused = random.Random(seed), 0
+    while (setting := search.ask(120 - search.evaluations)) is not None:
+        refused += setting["read_ahead_kb"] > 512
+        assert setting["read_ahead_kb"] <= 512 or search.evaluations < BLOCK
+        speed = math.sqrt(setting["read_ahead_kb"]) * math.cbrt(setting["max_background"])
+        search.tell({"read": (speed or 1.0) * math.exp(draw.gauss(0, 0.02))})
+    assert refused > 0
+    assert search.evaluations > 2 * BLOCK
 
 
 def test_only_what_is_blamed_moves_back_after_a_proof() -> None:

@@ -220,24 +220,10 @@ WORKLOADS = {
 
 
 def only_job(workload: Workload, section: str) -> Workload:
-    """Return a workload of the same name with a single one of its jobs."""
+    """Return a workload with a single one of its jobs, named after both."""
     head, *jobs = re.split(r"^(?=\[(?!global\]))", workload.job, flags=re.MULTILINE)
-    return replace(workload, text=head + next(j for j in jobs if j.startswith(f"[{section}]")))
-
-
-def one_after_the_other(workloads: Iterable[Workload]) -> str:
-    """Return one fio job file that runs the jobs of these workloads one after another.
-
-    A job is named after its workload, followed by its own name in brackets if that differs.
-    Settings of a ``[global]`` section also apply to later workloads that do not override them.
-    """
-    texts = []
-    for one in workloads:
-        own = re.sub(
-            rf"^\[(?!global\]|{one.name}\])(.+)\]$", rf"[{one.name} (\1)]", one.job, flags=re.M
-        )
-        texts.append(re.sub(r"^\[(?!global\]).+$", r"\g<0>\nstonewall", own, flags=re.M))
-    return "\n".join(texts)
+    text = head + next(job for job in jobs if job.startswith(f"[{section}]"))
+    return replace(workload, name=f"{workload.name} ({section})", text=text)
 
 
 @dataclass(frozen=True)

@@ -79,9 +79,9 @@ class SimulatedBench:
     def scarcest(self, kept: float = 0.0) -> str:
         return "bytes_written"
 
-    def measure_readers(self, workloads: Sequence[Workload]) -> dict[str, float]:
+    def measure_reader(self, workload: Workload) -> float:
         figure = type(self).guarded(values_now(self.host, self.mount))
-        return {w.name: figure * math.exp(self._draw.gauss(0, 0.01)) for w in workloads}
+        return figure * math.exp(self._draw.gauss(0, 0.01))
 
     def measure(self) -> dict[str, float]:
         self.at_evaluation(self.evaluations)
