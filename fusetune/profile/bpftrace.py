@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import IO, Self
 
 from fusetune.errors import FusetuneError
@@ -142,8 +143,14 @@ class Bpftrace:
                 raise FusetuneError(f"bpftrace did not attach its probes within {_START:.0f} s")
 
     def skipped(self) -> int:
-        """Return how often the kernel skipped one of its programs."""
-        return skipped_in(f"/proc/{self._process.pid}/fdinfo")
+        """Return how often the kernel skipped one of its programs.
+
+        Raises FusetuneError if it has ended.
+        """
+        try:
+            return skipped_in(f"/proc/{self._process.pid}/fdinfo")
+        except OSError as error:
+            raise FusetuneError(self._why()) from error
 
     def finish(self) -> None:
         """Make it remove its probes and print its maps. Raises FusetuneError if it does not."""
@@ -215,12 +222,13 @@ class Tracing:
 
         Its peaks are those since the last call.
 
-        Raises FusetuneError if they were not attached in time.
+        Raises FusetuneError if they were not attached in time, or if bpftrace has ended.
         """
-        found = self._counted.reading()
-        if found is None and time.monotonic() > self._until:
+        if found := self._counted.reading():
+            return replace(found, lost=self._running.skipped())
+        if time.monotonic() > self._until:
             raise FusetuneError(f"bpftrace did not attach its probes within {_START:.0f} s")
-        return found
+        return None
 
     def close(self) -> None:
         """End bpftrace; the kernel has removed its probes when this returns."""
@@ -247,7 +255,8 @@ def watch_by_bpftrace(host: Host, mount: Mount, seconds: float, progress: Progre
         seconds=watched.seconds,
         source="bpftrace",
         ended=watched.ended,
-        lost=counted.lost() + skipped,
+        lost=skipped,
+        unrecorded=counted.unrecorded(),
         operations=counted.operations(),
         pattern=counted.pattern(able),
         waiting=watched.waiting,

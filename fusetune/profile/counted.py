@@ -15,7 +15,7 @@ from fusetune.profile.program import (
     Abilities,
     bucket_middle,
 )
-from fusetune.profile.totals import Counts, Reading, Totals, lost_between, operations_between
+from fusetune.profile.totals import Counts, Reading, Totals, operations_between, unrecorded_between
 from fusetune.profile.traffic import OPCODES, OTHER, Calls, Operation, Pattern
 from fusetune.untrusted import parse
 
@@ -83,7 +83,7 @@ class Counted:
             self._latency(number),
             self._map("@largest").get(number),
             self._map("@most").get(number),
-            self._lost(number),
+            self._unrecorded(number),
         )
 
     def _latency(self, number: str) -> dict[float, int]:
@@ -94,7 +94,7 @@ class Counted:
             if operation == number and bucket
         }
 
-    def _lost(self, number: str) -> int:
+    def _unrecorded(self, number: str) -> int:
         ended = sum(self._latency(number).values())
         return max(0, self._map("@requests")[number] - ended - self._flying(int(number)))
 
@@ -102,9 +102,9 @@ class Counted:
         """Return how many recorded requests of an operation have not completed."""
         return sum(1 for key, word in self._map("@sent").items() if key and word & REST == number)
 
-    def lost(self) -> int:
+    def unrecorded(self) -> int:
         """Return how many requests neither completed on record nor were in flight at the end."""
-        return lost_between({}, self.counts())
+        return unrecorded_between({}, self.counts())
 
     def pattern(self, abilities: Abilities) -> Pattern:
         """Return the pattern, as far as the kernel could report it."""
@@ -162,9 +162,9 @@ class LiveCounts(Counted):
             self._maps[name] = dict(peaks)
         self._marked = Reading(int(number) / 1e9, self.counts(), self.pattern(self._able))
 
-    def _lost(self, number: str) -> int:
+    def _unrecorded(self, number: str) -> int:
         # The maps are printed one after another, so a request that completes meanwhile hides one.
-        self._missing[number] = max(super()._lost(number), self._missing.get(number, 0))
+        self._missing[number] = max(super()._unrecorded(number), self._missing.get(number, 0))
         return self._missing[number]
 
     def _flying(self, number: int) -> int:

@@ -15,9 +15,9 @@ from fusetune.profile.bpftrace import Tracing
 from fusetune.profile.module import read_statistics
 from fusetune.profile.totals import (
     Reading,
-    lost_between,
     operations_between,
     pattern_between,
+    unrecorded_between,
 )
 from fusetune.profile.traffic import Traffic
 
@@ -168,7 +168,8 @@ class Sampled:
             traffic,
             seconds=after.at - before.at,
             source="bpftrace" if self.tracing else "module",
-            lost=lost_between(before.counts, after.counts),
+            lost=max(0, after.lost - before.lost),
+            unrecorded=unrecorded_between(before.counts, after.counts),
             operations=operations_between(before.counts, after.counts),
             pattern=pattern_between(before.pattern, after.pattern),
             queued=self.tracing.queued if self.tracing else True,

@@ -14,7 +14,7 @@ class Totals:
     """The counts of one operation since counting started.
 
     ``requests``: sent, or completed if the source counts those. ``nbytes``: their data, as far as
-    recorded; ``latency``: number of requests by microseconds. ``lost``: those without a record.
+    recorded; ``latency``: number of requests by microseconds. ``unrecorded``: the others.
     ``largest_bytes``, ``most_in_flight``: see `Operation`, for the time since the previous reading.
     """
 
@@ -23,7 +23,7 @@ class Totals:
     latency: Mapping[float, int] = field(default_factory=dict)
     largest_bytes: int | None = None
     most_in_flight: int | None = None
-    lost: int = 0
+    unrecorded: int = 0
 
 
 #: Totals by the name of their operation.
@@ -32,11 +32,15 @@ Counts = Mapping[str, Totals]
 
 @dataclass(frozen=True)
 class Reading:
-    """The counts of a source at second ``at`` of a monotonic clock."""
+    """The counts of a source at second ``at`` of a monotonic clock.
+
+    ``lost``: how many requests may not have been counted.
+    """
 
     at: float
     counts: Counts
     pattern: Pattern = field(default_factory=Pattern)
+    lost: int = 0
 
 
 def operations_between(before: Counts, after: Counts) -> list[Operation]:
@@ -48,16 +52,18 @@ def operations_between(before: Counts, after: Counts) -> list[Operation]:
     return sorted((one for one in found if one.requests), key=lambda one: (-one.requests, one.name))
 
 
-def lost_between(before: Counts, after: Counts) -> int:
-    """Return how many requests have no record of size and latency."""
-    return sum(now.lost - _before(before, name, now).lost for name, now in after.items())
+def unrecorded_between(before: Counts, after: Counts) -> int:
+    """Return how many requests were counted without size and latency."""
+    return sum(
+        now.unrecorded - _before(before, name, now).unrecorded for name, now in after.items()
+    )
 
 
 def _before(before: Counts, name: str, now: Totals) -> Totals:
     """Return what ``now`` is compared with: nothing if the counter was reset."""
     found = before.get(name, Totals(0))
     went_back = (now.requests - found.requests) % _WORD >= _WORD // 2
-    return Totals(0) if went_back or now.lost < found.lost else found
+    return Totals(0) if went_back or now.unrecorded < found.unrecorded else found
 
 
 def _operation(name: str, before: Totals, now: Totals) -> Operation:
@@ -67,7 +73,7 @@ def _operation(name: str, before: Totals, now: Totals) -> Operation:
         nbytes = 0
     counts = {time: count - before.latency.get(time, 0) for time, count in now.latency.items()}
     latency = sorted((time, count) for time, count in counts.items() if count > 0)
-    if now.lost > before.lost:  # also estimate their bytes, as the mean of the others
+    if now.unrecorded > before.unrecorded:  # also estimate their bytes, as the mean of the others
         ended = sum(count for _, count in latency)
         nbytes = round(nbytes * requests / ended) if ended else 0
     return Operation(name, requests, nbytes, latency, now.largest_bytes, now.most_in_flight)

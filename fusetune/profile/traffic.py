@@ -113,12 +113,12 @@ class Traffic:
     """The observed traffic of a mount within ``seconds``.
 
     ``source``: module, bpftrace, or fusectl and bdi, which do not distinguish operations.
-    ``ended``: time, signal or unmounted. ``lost``: requests that were counted without size and
-    latency, or may not have been counted. ``waiting``: how many requests waited for their reply or
-    to be sent, on average (fusectl's ``waiting``). ``queued``: whether requests counted as at the
-    server include those that wait for a slot among max_background. ``at_background``: share of the
-    samples in which as many requests as max_background waited. ``dirty``: the mount's dirty pages
-    at the end. None if unknown.
+    ``ended``: time, signal or unmounted. ``lost``: requests that may not have been counted.
+    ``unrecorded``: those that were counted without size and latency. ``waiting``: how many requests
+    waited for their reply or to be sent, on average (fusectl's ``waiting``). ``queued``: whether
+    requests counted as at the server include those that wait for a slot among max_background.
+    ``at_background``: share of the samples in which as many requests as max_background waited.
+    ``dirty``: the mount's dirty pages at the end. None if unknown.
     """
 
     seconds: float
@@ -131,6 +131,7 @@ class Traffic:
     queued: bool = False
     at_background: float | None = None
     dirty: DirtyPages | None = None
+    unrecorded: int = 0
 
     @property
     def tells_operations(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fusetune.profile.traffic import COUNTING
 from fusetune.report.documents.layers import branches
-from fusetune.report.documents.profile import Latency
+from fusetune.report.documents.profile import Latency, lost_words, recorded_words
 from fusetune.report.documents.top_mount import TopMount, TopOperation
 from fusetune.text import printable
 
@@ -131,10 +131,13 @@ def source_lines(mounts: Sequence[TopMount]) -> Iterator[str]:
 
 
 def lost_lines(mounts: Sequence[TopMount]) -> Iterator[str]:
-    """Yield the number of lost requests of each mount that lost some."""
+    """Yield for each mount how many requests were perhaps not counted, or only counted."""
     for one in mounts:
         if one.lost:
-            yield f"{printable(one.path)}: size and latency of {one.lost} requests were lost"
+            yield f"{printable(one.path)}: {lost_words(one.lost)}"
+        if one.unrecorded:
+            requests = sum(operation.requests for operation in one.operations)
+            yield f"{printable(one.path)}: {recorded_words(requests - one.unrecorded, requests)}"
 
 
 def _scaled(value: float, step: float, units: str) -> str:

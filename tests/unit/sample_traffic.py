@@ -27,7 +27,7 @@ def _profiles(mount: Mount) -> list[Document]:
     return [
         profiled(
             mount,
-            Traffic(10.0, "bpftrace", "signal", 3, operations, pattern, 0.5),
+            Traffic(10.0, "bpftrace", "signal", 3, operations, pattern, 0.5, unrecorded=7),
             STOCK,
             {"seq-read": 1.0},
         ),
@@ -50,6 +50,7 @@ def top_documents(mount: Mount) -> list[Top]:
         waiting=14.5,
         at_background=0.75,
         dirty=DirtyPages(1 << 20, 4 << 20, 3 << 20, 0),
+        unrecorded=7,
     )
     untold = Traffic(2.0, "fusectl", "time", 0, [], waiting=1.0, at_background=0.0)
     bare = replace(mount, bdi=None, connection=None, device="0:77")

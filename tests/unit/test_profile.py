@@ -10,7 +10,7 @@ import pytest
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
 from fusetune.profile.abilities import abilities
-from fusetune.profile.bpftrace import skipped_in
+from fusetune.profile.bpftrace import Bpftrace, skipped_in
 from fusetune.profile.calls import (
     FILELESS,
     FUNCTIONS,
@@ -206,7 +206,7 @@ def test_counters_become_traffic(counted: Counted) -> None:
     assert [read.percentile(percent) for percent in (5, 50, 99)] == [3.5, 25.0, 25.0]
     assert (getattr_.name, getattr_.requests, getattr_.nbytes) == ("GETATTR", 2, 104)
     assert (other.name, other.most_in_flight, other.percentile(50)) == ("OTHER", None, None)
-    assert counted.lost() == 3
+    assert counted.unrecorded() == 3
     assert counted.pattern(EVERY) == Pattern(
         Calls(total=100, sequential=89, elsewhere=10, direct=9, appends=0),
         Calls(total=5, sequential=4, elsewhere=0, direct=1, appends=5),
@@ -320,3 +320,10 @@ def test_programs_that_the_kernel_did_not_run_are_counted_once(tree: Tree) -> No
         tree.write(f"proc/9/fdinfo/{name}", text)
     (tree.root / "proc/9/fdinfo/8").symlink_to("gone")
     assert skipped_in(str(tree.root / "proc/9/fdinfo")) == 3
+
+
+def test_what_the_kernel_skipped_is_unknown_once_bpftrace_has_ended() -> None:
+    with Bpftrace("/bin/false", "", lambda line: None) as ended:
+        ended._process.wait()
+        with pytest.raises(FusetuneError, match="^bpftrace ended: no output$"):
+            ended.skipped()

@@ -10,7 +10,7 @@ from fusetune.mounts.bdi import DirtyPages, bdi_statistics, dirty_pages
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.profile.sampling import Sampled
-from fusetune.profile.totals import Totals, lost_between, operations_between
+from fusetune.profile.totals import Totals, operations_between, unrecorded_between
 from fusetune.profile.traffic import Operation
 from fusetune.report.documents.top import Top
 from fusetune.top.watching import MOST_TRACED, Watching
@@ -93,9 +93,9 @@ def test_counters_that_wrap_or_begin_anew(
 
 def test_what_is_lost_is_estimated_by_the_rest() -> None:
     before = {"READ": Totals(10, 100, {1.0: 10})}
-    after = {"READ": Totals(30, 200, {1.0: 20}, lost=10)}
+    after = {"READ": Totals(30, 200, {1.0: 20}, unrecorded=10)}
     assert operations_between(before, after) == [Operation("READ", 20, 200, [(1.0, 10)])]
-    assert lost_between(before, after) == 10
+    assert unrecorded_between(before, after) == 10
 
 
 def test_statistics_that_cannot_be_read_leave_the_rest(tree: Tree, by_module: Mount) -> None:

@@ -46,6 +46,7 @@ def _mount(number: int, *below: int, **fields: Any) -> TopMount:
         why=None,
         seconds=2.0,
         lost=0,
+        unrecorded=0,
         requests_per_second=1000.0 * number,
         bytes_per_second=4096.0 * number,
         mean_bytes=4096.0,
@@ -201,7 +202,7 @@ def test_numbers_are_at_most_five_characters() -> None:
 
 
 def test_lines_without_a_terminal() -> None:
-    text = _frame(_mount(1, limit=LIMIT, lost=7)).plain(operations=True)
+    text = _frame(_mount(1, limit=LIMIT, lost=7, unrecorded=4)).plain(operations=True)
     when, headings, mount, operation, *others = re.sub(r"\x1b\[[0-9]*m", "", text).splitlines()
     assert when == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1_700_000_000))
     assert headings.split()[:4] == ["mount", "by", "/s", "B/s"]
@@ -209,7 +210,8 @@ def test_lines_without_a_terminal() -> None:
     assert operation.split()[0] == "READ"
     assert others == [
         limit_line(_mount(3, limit=LIMIT)),
-        "/srv/mounts/number-1: size and latency of 7 requests were lost",
+        "/srv/mounts/number-1: 7 requests may not have been counted",
+        "/srv/mounts/number-1: sizes and latencies are from 6 of 10 requests",
         "",
     ]
 

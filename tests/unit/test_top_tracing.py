@@ -13,7 +13,7 @@ from fusetune.profile.calls import FILELESS, by_system_calls
 from fusetune.profile.counted import LiveCounts
 from fusetune.profile.program import FAULTS, Abilities, live_program
 from fusetune.profile.sampling import Sampled
-from fusetune.profile.totals import Reading, Totals, lost_between, operations_between
+from fusetune.profile.totals import Reading, Totals, operations_between, unrecorded_between
 from fusetune.profile.traffic import Calls, Pattern
 from tests.unit.conftest import STOCK, Tree
 from tests.unit.sampled import FakeTracing, shown_of
@@ -54,7 +54,7 @@ def test_bpftrace_is_read_mark_by_mark() -> None:
     (read,) = operations_between(first.counts, second.counts)
     assert (read.requests, read.nbytes, read.most_in_flight) == (101, 1010, 7)
     # Of 101, 90 ended and 2 are in flight.
-    assert lost_between(first.counts, second.counts) == 9
+    assert unrecorded_between(first.counts, second.counts) == 9
     assert second.pattern == Pattern(Calls(80, 80), None, 0, 2, 0.5, 4096, 1)
     _take(counts, '"@most": {"15": 2}', mark=6.0)
     third = counts.reading()
@@ -73,7 +73,7 @@ def test_a_request_that_ends_while_maps_are_printed_is_not_lost() -> None:
     after = counts.reading()
     assert before
     assert after
-    assert lost_between(before.counts, after.counts) == 0
+    assert unrecorded_between(before.counts, after.counts) == 0
     # Nor does it hide earlier losses.
     _take(counts, '"@requests": {"15": 22}', '"@latency": {"15,3": 15}', mark=4)
     before = counts.reading()
@@ -83,8 +83,8 @@ def test_a_request_that_ends_while_maps_are_printed_is_not_lost() -> None:
     after = counts.reading()
     assert before
     assert after
-    assert lost_between({}, before.counts) == 5
-    assert lost_between(before.counts, after.counts) == 0
+    assert unrecorded_between({}, before.counts) == 5
+    assert unrecorded_between(before.counts, after.counts) == 0
     assert operations_between(before.counts, after.counts)[0].requests == 2
 
 
@@ -119,9 +119,10 @@ def traced(tree: Tree, mounted: Mount) -> Callable[..., Sampled]:
 
 
 def test_bpftrace_counts_between_its_own_marks(traced: Callable[..., Sampled]) -> None:
-    counts = {"READ": Totals(8, 800, {3.5: 6}, lost=2)}
-    shown = shown_of(traced(Reading(5.0, {}), Reading(7.0, counts)).take(STOCK))
-    assert (shown.counted_by, shown.why, shown.seconds, shown.lost) == ("bpftrace", None, 2.0, 2)
+    counts = {"READ": Totals(8, 800, {3.5: 6}, unrecorded=2)}
+    shown = shown_of(traced(Reading(5.0, {}, lost=1), Reading(7.0, counts, lost=4)).take(STOCK))
+    assert (shown.counted_by, shown.why, shown.seconds) == ("bpftrace", None, 2.0)
+    assert (shown.lost, shown.unrecorded) == (3, 2)
     assert (shown.requests_per_second, shown.mean_bytes) == (4.0, 133.375)
 
 

@@ -52,8 +52,8 @@ class ProfiledOperation:
     requests: Annotated[Count, "How many were sent."]
     bytes: Annotated[
         Count,
-        "Data sent by WRITE; for all other operations, data in the replies. If requests were "
-        "lost, an estimate from the others.",
+        "Data sent by WRITE; for all other operations, data in the replies. If some are "
+        "unrecorded, an estimate from the others.",
     ]
     largest_bytes: Annotated[Count | None, "Largest request; null if the source does not tell."]
     latency_us: Annotated[
@@ -112,9 +112,10 @@ class Profile(Document):
     ended: Annotated[str, "Why observation ended.", Rule(enum=list(_ENDS))]
     lost: Annotated[
         Count,
-        "Requests that were counted without size and latency, and those that may not have been "
-        "counted because the kernel did not run a probe's program.",
+        "Requests that may not have been counted, because the kernel did not run a probe's "
+        "program so many times.",
     ]
+    unrecorded: Annotated[Count, "Requests that were counted without size and latency."]
     operations: Annotated[Sequence[ProfiledOperation], "The operations, most frequent first."]
     pattern: AccessPattern
     limit: Annotated[
@@ -129,14 +130,18 @@ class Profile(Document):
 
     def parts(self) -> Iterator[str | Table]:
         """Yield the table of operations, the pattern, and the limit."""
-        lost = f", {self.lost} lost" if self.lost else ""
-        yield f"{self.mount.path}: {self.seconds:.1f} s by {self.source}{lost}; {_ENDS[self.ended]}"
+        yield f"{self.mount.path}: {self.seconds:.1f} s by {self.source}; {_ENDS[self.ended]}"
+        if self.lost:
+            yield lost_words(self.lost)
         if not self.operations:
             yield "no requests"
             return
         headings = ("operation", "/s", "size", "bytes", "p50", "p95", "p99", "flight")
         rows = [_row(one, self.seconds) for one in self.operations]
         yield Table(headings, rows, right=" ".join(headings[1:]))
+        if self.unrecorded:
+            requests = sum(one.requests for one in self.operations)
+            yield recorded_words(requests - self.unrecorded, requests)
         yield from _pattern_lines(self.pattern)
         if self.limit:
             yield f"limit: {self.limit.knob}: {self.limit.reason}"
@@ -145,6 +150,14 @@ class Profile(Document):
             shown = ", ".join(f"{name} {share:.0%}" for name, share in self.workloads.items())
             yield f"profile: {shown}"
             yield f"  fusetune auto {shell_word(self.mount.path)} -w profile"
+
+
+def lost_words(lost: int) -> str:
+    return f"{lost} requests may not have been counted"
+
+
+def recorded_words(recorded: int, requests: int) -> str:
+    return f"sizes and latencies are from {recorded} of {requests} requests"
 
 
 def _row(one: ProfiledOperation, seconds: float) -> Sequence[str]:
@@ -194,6 +207,7 @@ def profiled(
         traffic.source,
         traffic.ended,
         traffic.lost,
+        traffic.unrecorded,
         [_operation(one) for one in traffic.operations],
         _pattern(traffic),
         binding_limit(mount, traffic, values),

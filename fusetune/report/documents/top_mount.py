@@ -40,8 +40,8 @@ class TopOperation:
     requests_per_second: Rate
     bytes: Annotated[
         Count,
-        "Data sent by WRITE; for all other operations, data in the replies. If requests were lost, "
-        "an estimate from the others.",
+        "Data sent by WRITE; for all other operations, data in the replies. If some are "
+        "unrecorded, an estimate from the others.",
     ]
     bytes_per_second: Rate
     mean_bytes: Annotated[Average, "Average data per request; null without requests."]
@@ -69,7 +69,8 @@ class TopMount(MountIdentity):
     ]
     why: Annotated[Text | None, "Why no better source is used; null if this is the best."]
     seconds: Annotated[Duration, "The time over which its requests were counted."]
-    lost: Annotated[Count, "Requests that were counted without size and latency."]
+    lost: Annotated[Count, "Requests that may not have been counted."]
+    unrecorded: Annotated[Count, "Requests that were counted without size and latency."]
     requests_per_second: Annotated[
         Average, "Requests of all operations; null if nothing counts them."
     ]
@@ -144,6 +145,7 @@ def top_mount(one: Sample, stacks: Stacks | None, shown: Collection[str]) -> Top
         why=one.why,
         seconds=round(traffic.seconds, 3),
         lost=traffic.lost,
+        unrecorded=traffic.unrecorded,
         requests_per_second=_rate(requests, traffic.seconds) if counts else None,
         bytes_per_second=_rate(nbytes, traffic.seconds) if counts else None,
         mean_bytes=nbytes / transfers if transfers else None,
