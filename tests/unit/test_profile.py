@@ -325,5 +325,5 @@ def test_programs_that_the_kernel_did_not_run_are_counted_once(tree: Tree) -> No
 def test_what_the_kernel_skipped_is_unknown_once_bpftrace_has_ended() -> None:
     with Bpftrace("/bin/false", "", lambda line: None) as ended:
         ended._process.wait()
-        with pytest.raises(FusetuneError, match="^bpftrace ended: no output$"):
+        with pytest.raises(FusetuneError, match=r"^bpftrace ended: no output$"):
             ended.skipped()
