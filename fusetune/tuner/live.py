@@ -260,10 +260,14 @@ class Live:
             return None
         choice = search.choice()
         found.short = search.short or self._left(_SEARCH) <= 0
-        if search.evaluations:
-            found.of_round = list(choice.reasons)
         better = found.incumbent | choice.setting
-        if not choice.changed or not self._step_holds(better, choice.gain):
+        holds = choice.changed and self._step_holds(better, choice.gain)
+        if choice.changed and not holds:
+            search.refuse()
+            found.reasons.append(f"{words_of(choice.setting)}: not kept; its gain was not confirmed")
+        if search.evaluations:
+            found.of_round = list(search.choice().reasons)
+        if not holds:
             return False
         self._passed_over = []
         self._reference = Reference()

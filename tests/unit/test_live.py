@@ -237,19 +237,23 @@ def test_a_second_step_is_looked_at_once_more(monkeypatch: pytest.MonkeyPatch) -
     """One of many rounds may err; here each of them does."""
 
     class Errs:
-        evaluations, short = 0, False
+        evaluations, short = 1, False
 
         def __init__(
             self, dimensions: object, start: Setting, *others: object, **options: object
         ) -> None:
-            self._start = start
+            self._start, self._refused = start, False
+
+        def refuse(self) -> None:
+            self._refused = True
 
         def ask(self, remaining: int) -> None:
             return None
 
         def choice(self) -> Choice:
             wrong = {**self._start, "read_ahead_kb": 2 * self._start["read_ahead_kb"]}
-            return Choice(wrong, True, Interval(1.1, 1.01, 1.2), {}, ())
+            reasons = ("kept",) if self._refused else ("changed",)
+            return Choice(wrong, not self._refused, Interval(1.1, 1.01, 1.2), {}, reasons)
 
     monkeypatch.setattr(live_module, "Search", Errs)
     traffic = SimulatedTraffic(lambda setting, second: {Kind.READ: 10 * MIB})
@@ -257,6 +261,9 @@ def test_a_second_step_is_looked_at_once_more(monkeypatch: pytest.MonkeyPatch) -
     tried = {setting["read_ahead_kb"] for _, setting in traffic.written}
     assert tried == {128, 256, 512}  # the first step is left to the proof, which refuses it
     assert not live.found.choice.changed
+    said = "read_ahead_kb=512 max_background=12: not kept; its gain was not confirmed"
+    assert said in live.found.reasons
+    assert live.found.of_round == ["kept"]
 
 
 @pytest.mark.parametrize(("low", "looks"), [(1.01, True), (1.05, False)])
