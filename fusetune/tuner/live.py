@@ -264,7 +264,8 @@ class Live:
         holds = choice.changed and self._step_holds(better, choice.gain)
         if choice.changed and not holds:
             search.refuse()
-            found.reasons.append(f"{words_of(choice.setting)}: not kept; its gain was not confirmed")
+            step = words_of(choice.setting)
+            found.reasons.append(f"{step}: not kept; its gain was not confirmed")
         if search.evaluations:
             found.of_round = list(search.choice().reasons)
         if not holds:
