@@ -12,7 +12,6 @@ from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
 from fusetune.profile.btf import Types
 from fusetune.profile.calls import (
-    FILELESS,
     FUNCTIONS,
     SPLICE,
     CallProbes,
@@ -67,11 +66,10 @@ def _calls(host: Host, mount: Mount, types: Types | None) -> CallProbes | None:
     """Return how this kernel reports reads and writes; BTF types identify their files."""
     if _traces_functions(host, types, FUNCTIONS):
         return calls_by_functions(splice=_traces_functions(host, types, SPLICE))
-    if not _traces_calls(host):
+    if not (_has(host, "raw_syscalls/sys_enter") and _has_types(host)):
         return None
     servers = Daemons(host).processes(mount) if _sees_all_processes(host) else ()
-    fileless = [name for name in FILELESS if _has(host, f"syscalls/sys_enter_{name}")]
-    return by_system_calls([int(pid) for pid in servers], fileless)
+    return by_system_calls([int(pid) for pid in servers], os.uname().machine)
 
 
 def _sees_all_processes(host: Host) -> bool:
@@ -82,8 +80,8 @@ def _sees_all_processes(host: Host) -> bool:
         return True
 
 
-def _traces_calls(host: Host) -> bool:
-    return _has(host, "syscalls/sys_enter_pread64") and os.path.exists(host.path(f"{_BTF}/vmlinux"))
+def _has_types(host: Host) -> bool:
+    return os.path.exists(host.path(f"{_BTF}/vmlinux"))
 
 
 def _refuse_untraceable(host: Host) -> None:
@@ -119,7 +117,7 @@ def traces_faults(host: Host) -> bool:
     Raises FusetuneError with the remedy if it cannot report these calls.
     """
     _refuse_untraceable(host)
-    if not _traces_calls(host):
+    if not (_has(host, "syscalls/sys_enter_pread64") and _has_types(host)):
         raise FusetuneError(
             "this kernel cannot report the file of a system call; use one with "
             "CONFIG_FTRACE_SYSCALLS and CONFIG_DEBUG_INFO_BTF"

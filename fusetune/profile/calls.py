@@ -6,7 +6,7 @@ how it was requested. System calls are those of the whole host, so tracing them 
 programs some time, but a kernel without kprobes has nothing else.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 #: The functions, each with the names of its parameters (fs/fuse/file.c, Linux 6.1 to 7.3).
@@ -61,62 +61,79 @@ def calls_by_functions(*, splice: bool) -> CallProbes:
     return CallProbes((reads, _SPLICED) if splice else (reads,), (writes,))
 
 
-def _opened(descriptor: str) -> str:
-    """Return statements that make $file of a system call's descriptor."""
-    return f"""$fdt = curtask->files->fdt;
-	if ((uint64)args->{descriptor} >= (uint64)$fdt->max_fds) {{ return; }}
-	$file = (struct file *)*(uint64 *)((uint64)$fdt->fd + 8 * (uint64)args->{descriptor});"""
-
-
+#: Calls that read or write a file at its own position, at a given one, with buffers, with flags.
+_KINDS = ("{}", "p{}64", "{}v", "p{}v", "p{}v2")
+_CALLS = tuple(kind.format(name) for name in ("read", "write") for kind in _KINDS)
+#: Calls that read a file without a buffer, and those that may read any file; which one is unknown.
+_COPIES, _FILELESS = ("sendfile64", "splice", "copy_file_range"), ("io_submit", "io_uring_enter")
+_GENERIC = (63, 67, 65, 69, 286, 64, 68, 66, 70, 287, 71, 76, 285, 2, 426)
+#: Numbers of these calls by machine (uname -m): arch/x86/entry/syscalls/syscall_64.tbl, and
+#: include/uapi/asm-generic/unistd.h.
+NUMBERS = {
+    machine: dict(zip((*_CALLS, *_COPIES, *_FILELESS), numbers, strict=True))
+    for machine, numbers in {
+        "x86_64": (0, 17, 19, 295, 327, 1, 18, 20, 296, 328, 40, 275, 326, 209, 426),
+        **dict.fromkeys(("aarch64", "riscv64", "loongarch64"), _GENERIC),
+    }.items()
+}
+#: Fails for the calls of a 32-bit program, which have other numbers
+#: (arch/x86/include/asm/thread_info.h, TS_COMPAT). Other machines with 32-bit programs do not tell.
+_NATIVE = {"x86_64": "(curtask->thread_info.status & 2) == 0"}
+_FILE = """$fdt = curtask->files->fdt;
+	if ((uint64)DESCRIPTOR >= (uint64)$fdt->max_fds) { return; }
+	$file = (struct file *)*(uint64 *)((uint64)$fdt->fd + 8 * (uint64)DESCRIPTOR);"""
+# Of calls with several buffers, the length is unknown. In preadv2, -1 is the file's own position.
+_ONE_BUFFER = """$id = (uint64)args->id;
+	$vector = (uint64)(IS_VECTOR);
+	if ($vector && args->args[2] != 1) { return; }
+	$count = (uint64)args->args[2];
+	if ($vector) { $count = (uint64)((struct iovec *)uptr(args->args[1]))->iov_len; }
+"""
+_POSITION = "(AT_POSITION && !(args->args[3] >> 63) ? (uint64)args->args[3] : (uint64)$file->f_pos)"
 _UNSEEN = """
 PROBE {
+	$id = (uint64)args->id;
+	if (IS_FILELESS) { @unseen = count(); return; }
+	$fd = (uint64)args->args[0];
+	if (IS_SENDFILE) { $fd = (uint64)args->args[1]; }
+	if (IS_VECTOR) { if (args->args[2] == 1) { return; } }
 	FILE
 	if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) { @unseen = count(); }
 }
 """
-# Reading calls whose length is unknown: their descriptor, and a condition.
-_LENGTHLESS = {
-    **dict.fromkeys(("readv", "preadv", "preadv2"), ("fd", "args->vlen != 1")),
-    "sendfile64": ("in_fd", ""),
-    "splice": ("fd_in", ""),
-    "copy_file_range": ("fd_in", ""),
-}
-#: System calls that may read any file; which one is unknown.
-FILELESS = ("io_submit", "io_uring_enter")
-_HERE, _VECTOR = "$file->f_pos", "args->vec->iov_len"
-# Calls with one buffer: expressions for offset and length, and a condition.
-_KINDS = {
-    "": (_HERE, "args->count", ""),
-    "p64": ("args->pos", "args->count", ""),
-    "v": (_HERE, _VECTOR, "args->vlen == 1"),
-    "pv": ("args->pos_l", _VECTOR, "args->vlen == 1"),
-    # -1: at the file's own position.
-    "pv2": (f"(args->pos_l >> 63 ? {_HERE} : args->pos_l)", _VECTOR, "args->vlen == 1"),
-}
 
 
-def by_system_calls(servers: Collection[int], fileless: Sequence[str] = ()) -> CallProbes:
+def by_system_calls(servers: Collection[int], machine: str) -> CallProbes | None:
     """Return the system calls of all processes except these, by the kernel's numbering.
 
-    A server's own reads and writes are irrelevant, and often as many as those of its users.
-    ``fileless``: those of `FILELESS` that the kernel has.
+    None for a ``machine`` (uname -m) that is not in `NUMBERS`. A server's own reads and writes are
+    irrelevant, and often as many as those of its users. All use one tracepoint, of every system
+    call, because the kernel takes a while to remove a probe from each one.
     """
-    others = [f"pid != {number}" for number in sorted(servers)]
+    if machine not in NUMBERS:
+        return None
+    numbers = NUMBERS[machine]
 
-    def entered(name: str, condition: str = "") -> str:
-        terms = " && ".join([*others, *([condition] if condition else [])])
-        return f"tracepoint:syscalls:sys_enter_{name}{f' /{terms}/' if terms else ''}"
+    def is_one(names: Iterable[str]) -> str:
+        return "(" + " || ".join(f"$id == {numbers[name]}" for name in names) + ")"
 
-    def calls(name: str) -> tuple[Call, ...]:
-        found = []
-        for kind, (position, length, condition) in _KINDS.items():
-            whole = f"{'p' * kind.startswith('p')}{name}{kind.removeprefix('p')}"
-            found.append(Call(entered(whole, condition), _opened("fd"), position, length))
-        return tuple(found)
+    def entered(names: Iterable[str]) -> str:
+        ids = is_one(names).replace("$id", "args->id")
+        others = (f"pid != {number}" for number in sorted(servers))
+        native = [_NATIVE[machine]] if machine in _NATIVE else []
+        return f"tracepoint:raw_syscalls:sys_enter /{' && '.join([ids, *native, *others])}/"
 
-    unseen = [
-        _UNSEEN.replace("PROBE", entered(name, condition)).replace("FILE", _opened(descriptor))
-        for name, (descriptor, condition) in _LENGTHLESS.items()
-    ]
-    unseen += [f"{entered(name)} {{ @unseen = count(); }}\n" for name in fileless]
-    return CallProbes(calls("read"), calls("write"), tuple(unseen))
+    def call(name: str) -> Call:
+        kinds = [kind.format(name) for kind in _KINDS]
+        file = _ONE_BUFFER.replace("IS_VECTOR", is_one(kinds[2:]))
+        file += "\t" + _FILE.replace("DESCRIPTOR", "args->args[0]")
+        at = is_one([kinds[1], *kinds[3:]])
+        return Call(entered(kinds), file, _POSITION.replace("AT_POSITION", at), "$count")
+
+    vectors = [kind.format("read") for kind in _KINDS[2:]]
+    unseen = _UNSEEN.replace("PROBE", entered([*vectors, *_COPIES, *_FILELESS]))
+    kinds = {"IS_FILELESS": _FILELESS, "IS_SENDFILE": _COPIES[:1], "IS_VECTOR": vectors}
+    for word, names in kinds.items():
+        unseen = unseen.replace(word, is_one(names))
+    unseen = unseen.replace("FILE", _FILE.replace("DESCRIPTOR", "$fd"))
+    return CallProbes((call("read"),), (call("write"),), (unseen,))

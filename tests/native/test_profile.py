@@ -7,6 +7,7 @@ It uses the tracepoints fuse:fuse_request_send and fuse:fuse_request_end (fs/fus
 import json
 import math
 import os
+import platform
 import signal
 import subprocess
 import time
@@ -18,7 +19,7 @@ import pytest
 
 from fusetune.profile.btf import Types
 from tests import schemas
-from tests.native.mirror import PATIENCE, Mirror, children, wait_for
+from tests.native.mirror import CHECKOUT, PATIENCE, Mirror, children, wait_for
 from tests.native.program import Fusetune, Started
 from tests.native.requirements import requires
 from tests.native.traced import BLOCK, fill, ops, programs, read_direct, served
@@ -121,6 +122,71 @@ def test_a_sequential_reader_that_is_too_fast_to_be_seen_whole(
     pattern = _profile(fusetune, mirror, read)["pattern"]
     assert 1000 <= pattern["reads"] <= 10_000
     assert pattern["sequential_reads_share"] == 1
+
+
+def _read_in_every_way(file: Path) -> None:
+    """Read blocks in sequence, each with another system call."""
+    with file.open("rb", buffering=0) as stream:
+        fd, buffer = stream.fileno(), bytearray(BLOCK)
+        for number in range(0, 50, 5):
+            os.lseek(fd, number * BLOCK, os.SEEK_SET)
+            os.read(fd, BLOCK)
+            os.readv(fd, [buffer])
+            os.pread(fd, BLOCK, (number + 2) * BLOCK)
+            os.preadv(fd, [buffer], (number + 3) * BLOCK)
+            os.preadv(fd, [buffer], (number + 4) * BLOCK, os.RWF_HIPRI)
+
+
+def _write_in_every_way(file: Path) -> None:
+    with file.open("r+b", buffering=0) as stream:
+        fd, data = stream.fileno(), bytes(BLOCK)
+        for number in range(0, 50, 5):
+            os.lseek(fd, number * BLOCK, os.SEEK_SET)
+            os.write(fd, data)
+            os.writev(fd, [data])
+            os.pwrite(fd, data, (number + 2) * BLOCK)
+            os.pwritev(fd, [data], (number + 3) * BLOCK)
+            os.pwritev(fd, [data], (number + 4) * BLOCK, os.RWF_DSYNC)
+
+
+def test_every_call_that_reads_or_writes_is_seen(fusetune: Fusetune, mirror: Mirror) -> None:
+    file = fill(mirror, 64)
+
+    def work() -> None:
+        _read_in_every_way(file)
+        _write_in_every_way(file)
+
+    pattern = _profile(fusetune, mirror, work)["pattern"]
+    assert (pattern["reads"], pattern["writes"]) == (50, 50)
+    assert pattern["sequential_reads_share"] == pattern["sequential_writes_share"] == 1
+    assert pattern["readahead_unused_share"] is not None  # no read was unseen
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other_numbers.c is for x86")
+@requires("cc")
+def test_calls_of_32_bit_programs_are_not_mistaken(
+    fusetune: Fusetune, mirror: Mirror, tmp_path: Path
+) -> None:
+    program, file = tmp_path / "program", fill(mirror, 64)
+    source = CHECKOUT / "tests" / "native" / "other_numbers.c"
+    subprocess.run(["cc", "-o", program, source], check=True, timeout=PATIENCE)
+
+    def work() -> None:
+        subprocess.run([program, file], check=True, timeout=PATIENCE)
+        _read_all(file)
+
+    assert _profile(fusetune, mirror, work)["pattern"]["reads"] == 64
+
+
+@pytest.mark.alone
+def test_it_ends_within_a_second(fusetune: Fusetune, mirror: Mirror) -> None:
+    """The kernel takes a while to remove a probe from each tracepoint."""
+    process = _watching(fusetune, mirror.mountpoint)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.wait(PATIENCE)
+    assert time.monotonic() - begun < 1
+    _result(process)
 
 
 def _read_all(file: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """profile: its figures from counters, and its requirements on the host."""
 
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -12,8 +13,8 @@ from fusetune.mounts.mount import Mount
 from fusetune.profile.abilities import abilities
 from fusetune.profile.bpftrace import Bpftrace, skipped_in
 from fusetune.profile.calls import (
-    FILELESS,
     FUNCTIONS,
+    NUMBERS,
     SPLICE,
     by_system_calls,
     calls_by_functions,
@@ -34,7 +35,8 @@ from fusetune.profile.traffic import Calls, Operation, Pattern
 from tests.unit.conftest import Tree, process
 from tests.unit.test_btf import write as write_types
 
-EVERY = Abilities(pauses=True, faults=FAULTS, calls=by_system_calls([], FILELESS))
+MACHINE = os.uname().machine
+EVERY = Abilities(pauses=True, faults=FAULTS, calls=by_system_calls([], MACHINE))
 EVENTS = "sys/kernel/tracing/events"
 
 
@@ -46,8 +48,7 @@ def traced(tree: Tree) -> Tree:
     """A host on which everything is known."""
     for event in (
         *("fuse/fuse_request_send", "writeback/balance_dirty_pages"),
-        *("filemap/mm_filemap_fault", "syscalls/sys_enter_pread64"),
-        *(f"syscalls/sys_enter_{name}" for name in FILELESS),
+        *("filemap/mm_filemap_fault", "raw_syscalls/sys_enter"),
     ):
         tree.write(f"{EVENTS}/{event}/id", "1\n")
     tree.write("sys/kernel/btf/vmlinux", "")
@@ -90,14 +91,25 @@ def test_calls_of_the_server_are_not_looked_at(traced: Tree, mounted: Mount) -> 
     namespace.symlink_to("pid:[4026531836]")
     calls = abilities(traced.host, mounted).calls
     assert calls
-    assert calls == by_system_calls([12], FILELESS)
+    assert calls == by_system_calls([12], MACHINE)
     probes = [*(one.probe for one in (*calls.reads, *calls.writes)), *calls.unseen]
-    assert all(" /pid != 12" in one for one in probes)
+    assert all(" && pid != 12/" in one for one in probes)
     namespace.unlink()
     namespace.symlink_to("pid:[4026532000]")  # where the kernel's 12 may be another process
     assert abilities(traced.host, mounted).calls == EVERY.calls
-    shutil.rmtree(traced.root / EVENTS / "syscalls/sys_enter_io_uring_enter")
-    assert abilities(traced.host, mounted).calls == by_system_calls([], ["io_submit"])
+
+
+def test_one_probe_tells_all_system_calls_by_their_numbers() -> None:
+    """The kernel takes a while to remove a probe from each tracepoint."""
+    assert by_system_calls([], "s390x") is None
+    for machine, read, write in (("x86_64", 0, 1), ("aarch64", 63, 64)):
+        calls = by_system_calls([], machine)
+        assert calls
+        (reads, writes) = (*calls.reads, *calls.writes)
+        assert reads.probe.startswith("tracepoint:raw_syscalls:sys_enter /(args->id == ")
+        assert f"(args->id == {read} ||" in reads.probe
+        assert f"(args->id == {write} ||" in writes.probe
+    assert all(len(set(numbers.values())) == len(numbers) for numbers in NUMBERS.values())
 
 
 def test_without_types_there_is_no_pattern_of_calls(traced: Tree, mounted: Mount) -> None:

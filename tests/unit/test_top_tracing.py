@@ -9,7 +9,7 @@ import pytest
 
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
-from fusetune.profile.calls import FILELESS, by_system_calls
+from fusetune.profile.calls import by_system_calls
 from fusetune.profile.counted import LiveCounts
 from fusetune.profile.program import FAULTS, Abilities, live_program
 from fusetune.profile.sampling import Sampled
@@ -18,7 +18,7 @@ from fusetune.profile.traffic import Calls, Pattern
 from tests.unit.conftest import STOCK, Tree
 from tests.unit.sampled import FakeTracing, shown_of
 
-EVERY = Abilities(pauses=True, faults=FAULTS, calls=by_system_calls([], FILELESS))
+EVERY = Abilities(pauses=True, faults=FAULTS, calls=by_system_calls([], "x86_64"))
 
 
 def _take(counts: LiveCounts, *maps: str, mark: float) -> None:
@@ -97,10 +97,7 @@ def test_the_live_program_prints_what_it_has(able: Abilities) -> None:
     # An entry of @sent may disappear while it is printed.
     assert "print(@sent)" not in text
     assert "END {" not in text
-    assert ("sys_enter_read " in text, "sys_enter_write " in text) == (
-        able.calls is not None,
-        False,
-    )
+    assert ("@reads" in text, "@writes" in text) == (able.calls is not None, False)
     printed = [f"print(@{name})" in text for name in ("asked", "unseen", "faults", "paused_ms")]
     assert printed == [able.pauses] * 4
 
