@@ -17,30 +17,41 @@ FUNCTIONS = {"fuse_file_read_iter": ("iocb", "to"), "fuse_file_write_iter": ("io
 class Call:
     """A probe of reads or writes, as bpftrace expressions for offset and length.
 
-    ``file``: statements that make $file, or return if there is none.
+    ``probe``: with the statements before its blocks. ``file``: statements that make $file, or
+    return if there is none. ``condition``: of this call's block, if the probe has several.
     """
 
     probe: str
     file: str
     position: str
     length: str
+    condition: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Statements for a probe, and their condition if it has several blocks."""
+
+    probe: str
+    condition: str
+    text: str
 
 
 @dataclass(frozen=True)
 class CallProbes:
     """How a kernel reports reads and writes.
 
-    ``unseen``: bpftrace probes for the kinds of reads that the probes of ``reads`` miss.
+    ``unseen``: for the kinds of reads that the probes of ``reads`` miss.
     """
 
     reads: tuple[Call, ...]
     writes: tuple[Call, ...]
-    unseen: tuple[str, ...] = ()
+    unseen: tuple[Block, ...] = ()
 
 
 def _function(name: str) -> Call:
     return Call(
-        f"kprobe:{name}",
+        f"kprobe:{name} {{",
         "$call = (struct kiocb *)arg0; $file = $call->ki_filp;",
         "$call->ki_pos",
         "((struct iov_iter *)arg1)->count",
@@ -51,7 +62,7 @@ def _function(name: str) -> Call:
 #: FUSE's.
 SPLICE = {"filemap_splice_read": ("in", "ppos", "pipe", "len", "flags")}
 _SPLICED = Call(
-    "kprobe:filemap_splice_read", "$file = (struct file *)arg0;", "*(uint64 *)arg1", "arg3"
+    "kprobe:filemap_splice_read {", "$file = (struct file *)arg0;", "*(uint64 *)arg1", "arg3"
 )
 
 
@@ -80,26 +91,28 @@ NUMBERS = {
 #: (arch/x86/include/asm/thread_info.h, TS_COMPAT). Other machines with 32-bit programs do not tell.
 _NATIVE = {"x86_64": "(curtask->thread_info.status & 2) == 0"}
 _FILE = """$fdt = curtask->files->fdt;
-	if ((uint64)DESCRIPTOR >= (uint64)$fdt->max_fds) { return; }
-	$file = (struct file *)*(uint64 *)((uint64)$fdt->fd + 8 * (uint64)DESCRIPTOR);"""
-# Of calls with several buffers, the length is unknown. In preadv2, -1 is the file's own position.
-_ONE_BUFFER = """$id = (uint64)args->id;
-	$vector = (uint64)(IS_VECTOR);
-	if ($vector && args->args[2] != 1) { return; }
-	$count = (uint64)args->args[2];
-	if ($vector) { $count = (uint64)((struct iovec *)uptr(args->args[1]))->iov_len; }
-"""
-_POSITION = "(AT_POSITION && !(args->args[3] >> 63) ? (uint64)args->args[3] : (uint64)$file->f_pos)"
-_UNSEEN = """
-PROBE {
+		if ((uint64)DESCRIPTOR >= (uint64)$fdt->max_fds) { return; }
+		$file = (struct file *)*(uint64 *)((uint64)$fdt->fd + 8 * (uint64)DESCRIPTOR);"""
+# Each argument is read once: for several reads, the compiler may compute an address, which the
+# kernel forbids.
+_SYSTEM_CALL = """tracepoint:raw_syscalls:sys_enter {
 	$id = (uint64)args->id;
-	if (IS_FILELESS) { @unseen = count(); return; }
-	$fd = (uint64)args->args[0];
-	if (IS_SENDFILE) { $fd = (uint64)args->args[1]; }
-	if (IS_VECTOR) { if (args->args[2] == 1) { return; } }
-	FILE
-	if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) { @unseen = count(); }
-}
+	if (!CONDITION) { return; }
+	$first = (uint64)args->args[0];
+	$second = (uint64)args->args[1];
+	$third = (uint64)args->args[2];
+	$fourth = (uint64)args->args[3];"""
+# In preadv2, -1 is the file's own position.
+_POSITION = "(AT_POSITION && !($fourth >> 63) ? $fourth : (uint64)$file->f_pos)"
+_LENGTH = """$count = $third;
+		if (IS_VECTOR) { $count = (uint64)((struct iovec *)uptr($second))->iov_len; }
+		"""
+_UNSEEN = """
+		if (IS_FILELESS) { @unseen = count(); return; }
+		$fd = $first;
+		if (IS_SENDFILE) { $fd = $second; }
+		FILE
+		if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) { @unseen = count(); }
 """
 
 
@@ -117,23 +130,22 @@ def by_system_calls(servers: Collection[int], machine: str) -> CallProbes | None
     def is_one(names: Iterable[str]) -> str:
         return "(" + " || ".join(f"$id == {numbers[name]}" for name in names) + ")"
 
-    def entered(names: Iterable[str]) -> str:
-        ids = is_one(names).replace("$id", "args->id")
-        others = (f"pid != {number}" for number in sorted(servers))
-        native = [_NATIVE[machine]] if machine in _NATIVE else []
-        return f"tracepoint:raw_syscalls:sys_enter /{' && '.join([ids, *native, *others])}/"
+    native = [_NATIVE[machine]] if machine in _NATIVE else []
+    terms = [is_one(numbers), *native, *(f"pid != {number}" for number in sorted(servers))]
+    probe = _SYSTEM_CALL.replace("CONDITION", f"({' && '.join(terms)})")
 
     def call(name: str) -> Call:
-        kinds = [kind.format(name) for kind in _KINDS]
-        file = _ONE_BUFFER.replace("IS_VECTOR", is_one(kinds[2:]))
-        file += "\t" + _FILE.replace("DESCRIPTOR", "args->args[0]")
-        at = is_one([kinds[1], *kinds[3:]])
-        return Call(entered(kinds), file, _POSITION.replace("AT_POSITION", at), "$count")
+        own, placed, *vectors = (kind.format(name) for kind in _KINDS)
+        # The length of several buffers is unknown.
+        condition = f"{is_one([own, placed])} || ({is_one(vectors)} && $third == 1)"
+        file = _LENGTH.replace("IS_VECTOR", is_one(vectors))
+        file += _FILE.replace("DESCRIPTOR", "$first")
+        position = _POSITION.replace("AT_POSITION", is_one([placed, *vectors[1:]]))
+        return Call(probe, file, position, "$count", condition)
 
     vectors = [kind.format("read") for kind in _KINDS[2:]]
-    unseen = _UNSEEN.replace("PROBE", entered([*vectors, *_COPIES, *_FILELESS]))
-    kinds = {"IS_FILELESS": _FILELESS, "IS_SENDFILE": _COPIES[:1], "IS_VECTOR": vectors}
-    for word, names in kinds.items():
-        unseen = unseen.replace(word, is_one(names))
-    unseen = unseen.replace("FILE", _FILE.replace("DESCRIPTOR", "$fd"))
+    text = _UNSEEN.replace("IS_FILELESS", is_one(_FILELESS))
+    text = text.replace("IS_SENDFILE", is_one(_COPIES[:1]))
+    text = text.replace("FILE", _FILE.replace("DESCRIPTOR", "$fd"))
+    unseen = Block(probe, is_one([*vectors, *_COPIES, *_FILELESS]), text)
     return CallProbes((call("read"),), (call("write"),), (unseen,))

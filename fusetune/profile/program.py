@@ -6,10 +6,10 @@ user: requests are identified by the operation's number, open files by address.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fusetune.profile.calls import Call, CallProbes
+from fusetune.profile.calls import Block, Call, CallProbes
 from fusetune.profile.requests import TRACEPOINTS, Requests, with_words
 
 #: Operations with this number or above are counted as one.
@@ -113,7 +113,6 @@ kprobe:filemap_fault {
 # A first read, and one at the start of the file, is not classified: the address may be that of a
 # closed file. `_calls` fills in how a kernel reports a call.
 _CALL = """
-PROBE {
 	$looked = @looked;
 	if ($looked >= LOOKED) { BEYOND }
 	FILE
@@ -128,7 +127,6 @@ PROBE {
 		if ($flags & O_DIRECT) { $class = $class | BIT_DIRECT; }
 		BODY
 	}
-}
 """
 
 # @asked is how many bytes were read. The kernel fetches whole pages, so the rest of the first and
@@ -238,7 +236,8 @@ def program(device: int, bdi: str, cpus: int, abilities: Abilities) -> str:
     parts += [_PAUSES] if abilities.pauses else []
     parts.append(abilities.faults)
     if abilities.calls:
-        parts += [*_reads(abilities.calls), *_calls(abilities.calls.writes, _WRITTEN, "return;")]
+        writes = _calls(abilities.calls.writes, _WRITTEN, "return;")
+        parts += _by_probe([*_reads(abilities.calls), *writes])
     parts.append(_END if abilities.calls else _PLAIN_END)
     return _with_numbers(parts, device, bdi, cpus)
 
@@ -253,7 +252,7 @@ def live_program(device: int, bdi: str, cpus: int, abilities: Abilities, every: 
     parts = [abilities.requests.text(_SENT, _ENDED)]
     parts += [_PAUSES] if abilities.pauses else []
     parts.append(abilities.faults)
-    parts += [*_reads(abilities.calls), _LIVE_CALLS] if abilities.calls else []
+    parts += [*_by_probe(_reads(abilities.calls)), _LIVE_CALLS] if abilities.calls else []
     maps = [*_LIVE_MAPS]
     maps += ["paused_ms"] if abilities.pauses else []
     maps += ["faults"] if abilities.faults else []
@@ -287,18 +286,28 @@ def _with_numbers(parts: Sequence[str], device: int, bdi: str, cpus: int) -> str
     return text.replace("BDI", bdi)
 
 
-def _calls(calls: Sequence[Call], body: str, beyond: str) -> list[str]:
-    """Return the program's parts for calls; ``body``: the statements for each examined call.
+def _calls(calls: Sequence[Call], body: str, beyond: str) -> list[Block]:
+    """Return the program's blocks for calls; ``body``: the statements for each examined call.
 
     ``beyond``: the statements for additional calls.
     """
     part = _CALL.replace("BODY", body).replace("BEYOND", beyond)
-    return [with_words(part, call) for call in calls]
+    return [Block(call.probe, call.condition, with_words(part, call)) for call in calls]
 
 
-def _reads(calls: CallProbes) -> list[str]:
+def _reads(calls: CallProbes) -> list[Block]:
     sampled = "if ($looked == NEVER || rand % SAMPLED != 0) { return; }"
     return [*_calls(calls.reads, _READ, sampled), *calls.unseen]
+
+
+def _by_probe(blocks: Iterable[Block]) -> Iterator[str]:
+    """Yield the program's parts, one for each probe, whose first block that applies is executed."""
+    by_probe: dict[str, list[Block]] = {}
+    for block in blocks:
+        by_probe.setdefault(block.probe, []).append(block)
+    for probe, same in by_probe.items():
+        texts = [f"if ({b.condition}) {{{b.text}}}" if b.condition else b.text for b in same]
+        yield f"\n{probe}\n\t{' else '.join(texts)}\n}}\n"
 
 
 def bucket_middle(bucket: int) -> float:
