@@ -31,10 +31,9 @@ _NEEDED_BY = {
 SHARE = 0.2
 # Probability that any guard of a setting appears slower or faster by chance, in both judgements.
 _ERROR = 0.05
-# The same for a look before the proof, after one pair less than the fewest, and after these.
-_PASSED_OVER = 0.1
-# That look only counts losses this large; the proof judges smaller ones, on more pairs.
-_CLEAR_LOSS = 0.95
+# A look before the proof also passes over settings that seem to lose this much, and does so by
+# chance with this probability.
+_CLEAR_LOSS, _PASSED_OVER = 0.95, 0.1
 # A smaller loss does not count, as a smaller gain does not.
 _NO_LOSS = math.exp(-LEAST_GAIN)
 # Numbers of pairs at which a job is judged: early if the difference is large, otherwise after all.
@@ -140,7 +139,7 @@ class Guards:
             search.refuse([_CULPRIT])
 
     def _suspects(self, setting: Mapping[str, int]) -> dict[str, int]:
-        """Return a setting without the live knobs that hardly cost the guards anything."""
+        """Return a setting without changes of live knobs that hardly cost the guards anything."""
         return {
             name: self.start[name] if name in SEARCHED and name != _CULPRIT else value
             for name, value in setting.items()
