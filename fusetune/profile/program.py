@@ -203,7 +203,7 @@ END {{ clear(@net); clear(@tracked); clear(@looked); clear(@epoch); }}
 
 
 # Of `live_program`. Entries of these maps are never deleted while printed, because bpftrace would
-# exit. Sends are printed before ends, so that no request seems lost by mistake.
+# exit. Sends are printed before ends, so that none seems to lack a record.
 _LIVE_MAPS = ("requests", "net", "bytes", "latency")
 _LIVE_PEAKS = ("largest", "most")
 _LIVE_CALLS = """

@@ -137,7 +137,7 @@ def lost_lines(mounts: Sequence[TopMount]) -> Iterator[str]:
             yield f"{printable(one.path)}: {lost_words(one.lost)}"
         if one.unrecorded:
             requests = sum(operation.requests for operation in one.operations)
-            yield f"{printable(one.path)}: {recorded_words(requests - one.unrecorded, requests)}"
+            yield f"{printable(one.path)}: {recorded_words(one.unrecorded, requests)}"
 
 
 def _scaled(value: float, step: float, units: str) -> str:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 
 from fusetune.bench.intervals import Interval, ratio_interval
@@ -48,6 +49,7 @@ _OF_FAULTS = ("random", "sequential")
 
 #: Figures of a guard's job, before and after.
 Pair = tuple[float, float]
+_Setting = frozenset[tuple[str, int]]
 #: Measures a guard's job once with a setting; returns its figure.
 Measure = Callable[[Mapping[str, int], Workload], float]
 
@@ -75,7 +77,7 @@ class Guards:
     measured: list[Guarded] = field(default_factory=list)
     passed_over: list[Guarded] = field(default_factory=list)
     unmeasured: Mapping[str, int] | None = None
-    _looks: dict[frozenset[tuple[str, int]], list[Pair]] = field(default_factory=dict)
+    _pairs: dict[tuple[_Setting, str], list[Pair]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -94,7 +96,7 @@ class Guards:
         reads = any(workload.reads for workload in workloads) and any(map(_matters, start))
         return cls([WORKLOADS[name] for name in GUARDS if reads and name not in names], start)
 
-    @property
+    @cached_property
     def jobs(self) -> list[Workload]:
         """Their jobs: first the one that loses first, then those that read ahead least."""
         random, sequential = (only_job(WORKLOADS["mmap-read"], one) for one in _OF_FAULTS)
@@ -152,18 +154,15 @@ class Guards:
 
         A setting is also refused if there is no time left to guard it.
         """
-        pairs: dict[str, list[Pair]] = {job.name: [] for job in self.jobs}
-        pairs[self.jobs[0].name] = self._looks.get(frozenset(setting.items()), [])
         found: dict[str, Guarded] = {}
         for wanted, job in product((_FEWEST_PAIRS, _MOST_PAIRS), self.jobs):
             if job.name in found and found[job.name].ratio.low > 1:
                 continue
-            mine = pairs[job.name]
-            self._add_pairs(mine, wanted, setting, job, measure, seconds_left)
-            if len(mine) < _FEWEST_PAIRS:
+            pairs = self._measured(setting, job, wanted, measure, seconds_left)
+            if len(pairs) < _FEWEST_PAIRS:
                 self.unmeasured = setting
                 return True
-            found[job.name] = judged(setting, job.name, mine, self._error)
+            found[job.name] = judged(setting, job.name, pairs, self._error)
             if found[job.name].refused:
                 break
         self.measured += found.values()
@@ -176,12 +175,11 @@ class Guards:
 
         Only the job that loses first is measured. `refuse` does not measure these pairs again.
         """
-        key = frozenset(setting.items())
-        if key in self._looks:
+        job = self.jobs[0]
+        if (frozenset(setting.items()), job.name) in self._pairs:
             return any(one.setting == setting for one in self._lost)
-        pairs, job = self._looks.setdefault(key, []), self.jobs[0]
         for wanted in (_FEWEST_PAIRS - 1, _FEWEST_PAIRS, _MOST_PAIRS):
-            self._add_pairs(pairs, wanted, setting, job, measure, seconds_left)
+            pairs = self._measured(setting, job, wanted, measure, seconds_left)
             if len(pairs) < wanted:
                 return False
             found = judged(setting, job.name, pairs, self._error)
@@ -205,16 +203,16 @@ class Guards:
     def _lost(self) -> list[Guarded]:
         return [*(one for one in self.measured if one.refused), *self.passed_over]
 
-    def _add_pairs(
+    def _measured(
         self,
-        pairs: list[Pair],
-        wanted: int,
         setting: Mapping[str, int],
         job: Workload,
+        wanted: int,
         measure: Measure,
         seconds_left: Callable[[], float],
-    ) -> None:
-        """Measure until there are ``wanted`` pairs or the time is up."""
+    ) -> list[Pair]:
+        """Return the pairs of a job, measured until there are ``wanted`` or the time is up."""
+        pairs = self._pairs.setdefault((frozenset(setting.items()), job.name), [])
         cost = 0.0
         with suppress(BudgetSpent):
             while len(pairs) < wanted and (left := seconds_left()) > 1.2 * cost:
@@ -225,6 +223,7 @@ class Guards:
                     before = measure(self.start, job)
                     pairs.append((before, measure(setting, job)))
                 cost = left - seconds_left()
+        return pairs
 
     def reasons(
         self,

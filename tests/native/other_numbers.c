@@ -6,7 +6,7 @@
 
 #include <fcntl.h>
 
-/* pread64 in arch/x86/entry/syscalls/syscall_64.tbl, not implemented in syscall_32.tbl */
+/* pread64 in arch/x86/entry/syscalls/syscall_64.tbl, break in syscall_32.tbl, which only fails */
 enum { CALLS = 100, NUMBER = 17 };
 
 int main(int argc, char **argv)

@@ -11,7 +11,7 @@ import platform
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,37 +124,38 @@ def test_a_sequential_reader_that_is_too_fast_to_be_seen_whole(
     assert pattern["sequential_reads_share"] == 1
 
 
-def _read_in_every_way(file: Path) -> None:
-    """Read blocks in sequence, each with another system call."""
-    with file.open("rb", buffering=0) as stream:
-        fd, buffer = stream.fileno(), bytearray(BLOCK)
-        for number in range(0, 50, 5):
-            os.lseek(fd, number * BLOCK, os.SEEK_SET)
-            os.read(fd, BLOCK)
-            os.readv(fd, [buffer])
-            os.pread(fd, BLOCK, (number + 2) * BLOCK)
-            os.preadv(fd, [buffer], (number + 3) * BLOCK)
-            os.preadv(fd, [buffer], (number + 4) * BLOCK, os.RWF_HIPRI)
+#: Each system call that reads, or writes, a block of an open file at a place.
+_READS: tuple[Callable[[int, int], object], ...] = (
+    lambda fd, _: os.read(fd, BLOCK),
+    lambda fd, _: os.readv(fd, [bytearray(BLOCK)]),
+    lambda fd, place: os.pread(fd, BLOCK, place),
+    lambda fd, place: os.preadv(fd, [bytearray(BLOCK)], place),
+    lambda fd, place: os.preadv(fd, [bytearray(BLOCK)], place, os.RWF_HIPRI),
+)
+_WRITES: tuple[Callable[[int, int], object], ...] = (
+    lambda fd, _: os.write(fd, bytes(BLOCK)),
+    lambda fd, _: os.writev(fd, [bytes(BLOCK)]),
+    lambda fd, place: os.pwrite(fd, bytes(BLOCK), place),
+    lambda fd, place: os.pwritev(fd, [bytes(BLOCK)], place),
+    lambda fd, place: os.pwritev(fd, [bytes(BLOCK)], place, os.RWF_DSYNC),
+)
 
 
-def _write_in_every_way(file: Path) -> None:
+def _in_turn(file: Path, calls: Sequence[Callable[[int, int], object]]) -> None:
+    """Access 50 blocks in sequence, each by the next of the calls."""
     with file.open("r+b", buffering=0) as stream:
-        fd, data = stream.fileno(), bytes(BLOCK)
-        for number in range(0, 50, 5):
+        fd = stream.fileno()
+        for number in range(50):
             os.lseek(fd, number * BLOCK, os.SEEK_SET)
-            os.write(fd, data)
-            os.writev(fd, [data])
-            os.pwrite(fd, data, (number + 2) * BLOCK)
-            os.pwritev(fd, [data], (number + 3) * BLOCK)
-            os.pwritev(fd, [data], (number + 4) * BLOCK, os.RWF_DSYNC)
+            calls[number % len(calls)](fd, number * BLOCK)
 
 
 def test_every_call_that_reads_or_writes_is_seen(fusetune: Fusetune, mirror: Mirror) -> None:
     file = fill(mirror, 64)
 
     def work() -> None:
-        _read_in_every_way(file)
-        _write_in_every_way(file)
+        _in_turn(file, _READS)
+        _in_turn(file, _WRITES)
 
     pattern = _profile(fusetune, mirror, work)["pattern"]
     assert (pattern["reads"], pattern["writes"]) == (50, 50)

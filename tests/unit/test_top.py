@@ -91,7 +91,7 @@ def test_counters_that_wrap_or_begin_anew(
     assert (found.requests, found.nbytes, found.latency) == expected
 
 
-def test_what_is_lost_is_estimated_by_the_rest() -> None:
+def test_what_is_unrecorded_is_estimated_by_the_rest() -> None:
     before = {"READ": Totals(10, 100, {1.0: 10})}
     after = {"READ": Totals(30, 200, {1.0: 20}, unrecorded=10)}
     assert operations_between(before, after) == [Operation("READ", 20, 200, [(1.0, 10)])]

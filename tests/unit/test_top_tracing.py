@@ -62,7 +62,7 @@ def test_bpftrace_is_read_mark_by_mark() -> None:
     assert third.counts["READ"].most_in_flight == 2
 
 
-def test_a_request_that_ends_while_maps_are_printed_is_not_lost() -> None:
+def test_a_request_that_ends_while_maps_are_printed_has_a_record() -> None:
     counts = LiveCounts(EVERY)
     _take(counts, '"@requests": {"15": 10}', '"@net": {"15": 3}', '"@latency": {"15,3": 7}', mark=1)
     before = counts.reading()
@@ -74,7 +74,7 @@ def test_a_request_that_ends_while_maps_are_printed_is_not_lost() -> None:
     assert before
     assert after
     assert unrecorded_between(before.counts, after.counts) == 0
-    # Nor does it hide earlier losses.
+    # Nor does it hide earlier requests without one.
     _take(counts, '"@requests": {"15": 22}', '"@latency": {"15,3": 15}', mark=4)
     before = counts.reading()
     _take(

@@ -141,7 +141,7 @@ class Profile(Document):
         yield Table(headings, rows, right=" ".join(headings[1:]))
         if self.unrecorded:
             requests = sum(one.requests for one in self.operations)
-            yield recorded_words(requests - self.unrecorded, requests)
+            yield recorded_words(self.unrecorded, requests)
         yield from _pattern_lines(self.pattern)
         if self.limit:
             yield f"limit: {self.limit.knob}: {self.limit.reason}"
@@ -156,8 +156,8 @@ def lost_words(lost: int) -> str:
     return f"{lost} requests may not have been counted"
 
 
-def recorded_words(recorded: int, requests: int) -> str:
-    return f"sizes and latencies are from {recorded} of {requests} requests"
+def recorded_words(unrecorded: int, requests: int) -> str:
+    return f"sizes and latencies are from {requests - unrecorded} of {requests} requests"
 
 
 def _row(one: ProfiledOperation, seconds: float) -> Sequence[str]:
