@@ -34,7 +34,8 @@ KINDS = {
 _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 # Remedies by errno.
 _REMEDIES = {
-    errno.ENOSPC: "no space is left in it; free some, or use a smaller --size",
+    errno.ENOSPC: "no space is left in it, or less than mergerfs's minfreespace; free some, or use "
+    "a smaller --size",
     errno.EDQUOT: "its quota is used up; free some, or use a smaller --size",
     errno.EROFS: "it is read-only",
     errno.EACCES: "its owner may not write in its top directory",

@@ -3,7 +3,7 @@
 
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fusetune.errors import FusetuneError
@@ -13,13 +13,14 @@ from fusetune.mounts.mount import Mount
 from fusetune.profile.btf import Types
 from fusetune.profile.calls import (
     FUNCTIONS,
+    KPROBE,
     SPLICE,
     CallProbes,
     by_system_calls,
     calls_by_functions,
 )
 from fusetune.profile.program import FAULT_FUNCTION, FAULTS, FAULTS_BY_FUNCTION, Abilities
-from fusetune.profile.requests import TRACEPOINTS, Requests, by_functions, tracepoints_tell
+from fusetune.profile.requests import Requests, by_functions, by_tracepoints
 
 _TRACING = "sys/kernel/tracing"
 _EVENTS = f"{_TRACING}/events"
@@ -30,8 +31,11 @@ _PIDS, _FIRST_PIDS = "proc/self/ns/pid", f"pid:[{0xEFFFFFFC}]"
 _LOCKDOWN = "sys/kernel/security/lockdown"
 
 
-def abilities(host: Host, mount: Mount) -> Abilities:
+def abilities(host: Host, mount: Mount, entries: Callable[[], str]) -> Abilities:
     """Return what this kernel can report about a mount.
+
+    ``entries``: returns bpftrace's name for probes that know the functions' parameters, empty if it
+    cannot use them here. They take less time than kprobes.
 
     Raises FusetuneError with the remedy if it cannot report requests.
     """
@@ -40,11 +44,12 @@ def abilities(host: Host, mount: Mount) -> Abilities:
         types = Types(Path(host.path(_BTF)), "fuse")
     except (OSError, ValueError, struct.error):
         types = None
+    probe = (types and _has_kprobes(host) and entries()) or KPROBE
     return Abilities(
         pauses=_has(host, "writeback/balance_dirty_pages"),
         faults=_faults(host, types),
-        calls=_calls(host, mount, types),
-        requests=_requests(host, types),
+        calls=_calls(host, mount, types, probe),
+        requests=_requests(host, types, probe),
     )
 
 
@@ -58,14 +63,17 @@ def _traces_functions(
     host: Host, types: Types | None, functions: Mapping[str, tuple[str, ...]]
 ) -> bool:
     """Return whether probes can be put on functions with these parameters."""
-    has_kprobes = os.path.exists(host.path(_KPROBES))
-    return bool(types and has_kprobes and types.parameters({*functions}) == functions)
+    return bool(types and _has_kprobes(host) and types.parameters({*functions}) == functions)
 
 
-def _calls(host: Host, mount: Mount, types: Types | None) -> CallProbes | None:
+def _has_kprobes(host: Host) -> bool:
+    return os.path.exists(host.path(_KPROBES))
+
+
+def _calls(host: Host, mount: Mount, types: Types | None, probe: str) -> CallProbes | None:
     """Return how this kernel reports reads and writes; BTF types identify their files."""
     if _traces_functions(host, types, FUNCTIONS):
-        return calls_by_functions(splice=_traces_functions(host, types, SPLICE))
+        return calls_by_functions(probe, splice=_traces_functions(host, types, SPLICE))
     if not (_has(host, "raw_syscalls/sys_enter") and _has_types(host)):
         return None
     servers = Daemons(host).processes(mount) if _sees_all_processes(host) else ()
@@ -97,12 +105,11 @@ def _refuse_untraceable(host: Host) -> None:
         )
 
 
-def _requests(host: Host, types: Types | None) -> Requests:
+def _requests(host: Host, types: Types | None, probe: str) -> Requests:
     """Return how this kernel reports requests. Raises FusetuneError if it does not."""
-    traced = _has(host, "fuse/fuse_request_send")
-    if traced and (types is None or tracepoints_tell(types)):
-        return TRACEPOINTS
-    if types and (found := by_functions(types)):
+    if _has(host, "fuse/fuse_request_send") and (found := by_tracepoints(types, probe)):
+        return found
+    if types and (found := by_functions(types, probe)):
         return found
     raise FusetuneError(
         "this kernel has neither FUSE's tracepoints as of Linux 6.18 nor the functions and types "

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache, partial
 from typing import IO, Self
 
 from fusetune.errors import FusetuneError
@@ -19,7 +20,6 @@ from fusetune.mounts.mount import BDI_NAME, Mount
 from fusetune.profile.abilities import abilities
 from fusetune.profile.counted import Counted, LiveCounts
 from fusetune.profile.program import live_program, program
-from fusetune.profile.requests import TRACEPOINTS
 from fusetune.profile.totals import Reading
 from fusetune.profile.traffic import Traffic
 from fusetune.profile.watching import Progress, until_ended
@@ -29,6 +29,7 @@ from fusetune.text import printable
 from fusetune.untrusted import LARGEST
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+_ENVIRONMENT = {"PATH": _PATH, "LC_ALL": "C"}
 #: Seconds that bpftrace may take to attach its probes, and to detach them. It compiles them first,
 #: which takes a second here and half a minute on a slow or busy machine.
 _START, _END = 120.0, 10.0
@@ -57,6 +58,30 @@ def bpftrace_path() -> str:
     return path
 
 
+@cache
+def entry_probe(path: str) -> str:
+    """Return bpftrace's name for probes at a function's entry, empty if it cannot use them here.
+
+    It tries this when asked for its features. The name differs between its releases.
+
+    Raises FusetuneError if it does not answer.
+    """
+    try:
+        done = subprocess.run(
+            [path, "--info"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            env=_ENVIRONMENT,
+            timeout=_START,
+            preexec_fn=die_with_parent,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FusetuneError(f"bpftrace --info did not exit within {_START:.0f} s") from error
+    found = re.search(rb"\b(kfunc|fentry): yes\b", done.stdout + done.stderr)
+    return found[1].decode() if found else ""
+
+
 class Bpftrace:
     """A running bpftrace; the kernel removes its probes when it exits, and kills it with us.
 
@@ -70,7 +95,7 @@ class Bpftrace:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={"PATH": _PATH, "LC_ALL": "C"},
+            env=_ENVIRONMENT,
             start_new_session=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - there is one thread
         )
@@ -196,9 +221,9 @@ class Tracing:
     def __init__(self, host: Host, mount: Mount, every: float) -> None:
         """``every``: seconds from one reading to the next."""
         path = bpftrace_path()
-        able = abilities(host, mount)
+        able = abilities(host, mount, partial(entry_probe, path))
         text = live_program(device_of(mount), _bdi_of(mount), _cpus(host), able, every)
-        self.queued = able.requests is not TRACEPOINTS
+        self.queued = able.requests.queued
         self._counted = LiveCounts(able)
         self._running = Bpftrace(path, text, self._counted.take)
         self._until = time.monotonic() + _START
@@ -241,7 +266,7 @@ def watch_by_bpftrace(host: Host, mount: Mount, seconds: float, progress: Progre
     Raises FusetuneError, in one line with the remedy, if this host cannot do it.
     """
     path = bpftrace_path()
-    able = abilities(host, mount)
+    able = abilities(host, mount, partial(entry_probe, path))
     text = program(device_of(mount), _bdi_of(mount), _cpus(host), able)
     counted = Counted()
     with Signals() as signals, Bpftrace(path, text, counted.take) as running:
@@ -260,5 +285,5 @@ def watch_by_bpftrace(host: Host, mount: Mount, seconds: float, progress: Progre
         operations=counted.operations(),
         pattern=counted.pattern(able),
         waiting=watched.waiting,
-        queued=able.requests is not TRACEPOINTS,
+        queued=able.requests.queued,
     )

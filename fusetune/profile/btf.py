@@ -68,7 +68,9 @@ class Types:
         #: Each file, and the number of its first type.
         self._files = [(base, 1)]
         own = directory / module
-        if own.exists():
+        #: Whether the module's code is in vmlinux.
+        self.built_in = not own.exists()
+        if not self.built_in:
             self._file = _File.read(own)
             self._strings += self._file.strings
             self._files.append((self._file, 1 + sum(1 for _ in base.every())))

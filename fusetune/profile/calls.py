@@ -9,6 +9,8 @@ programs some time, but a kernel without kprobes has nothing else.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+#: Bpftrace's name for probes that every kernel with kprobes has.
+KPROBE = "kprobe"
 #: The functions, each with the names of its parameters (fs/fuse/file.c, Linux 6.1 to 7.3).
 FUNCTIONS = {"fuse_file_read_iter": ("iocb", "to"), "fuse_file_write_iter": ("iocb", "from")}
 
@@ -49,13 +51,14 @@ class CallProbes:
     unseen: tuple[Block, ...] = ()
 
 
-def _function(name: str) -> Call:
-    return Call(
-        f"kprobe:{name} {{",
-        "$call = (struct kiocb *)arg0; $file = $call->ki_filp;",
-        "$call->ki_pos",
-        "((struct iov_iter *)arg1)->count",
-    )
+def _function(name: str, probe: str) -> Call:
+    call, data = FUNCTIONS[name]
+    if probe == KPROBE:
+        call, data = "(struct kiocb *)arg0", "((struct iov_iter *)arg1)"
+    else:
+        call, data = f"args->{call}", f"args->{data}"
+    file = f"$call = {call}; $file = $call->ki_filp;"
+    return Call(f"{probe}:{name} {{", file, "$call->ki_pos", f"{data}->count")
 
 
 #: Since Linux 6.5, splice(2) and sendfile(2) read through this function (mm/filemap.c) instead of
@@ -66,9 +69,12 @@ _SPLICED = Call(
 )
 
 
-def calls_by_functions(*, splice: bool) -> CallProbes:
-    """Return the functions; ``splice``: whether the kernel has the one of `SPLICE`."""
-    reads, writes = map(_function, FUNCTIONS)
+def calls_by_functions(probe: str, *, splice: bool) -> CallProbes:
+    """Return the functions; ``splice``: whether the kernel has the one of `SPLICE`.
+
+    ``probe``: `KPROBE`, or bpftrace's name for probes that know the functions' parameters.
+    """
+    reads, writes = (_function(name, probe) for name in FUNCTIONS)
     return CallProbes((reads, _SPLICED) if splice else (reads,), (writes,))
 
 

@@ -75,7 +75,7 @@ SENT_PROBE / SENT_DEVICE == (uint64)DEVICE/ {{
 }}
 """
 _ENDED = f"""
-ENDED_PROBE / ENDED_DEVICE == (uint64)DEVICE/ {{
+ENDED_PROBE {{
 	$begun = @sent[ENDED_KEY];
 	if ($begun != 0) {{
 		delete(@sent[ENDED_KEY]);

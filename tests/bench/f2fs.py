@@ -2,7 +2,7 @@
 """Parallel writers on the kernel's f2fs and on ours, in a virtual machine of each series."""
 
 from tests.bench.page import Section, table
-from tests.kernel.machine import made_and_run
+from tests.kernel.machine import measured
 from tests.kernel.suites import SUITES
 
 _CHECK = "check_f2fs_keeps_a_writes_blocks_together"
@@ -12,10 +12,7 @@ _COLUMNS = ("Linux", "writers", "the kernel's f2fs", "f2fs-tuned")
 def _make() -> str:
     rows = []
     for suite in SUITES:
-        entry = made_and_run(suite.series, _CHECK).checks[_CHECK]
-        if entry["failure"]:
-            raise RuntimeError(entry["failure"])
-        rows += [(suite.series, *map(str, counts)) for counts in entry["value"]]
+        rows += [(suite.series, *map(str, counts)) for counts in measured(suite.series, _CHECK)]
     return table(_COLUMNS, rows)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.bench.contest import paired
 from tests.bench.page import Section, ratio, table
 from tests.kernel.guest.overruled import CASES, READS, ROUNDS
-from tests.kernel.machine import made_and_run
+from tests.kernel.machine import measured
 from tests.kernel.suites import USERLAND
 
 _COLUMNS = (
@@ -28,11 +28,11 @@ def _cpu(samples: list[tuple[float, float]]) -> str:
     return f"{sum(cpu for _, cpu in samples) / sum(seconds for seconds, _ in samples):.2f}"
 
 
-def _delays(measured: list[dict[str, Any]]) -> str:
+def _delays(cases: list[dict[str, Any]]) -> str:
     """Return how much longer reads take where the server waits: what is left is not waiting."""
     reads = [
         (case.server, found)
-        for case, found in zip(CASES, measured, strict=True)
+        for case, found in zip(CASES, cases, strict=True)
         if case.action == READS
     ]
     (_, undelayed), *delayed = reads
@@ -53,12 +53,9 @@ def _delays(measured: list[dict[str, Any]]) -> str:
 
 def _make() -> str:
     """Return the table. Raises RuntimeError if the machine did not finish."""
-    said = made_and_run(USERLAND.series, "measure_overruled")
-    entry = said.checks.get("measure_overruled", {})
-    if not entry.get("value"):
-        raise RuntimeError(entry.get("failure") or said.console[-4000:])
+    cases = measured(USERLAND.series, "measure_overruled")
     rows = []
-    for case, found in zip(CASES, entry["value"], strict=True):
+    for case, found in zip(CASES, cases, strict=True):
         kinds = [found["stock"], found["overruled"]]
         stock, overruled = ([-math.log(seconds) for seconds, _ in kind] for kind in kinds)
         speed = ratio(paired(overruled, stock))
@@ -66,7 +63,7 @@ def _make() -> str:
         goal = f"{case.goal}" if case.goal else ""
         asked = _requests(*found["requests"])
         rows.append((case.server, case.action, f"`{case.options}`", goal, speed, asked, cpu))
-    return f"{table(_COLUMNS, rows)}\n\n{_delays(entry['value'])}"
+    return f"{table(_COLUMNS, rows)}\n\n{_delays(cases)}"
 
 
 OVERRULED = Section(

@@ -10,7 +10,7 @@ from fusetune.bench.papers.catalogue import NATIVE, PAPERS
 from tests.bench.contest import paired
 from tests.bench.page import Section, ratio, table
 from tests.kernel.guest.papers import ROUNDS, Seconds, Sizes
-from tests.kernel.machine import made_and_run
+from tests.kernel.machine import measured
 from tests.kernel.suites import USERLAND
 
 #: The mount of each paper that was stock at that time; today's stock is compared with it.
@@ -61,11 +61,8 @@ def _measured_works() -> dict[str, Sequence[Gain]]:
 
     Raises RuntimeError if the machine did not finish.
     """
-    said = made_and_run(USERLAND.series, "measure_works")
-    entry = said.checks.get("measure_works", {})
-    if not entry.get("value"):
-        raise RuntimeError(entry.get("failure") or said.console[-4000:])
-    return {name: gains(name, *measured) for name, measured in entry["value"].items()}
+    works = measured(USERLAND.series, "measure_works")
+    return {name: gains(name, *found) for name, found in works.items()}
 
 
 #: By paper: what its sizes are, and why stock has its figures.

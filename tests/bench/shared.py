@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusetune.bench.intervals import Interval
 from tests.bench.page import Section, ratio, table
 from tests.kernel.guest.shared import ROUNDS
-from tests.kernel.machine import made_and_run
+from tests.kernel.machine import measured
 from tests.kernel.suites import USERLAND
 
 _COLUMNS = ("mount", "writers", "shared file to a file each", "in flight")
@@ -28,10 +28,6 @@ def _shared_files() -> list[Shared]:
 
     Raises RuntimeError if the machine did not finish.
     """
-    said = made_and_run(USERLAND.series, "measure_shared_file")
-    entry = said.checks.get("measure_shared_file", {})
-    if not entry.get("value"):
-        raise RuntimeError(entry.get("failure") or said.console[-4000:])
     return [
         Shared(
             one["mount"],
@@ -39,7 +35,7 @@ def _shared_files() -> list[Shared]:
             Interval(statistics.median(one["ratios"]), min(one["ratios"]), max(one["ratios"])),
             one["in_flight"],
         )
-        for one in entry["value"]
+        for one in measured(USERLAND.series, "measure_shared_file")
     ]
 
 

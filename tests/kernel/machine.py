@@ -278,10 +278,10 @@ def run(
         return _read(scratch)
 
 
-def made_and_run(series: str, *checks: str) -> Results:
+def made_and_run(series: str, *checks: str, counted: bool = False) -> Results:
     """Import and build the modules for one series, run checks there, return their results.
 
-    f2fs, which takes long, is built only if a check has it in its name.
+    f2fs, which takes long, is built only if a check has it in its name. ``counted``: as for `run`.
     """
     suite = next(suite for suite in SUITES if suite.series == series)
     names = [name for name in MODULES if name != "f2fs" or not checks or "f2fs" in str(checks)]
@@ -292,7 +292,19 @@ def made_and_run(series: str, *checks: str) -> Results:
             if done.returncode:
                 sys.exit(done.stderr)
         build(suite, modules, Path(directory, "built"))
-        return run(image_of(suite), Path(directory, "built"), *checks)
+        return run(image_of(suite), Path(directory, "built"), *checks, counted=counted)
+
+
+def measured(series: str, name: str, *, counted: bool = False) -> Any:
+    """Return what a measurement of guest/ returned, with everything made as by `made_and_run`.
+
+    Raises RuntimeError with its failure, or with the machine's console if it was not reached.
+    """
+    said = made_and_run(series, name, counted=counted)
+    entry = said.checks.get(name, {})
+    if not entry.get("value"):
+        raise RuntimeError(entry.get("failure") or said.console[-4000:])
+    return entry["value"]
 
 
 def main(series: str, *checks: str) -> None:

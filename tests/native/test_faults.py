@@ -21,7 +21,7 @@ from tests.native.conftest import sysfs_values
 from tests.native.mirror import CHECKOUT, Mirror, wait_for
 from tests.native.program import Fusetune
 from tests.native.requirements import requires
-from tests.native.servers import serve
+from tests.native.servers import Command, run_server, serve
 from tests.tmpfs import tmpfs
 
 pytestmark = requires("fio", "setpriv")
@@ -183,6 +183,16 @@ def test_the_file_system_fills_up_meanwhile(fusetune: Fusetune, tmp_path: Path) 
                 fill(filler)
             assert_one_line(process, "no space is left")
             assert not scratch_directories(source)
+
+
+@requires("mergerfs")
+def test_a_server_that_keeps_space_free(fusetune: Fusetune, tmp_path: Path) -> None:
+    source, point = tmp_path / "source", tmp_path / "mnt"
+    source.mkdir()
+    command: Command = ["mergerfs", "-f", "-o", "minfreespace=1000000G", source, point]
+    with run_server(command, point, tmp_path / "log"):
+        assert "mergerfs's minfreespace" in fusetune.fails("auto", point)
+    assert not list(source.iterdir())
 
 
 def test_less_free_space_than_asked(fusetune: Fusetune, mirror: Mirror) -> None:

@@ -5,15 +5,17 @@ import os
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
 from fusetune.profile.abilities import abilities
-from fusetune.profile.bpftrace import Bpftrace, skipped_in
+from fusetune.profile.bpftrace import Bpftrace, entry_probe, skipped_in
 from fusetune.profile.calls import (
     FUNCTIONS,
+    KPROBE,
     NUMBERS,
     SPLICE,
     by_system_calls,
@@ -55,21 +57,38 @@ def traced(tree: Tree) -> Tree:
     return tree
 
 
+def told(traced: Tree, mounted: Mount, entry_probe: str = "") -> Abilities:
+    """What the kernel can report; ``entry_probe``: bpftrace's name for probes at entries."""
+    return abilities(traced.host, mounted, lambda: entry_probe)
+
+
 def test_everything_can_be_told(traced: Tree, mounted: Mount) -> None:
-    assert abilities(traced.host, mounted) == EVERY
+    assert told(traced, mounted) == EVERY
 
 
 def test_functions_tell_calls_where_there_are_kprobes(traced: Tree, mounted: Mount) -> None:
     write_types(traced.root / "sys/kernel/btf")
-    assert abilities(traced.host, mounted).calls == EVERY.calls
+    assert told(traced, mounted).calls == EVERY.calls
     traced.write("sys/kernel/tracing/kprobe_events", "")
-    assert abilities(traced.host, mounted).calls == calls_by_functions(splice=False)
+    assert told(traced, mounted).calls == calls_by_functions(KPROBE, splice=False)
     write_types(traced.root / "sys/kernel/btf", functions=SPLICE)
-    assert abilities(traced.host, mounted).calls == calls_by_functions(splice=True)
+    assert told(traced, mounted).calls == calls_by_functions(KPROBE, splice=True)
     with pytest.MonkeyPatch.context() as patch:
         others = {**FUNCTIONS, "fuse_file_read_iter": ("iocb", "to", "flags")}
         patch.setattr("fusetune.profile.abilities.FUNCTIONS", others)
-        assert abilities(traced.host, mounted).calls == EVERY.calls
+        assert told(traced, mounted).calls == EVERY.calls
+
+
+def test_functions_are_watched_at_less_cost_where_bpftrace_can(
+    traced: Tree, mounted: Mount
+) -> None:
+    write_types(traced.root / "sys/kernel/btf")
+    shutil.rmtree(traced.root / EVENTS / "fuse/fuse_request_send")
+    assert told(traced, mounted, "kfunc").calls == EVERY.calls
+    traced.write("sys/kernel/tracing/kprobe_events", "")
+    found = told(traced, mounted, "kfunc")
+    assert found.calls == calls_by_functions("kfunc", splice=False)
+    assert found.requests.sends[0].sent_probe == "kfunc:fuse_simple_request"
 
 
 def test_a_function_tells_faults_where_the_tracepoint_is_missing(
@@ -77,11 +96,11 @@ def test_a_function_tells_faults_where_the_tracepoint_is_missing(
 ) -> None:
     shutil.rmtree(traced.root / EVENTS / "filemap/mm_filemap_fault")
     write_types(traced.root / "sys/kernel/btf", functions=FAULT_FUNCTION)
-    assert abilities(traced.host, mounted).faults == ""
+    assert told(traced, mounted).faults == ""
     traced.write("sys/kernel/tracing/kprobe_events", "")
-    assert abilities(traced.host, mounted).faults == FAULTS_BY_FUNCTION
+    assert told(traced, mounted).faults == FAULTS_BY_FUNCTION
     write_types(traced.root / "sys/kernel/btf")
-    assert abilities(traced.host, mounted).faults == ""
+    assert told(traced, mounted).faults == ""
 
 
 def test_calls_of_the_server_are_not_looked_at(traced: Tree, mounted: Mount) -> None:
@@ -89,13 +108,13 @@ def test_calls_of_the_server_are_not_looked_at(traced: Tree, mounted: Mount) -> 
     namespace = traced.root / "proc/self/ns/pid"
     namespace.parent.mkdir()
     namespace.symlink_to("pid:[4026531836]")
-    calls = abilities(traced.host, mounted).calls
+    calls = told(traced, mounted).calls
     assert calls
     assert calls == by_system_calls([12], MACHINE)
     assert all(" && pid != 12)" in one.probe for one in (*calls.reads, *calls.writes))
     namespace.unlink()
     namespace.symlink_to("pid:[4026532000]")  # where the kernel's 12 may be another process
-    assert abilities(traced.host, mounted).calls == EVERY.calls
+    assert told(traced, mounted).calls == EVERY.calls
 
 
 def test_one_probe_tells_all_system_calls_by_their_numbers() -> None:
@@ -115,18 +134,18 @@ def test_one_probe_tells_all_system_calls_by_their_numbers() -> None:
 
 def test_without_types_there_is_no_pattern_of_calls(traced: Tree, mounted: Mount) -> None:
     (traced.root / "sys/kernel/btf/vmlinux").unlink()
-    assert abilities(traced.host, mounted) == replace(EVERY, calls=None)
+    assert told(traced, mounted) == replace(EVERY, calls=None)
 
 
 def test_without_tracefs(tree: Tree, mounted: Mount) -> None:
     with pytest.raises(FusetuneError, match=r"mount -t tracefs tracefs /sys/kernel/tracing$"):
-        abilities(tree.host, mounted)
+        told(tree, mounted)
 
 
 def test_a_kernel_without_the_tracepoint(traced: Tree, mounted: Mount) -> None:
     shutil.rmtree(traced.root / EVENTS / "fuse/fuse_request_send")
     with pytest.raises(FusetuneError, match=r"neither FUSE's tracepoints .* nor .* fusetuned"):
-        abilities(traced.host, mounted)
+        told(traced, mounted)
     write_types(traced.root / "sys/kernel/btf")
     assert sent_by(traced, mounted) == "kprobe:fuse_simple_request"
 
@@ -137,20 +156,20 @@ def test_a_kernel_whose_tracepoints_do_not_know_the_request(traced: Tree, mounte
     write_types(btf, "__fuse_simple_request", ("idmap", "fm", "args"))
     assert sent_by(traced, mounted) == "kprobe:__fuse_simple_request"
     write_types(btf, "fuse_request_assign_unique", ("fiq", "req"))
-    assert abilities(traced.host, mounted).requests == TRACEPOINTS
+    assert told(traced, mounted).requests == TRACEPOINTS
 
 
 def sent_by(traced: Tree, mounted: Mount) -> str:
     """The first probe of sends."""
-    return abilities(traced.host, mounted).requests.sends[0].sent_probe
+    return told(traced, mounted).requests.sends[0].sent_probe
 
 
 def test_a_locked_kernel(traced: Tree, mounted: Mount) -> None:
     traced.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
-    assert abilities(traced.host, mounted) == EVERY
+    assert told(traced, mounted) == EVERY
     traced.write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n")
     with pytest.raises(FusetuneError, match="lockdown"):
-        abilities(traced.host, mounted)
+        told(traced, mounted)
 
 
 # bpftrace
@@ -160,7 +179,7 @@ def test_a_locked_kernel(traced: Tree, mounted: Mount) -> None:
     "able",
     [
         EVERY,
-        replace(EVERY, faults=FAULTS_BY_FUNCTION, calls=calls_by_functions(splice=True)),
+        replace(EVERY, faults=FAULTS_BY_FUNCTION, calls=calls_by_functions(KPROBE, splice=True)),
         Abilities(pauses=False, faults="", calls=None),
     ],
 )
@@ -333,6 +352,28 @@ def test_programs_that_the_kernel_did_not_run_are_counted_once(tree: Tree) -> No
         tree.write(f"proc/9/fdinfo/{name}", text)
     (tree.root / "proc/9/fdinfo/8").symlink_to("gone")
     assert skipped_in(str(tree.root / "proc/9/fdinfo")) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [("  kfunc: yes", "kfunc"), ("  iter: yes    fentry: yes  ", "fentry"), ("  kfunc: no", "")],
+)
+def test_bpftrace_tells_whether_it_can_probe_entries(tmp_path: Path, line: str, name: str) -> None:
+    """Bpftrace 0.17 prints this to standard error and 0.23 to standard output."""
+    for stream in ("1", "2"):
+        program = tmp_path / f"bpftrace{stream}"
+        program.write_text(f"#!/bin/sh\n[ $1 = --info ] && echo '{line}' >&{stream}\n")
+        program.chmod(0o755)
+        assert entry_probe(str(program)) == name
+
+
+def test_a_bpftrace_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bpftrace"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("fusetune.profile.bpftrace._START", 0.2)
+    with pytest.raises(FusetuneError, match=r"^bpftrace --info did not exit within"):
+        entry_probe(str(program))
 
 
 def test_what_the_kernel_skipped_is_unknown_once_bpftrace_has_ended() -> None:

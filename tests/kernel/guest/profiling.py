@@ -8,6 +8,7 @@ bpftrace then watches functions.
 import json
 import mmap
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -78,8 +79,9 @@ def _watched(mirror: Mirror, work: Callable[[Mirror], None]) -> dict[str, Any]:
         said, errors = process.communicate(timeout=_PATIENCE)
         assert process.returncode == 0, errors
     document: dict[str, Any] = json.loads(said)
-    # These kernels have kprobes.
-    assert ("fuse_file_read_" in programs) == (document["source"] == "bpftrace"), programs
+    # These kernels have kprobes, and probes at functions' entries.
+    is_watched = bool(re.search(r"fentry_\w+_fuse_file_read_", programs))
+    assert is_watched == (document["source"] == "bpftrace"), programs
     return document
 
 
