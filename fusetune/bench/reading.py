@@ -7,18 +7,21 @@ range. `ranges` describes which ranges are read, and when the server's cache is 
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from fusetune.bench import worker
 from fusetune.bench.existing import Existing, ExistingFile
+from fusetune.bench.faults import Faults, blocks_of
 from fusetune.bench.figures import number
 from fusetune.bench.holder import LAID_OUT
 from fusetune.bench.place import BenchPlace
 from fusetune.bench.ranges import MIB, SHORTEST, Range, Ranges
 from fusetune.bench.runner import SAMPLES_WANTED, Bench, BudgetSpent
 from fusetune.bench.spending import ALL_READ, RANGES, Budget, Left
-from fusetune.bench.worker import Interruption
+from fusetune.bench.worker import Interruption, Unanswered
 from fusetune.bench.workloads import Workload
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -50,8 +53,8 @@ class Reading:
     ``paths``: files and directories relative to the mount's root; none: large files are searched
     for. ``tell``: gets a line for the user before the first read; ``place`` and ``budget`` are the
     mount and the limits that it names, None for those of the bench. ``read_ahead_kb``: the largest
-    value that will be tried. ``files`` and ``ranges``: the result of the search, once the first
-    bench has begun.
+    value that will be tried. ``guarded``: whether guards read as well (`Bench.measure_reader`).
+    ``files`` and ``ranges``: the result of the search, once the first bench has begun.
     """
 
     paths: Sequence[str] = ()
@@ -59,6 +62,7 @@ class Reading:
     place: str | None = None
     budget: Budget | None = None
     read_ahead_kb: int = 0
+    guarded: bool = False
     files: list[ExistingFile] = field(default_factory=list)
     ranges: Ranges | None = None
 
@@ -119,7 +123,7 @@ class ReadBench(Bench):
         """Announce what will be read, determine the speed, and choose the ranges."""
         reading.files = self._existing.files
         self._tell(reading)
-        each = sum(len(_sections(workload.job)) for workload in self.workloads)
+        each = sum(len(_sections(workload.job)) for workload in self.workloads) + reading.guarded
         samples = SAMPLES_WANTED * each
         largest = min(
             self.budget.bytes_read // samples, self.budget.requests // samples * _RANDOM_READ
@@ -171,6 +175,41 @@ class ReadBench(Bench):
         ranges = [self._take() for _ in _sections(workload.job)]
         return self._read(ranges, workload.job, self.sample_seconds)
 
+    def measure_reader(self, workload: Workload) -> float:
+        """Measure another workload that reads a range, in half the time of a sample.
+
+        Returns its figure, in its unit. Raises like `measure`.
+        """
+        seconds, before = self.sample_seconds / 2, (self.bytes_read, self.requests)
+        ranges = [self._take()]
+        if workload.only_reads:
+            figure = workload.figure(self._read(ranges, workload.job, seconds))
+        else:
+            figure = self._patiently(seconds, partial(self._fault, workload, ranges, seconds))
+        # The cost of an evaluation does not include it.
+        spent = self.bytes_read - before[0], self.requests - before[1]
+        self._before = self._before[0] + spent[0], self._before[1] + spent[1]
+        return figure
+
+    def _fault(
+        self, workload: Workload, ranges: Sequence[Range], seconds: float, most: float
+    ) -> float:
+        """Return bytes per second of page faults in a range, within ``most`` seconds."""
+        self._reads = ranges
+        faults = Faults.of(workload, self._apart())
+        command = faults.command(self._file(ranges[0]).name, ranges[0], seconds)
+        try:
+            ended = worker.run(self._place.command(command), most, self._interruption)
+        except Unanswered:
+            with suppress(Unanswered):
+                self._check(workload.job, 1.0)
+            raise
+        self._check(workload.job, max(1.0, min(5.0, self.seconds_left)))
+        blocks, taken = blocks_of(*ended)
+        self.bytes_read += blocks * faults.block
+        self.requests += blocks
+        return blocks * faults.block / taken
+
     def _take(self) -> Range:
         """Return the next range; no other sample may read what the kernel reads ahead of it.
 
@@ -191,7 +230,7 @@ class ReadBench(Bench):
             there = f"[{section}]\nfilename={self._file(one).name}\noffset={one.offset}\n"
             job = job.replace(f"[{section}]\n", there, 1)
         parameters = {
-            "FUSETUNE_RUNTIME": str(int(self.sample_seconds * 1000)),
+            "FUSETUNE_RUNTIME": str(int(seconds * 1000)),
             "FUSETUNE_READ_SIZE": str(ranges[0].length),
         }
         jobs = self._run_fio(job, seconds, parameters)

@@ -3,10 +3,10 @@
 
 import mmap
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from fusetune.bench import worker
 from fusetune.bench.figures import AFTERWARDS, number
@@ -26,6 +26,7 @@ from fusetune.knobs.remount import dirtied_bytes
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
 
+T = TypeVar("T")
 _LARGEST_FILE = 256 * MIB
 _SMALLEST_FILE = 4 * MIB
 _LEAST_FREE = 16 * MIB
@@ -246,7 +247,7 @@ class Bench(Account):
         return jobs
 
     def _parameters(self, workload: Workload, seconds: float) -> dict[str, str]:
-        apart = max(_LEAST_APART, self._read_ahead())
+        apart = self._apart()
         return {
             "FUSETUNE_RUNTIME": str(int(seconds * 1000)),
             "FUSETUNE_READ_SIZE": str(self._read_size),
@@ -257,6 +258,10 @@ class Bench(Account):
             "FUSETUNE_FILES": str(self._files.get(workload.name, _FEWEST_FILES)),
         }
 
+    def _apart(self) -> int:
+        """Return how many bytes apart random page faults are."""
+        return max(_LEAST_APART, self._read_ahead())
+
     def _read_ahead(self) -> int:
         """Return the mount's read_ahead_kb in bytes."""
         return values_now(self._host, self.mount).get("read_ahead_kb", 0) << 10
@@ -265,10 +270,17 @@ class Bench(Account):
         self, job: str, seconds: float, parameters: Mapping[str, str] | None = None
     ) -> list[dict[str, Any]]:
         """Run a job file that should take ``seconds``; return fio's jobs."""
+        return self._patiently(seconds, lambda most: self._checked(job, most, parameters))
+
+    def _patiently(self, seconds: float, run: Callable[[float], T]) -> T:
+        """Call ``run``, which should take ``seconds``, with how many it may take.
+
+        Raises `BudgetSpent` if it takes longer only because little of the budget is left.
+        """
         patient = seconds * 10 + 5
         patience = max(2.0, min(patient, self.seconds_left))
         try:
-            return self._checked(job, patience, parameters)
+            return run(patience)
         except Unanswered as error:
             if self.evaluations and patience < patient:
                 raise BudgetSpent(patience) from error

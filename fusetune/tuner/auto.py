@@ -25,7 +25,7 @@ from fusetune.mounts.mount import Mount
 from fusetune.tuner.costs import UNLIMITED, Cost, Limits
 from fusetune.tuner.earlier import TunedBefore, WarmStart
 from fusetune.tuner.ending import Ending
-from fusetune.tuner.guards import Guarded, Guards, about_files
+from fusetune.tuner.guards import Guarded, Guards
 from fusetune.tuner.noted import changed, note_run
 from fusetune.tuner.search import Choice, Search, Trial
 from fusetune.tuner.space import FOLLOWERS, largest, searched_on, with_followers
@@ -201,7 +201,9 @@ def auto(
         search = known.search(dimensions, start, seed, limits)
         bench = bench_of(host, mount, workloads, budget, interruption, size=size, reading=reading)
         run = _Run(host, mount, before, Journal.to_change(host, mount))
-        guards = Guards.of(workloads, start, unguarded, reading)
+        guards = Guards.of(workloads, start, unguarded)
+        if reading:
+            reading.guarded = bool(guards.workloads)
         run.measure(search, bench, guards, progress)
         choice, ending = search.choice(), Ending(run.ended_by, budget, bench.evaluations)
         after = before | with_followers(choice.setting, before)
@@ -209,7 +211,7 @@ def auto(
         if choice.changed:
             run.keep(after, choice.gain, run_of)
             reasons += resolver.caveats(mount, after)
-        reasons += [*_reasons(search, ending, guards), *about_files(reading, workloads)]
+        reasons += [*_reasons(search, ending, guards), *([reading.why] if reading else [])]
         reasons += _without_writeback(host, mount, workloads, before, after)
         cost = (bench.seconds, bench.bytes_written, bench.evaluations, reasons)
         found = (search.trials, *cost, reading, bench.bytes_read, bench.requests, guards.measured)

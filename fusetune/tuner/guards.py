@@ -14,7 +14,6 @@ from functools import cached_property
 from itertools import product
 
 from fusetune.bench.intervals import Interval, ratio_interval
-from fusetune.bench.reading import Reading
 from fusetune.bench.runner import BudgetSpent
 from fusetune.bench.workloads import WORKLOADS, Access, Workload, only_job
 from fusetune.tuner.constants import LEAST_GAIN
@@ -85,14 +84,12 @@ class Guards:
         workloads: Sequence[Workload],
         start: Mapping[str, int],
         left_out: Collection[str],
-        reading: Reading | None,
     ) -> "Guards":
         """Return the guards for ``workloads`` and the searched knobs, by name in ``start``.
 
-        Workloads that are measured anyway need no guard, because none of them may get worse. There
-        are no guards with ``reading``, because they need a scratch file.
+        Workloads that are measured anyway need no guard, because none of them may get worse.
         """
-        names = {workload.name for workload in workloads}.union(GUARDS if reading else left_out)
+        names = {workload.name for workload in workloads}.union(left_out)
         reads = any(workload.reads for workload in workloads) and any(map(_matters, start))
         return cls([WORKLOADS[name] for name in GUARDS if reads and name not in names], start)
 
@@ -267,16 +264,6 @@ def judged(setting: Mapping[str, int], guard: str, pairs: Sequence[Pair], error:
     """Return a guard's ratio from its figures at the start and with ``setting``."""
     differences = [math.log(after / before) for before, after in pairs]
     return Guarded(setting, guard, ratio_interval(differences, error, math.inf))
-
-
-def about_files(reading: Reading | None, workloads: Sequence[Workload]) -> list[str]:
-    """Return which ranges of files were read, and which guards were therefore left out."""
-    if not reading:
-        return []
-    names = {workload.name for workload in workloads}
-    missed = " and ".join(name for name in GUARDS if name not in names)
-    guards = f"{missed}: not guarded, because that needs a scratch file"
-    return [reading.why, guards] if missed else [reading.why]
 
 
 def _guard_of(job: str) -> str:

@@ -8,7 +8,6 @@ from statistics import fmean
 
 from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.bench.latency import Latencies, Latency
-from fusetune.bench.reading import Reading
 from fusetune.bench.runner import BudgetSpent
 from fusetune.bench.spending import NOTHING
 from fusetune.bench.usage import Usage, Usages
@@ -49,7 +48,6 @@ class OptionSearch:
         before: dict[str, int],
         workloads: Sequence[Workload],
         unguarded: Collection[str],
-        reading: Reading | None,
         seed: int,
         progress: Progress,
         limits: Limits = UNLIMITED,
@@ -65,7 +63,7 @@ class OptionSearch:
         start = {d.name: before.get(d.name, 0) for d in dimensions}
         self.start, self.latencies, self.usages = start, Latencies(), Usages()
         self.ended_by = NOTHING
-        self.guards = Guards.of(workloads, start, unguarded, reading)
+        self.guards = Guards.of(workloads, start, unguarded)
         self.search = Search(dimensions, start, self._workloads, seed, self._weights, limits)
         self.search.others_need = self._of_shares
 

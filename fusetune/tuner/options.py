@@ -35,7 +35,7 @@ from fusetune.tuner.auto import Progress
 from fusetune.tuner.candidates import Candidates, Options
 from fusetune.tuner.costs import UNLIMITED, Limits
 from fusetune.tuner.ending import Ending
-from fusetune.tuner.guards import Guarded, about_files
+from fusetune.tuner.guards import Guarded
 from fusetune.tuner.noted import note_run
 from fusetune.tuner.option_search import OptionSearch, OptionTrial
 from fusetune.tuner.search import Choice
@@ -119,11 +119,13 @@ def prove_options(
         candidates, reasons = _working(trials, candidates, before, reasons)
         if not candidates.changes:
             return _nothing(mount, workloads, before, seen, reasons)
-        how = (unguarded, reading, seed, progress, limits)
+        how = (unguarded, seed, progress, limits)
         run = OptionSearch(trials, candidates, knobs, before, workloads, *how)
+        if reading:
+            reading.guarded = bool(run.guards.workloads)
         run.explore()
         gains = run.shares()
-    reasons += [*refused, *about_files(reading, workloads)]
+    reasons += [*refused, *([reading.why] if reading else [])]
     outcome = _proven(seen, workloads, trials, run, gains, reasons, reading)
     note_run(host, mount, "auto --try-options", workloads, outcome.choice, outcome.reasons, {})
     return outcome

@@ -74,7 +74,7 @@ def test_a_slow_server_with_little_data_is_tuned(
     options = ("ro", "delay=20ms", "served=4")
     with Mirror(tmpfs_dir / "source", tmp_path / "mnt", *options) as mirror:
         words = ("auto", mirror.mountpoint, "-w", "seq-read", "--budget", "30")
-        found = fusetune.json(*words)
+        found = fusetune.json(*words, "--no-guard", "mmap-read", "--no-guard", "rand-read")
         fusetune("reset", mirror.mountpoint)
     assert found["read"]["server_cache"] == "warm"
     assert found["ended_by"] != "ranges"

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from fusetune.bench.reading import Reading
 from fusetune.bench.runner import BudgetSpent
 from fusetune.bench.workloads import Workload, chosen
-from fusetune.tuner.guards import GUARDS, SHARE, Guards, about_files, judged
+from fusetune.tuner.guards import GUARDS, SHARE, Guards, judged
 from fusetune.tuner.search import Choice, Search
 from fusetune.tuner.space import Dimension
 
@@ -25,9 +24,8 @@ def guards(
     *names: str,
     left_out: tuple[str, ...] = (),
     knob: str = "read_ahead_kb",
-    reading: Reading | None = None,
 ) -> Guards:
-    return Guards.of(chosen(names), {knob: 128}, left_out, reading)
+    return Guards.of(chosen(names), {knob: 128}, left_out)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +37,6 @@ def guards(
         (guards("rand-read"), ("mmap-read",)),  # it is not allowed to get worse anyway
         (guards("seq-read", left_out=("mmap-read",)), ("rand-read",)),
         (guards("seq-read", left_out=GUARDS), ()),
-        (guards("seq-read", reading=Reading()), ()),  # they need a scratch file
         (guards("seq-read", knob="strict_limit"), ()),  # no read depends on it
         (guards("seq-read", knob="-o cache"), GUARDS),  # it may depend on any option
     ],
@@ -49,16 +46,9 @@ def test_what_is_guarded(of: Guards, names: tuple[str, ...]) -> None:
     assert of.share == (SHARE if names else 0.0)
 
 
-def test_what_files_leave_unguarded_is_said() -> None:
-    assert about_files(None, chosen(["seq-read"])) == []
-    (_, said) = about_files(Reading(), chosen(["seq-read", "rand-read"]))
-    assert said == "mmap-read: not guarded, because that needs a scratch file"
-    assert len(about_files(Reading(), chosen(GUARDS))) == 1
-
-
 def test_only_a_change_that_reads_depend_on_is_guarded() -> None:
     start = {"read_ahead_kb": 128, "max_ratio": 1}
-    of = Guards.of(chosen(["mixed"]), start, (), None)
+    of = Guards.of(chosen(["mixed"]), start, ())
     assert of.concern(start | {"read_ahead_kb": 256})
     assert not of.concern(start | {"max_ratio": 20})
     assert not Guards([], start).concern({"read_ahead_kb": 256})

@@ -97,7 +97,7 @@ def run_on(
     before = {"max_ratio": 1}
     work = [WORKLOADS["mixed"]]
     search = (cast(Trials, trials), candidates, [KNOB], before, work)
-    run = OptionSearch(*search, GUARDS, None, seed, _quiet, limits)
+    run = OptionSearch(*search, GUARDS, seed, _quiet, limits)
     run.explore()
     return run, trials
 
