@@ -1,63 +1,78 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Page faults in a range of an existing file.
+"""Page faults in a range of an existing file, as a job of mmap-read makes them in its file.
 
 fio cannot make them: it maps a file from its start, wherever the range is (fio 3.33,
 engines/mmap.c, fio_mmap_prep_full()).
 """
 
+import errno
 import re
-from dataclasses import dataclass
-from typing import Self
+import signal
+from typing import Any
 
+from fusetune.bench.fio import jobs_of
+from fusetune.bench.place import failure
 from fusetune.bench.ranges import Range
 from fusetune.bench.workloads import Workload
-from fusetune.errors import FusetuneError
-from fusetune.text import printable
+from fusetune.mounts.mount import Mount
 
-#: Drops the range from the page cache and reads it through a mapping, until the time is up.
-#: Prints how many blocks it read, and in how many nanoseconds.
+_PROGRAM_NAME = "python3"
+#: Drops the range from the page cache and reads it through a mapping, until the time is up. Prints
+#: what fio prints of a job, as far as it is used here.
 _PROGRAM = """
-import mmap, os, sys, time
+import collections, json, mmap, os, sys, time
 name, *numbers = sys.argv[1:]
 offset, length, step, block, nanoseconds = map(int, numbers)
 file = os.open(name, os.O_RDONLY)
 os.posix_fadvise(file, offset, length, os.POSIX_FADV_DONTNEED)
+waits = []
 with mmap.mmap(file, length, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=offset) as mapped:
-    done, taken, began = 0, 0, time.monotonic_ns()
+    before, began = os.times(), time.monotonic_ns()
+    end = began
     for at in range(0, length, step):
-        if taken > nanoseconds:
+        if end - began > nanoseconds:
             break
+        last = end
         mapped[at : at + block]
-        done, taken = done + 1, time.monotonic_ns() - began
-print(done, taken)
+        end = time.monotonic_ns()
+        waits.append(end - last)
+    after = os.times()
+taken = max(1, end - began)
+read = {
+    "io_bytes": len(waits) * block,
+    "total_ios": len(waits),
+    "runtime": taken / 1e6,
+    "bw_bytes": len(waits) * block * 1e9 / taken,
+    "clat_ns": {"N": len(waits), "mean": taken / len(waits), "bins": collections.Counter(waits)},
+}
+job = {
+    "error": 0,
+    "job_runtime": taken / 1e6,
+    "usr_cpu": (after.user - before.user) * 1e11 / taken,
+    "sys_cpu": (after.system - before.system) * 1e11 / taken,
+    "read": read,
+    "write": {"io_bytes": 0, "total_ios": 0, "bw_bytes": 0, "runtime": 0, "clat_ns": {"N": 0}},
+}
+print(json.dumps({"jobs": [job]}))
 """
 
 
-@dataclass(frozen=True)
-class Faults:
-    """What a job of page faults does: it reads ``block`` bytes in every ``step`` of a range."""
+def command(job: Workload, name: str, one: Range, apart: int, seconds: float) -> list[str]:
+    """Return the command for at most ``seconds`` of a job's faults in a range of the file ``name``.
 
-    step: int
-    block: int
-
-    @classmethod
-    def of(cls, workload: Workload, apart: int) -> Self:
-        """Return what a job of mmap-read does; random faults are ``apart`` bytes apart."""
-        said = re.search(r"^bs=(\d+)k$", workload.job, re.MULTILINE)
-        assert said, workload.name  # noqa: S101 - a job file of this package
-        block = int(said[1]) << 10
-        return cls(apart if "FUSETUNE_SKIPPED" in workload.job else block, block)
-
-    def command(self, name: str, one: Range, seconds: float) -> list[str]:
-        """Return the command that reads a range of the file ``name`` for at most ``seconds``."""
-        numbers = (one.offset, one.length, self.step, self.block, int(seconds * 1e9))
-        return ["python3", "-I", "-S", "-c", _PROGRAM, name, *map(str, numbers)]
+    Random faults are ``apart`` bytes apart.
+    """
+    said = re.search(r"^bs=(\d+)k$", job.job, re.MULTILINE)
+    assert said, job.name  # noqa: S101 - a job file of this package
+    block = int(said[1]) << 10
+    step = apart if "FUSETUNE_SKIPPED" in job.job else block
+    numbers = (one.offset, one.length, step, block, int(seconds * 1e9))
+    return [_PROGRAM_NAME, "-I", "-S", "-c", _PROGRAM, name, *map(str, numbers)]
 
 
-def blocks_of(status: int, stdout: bytes, stderr: bytes) -> tuple[int, float]:
-    """Return the blocks read, and the seconds. Raises FusetuneError if the program failed."""
-    if status == 0 and (said := re.fullmatch(rb"([1-9]\d*) ([1-9]\d*)\n", stdout)):
-        return int(said[1]), int(said[2]) / 1e9
-    lines = (stderr or stdout).decode("utf-8", "replace").strip().splitlines()
-    why = printable(lines[-1][:200]) if lines else f"exit status {status}"
-    raise FusetuneError(f"a mapped file could not be read: {why}; check the server's log")
+def job_of(mount: Mount, status: int, stdout: bytes, stderr: bytes) -> dict[str, Any]:
+    """Return the result, as fio's of a job. Raises FusetuneError if the command failed."""
+    if status == -signal.SIGBUS:  # the kernel could not read a page
+        raise failure(mount, errno.EIO, "measure")
+    (job,) = jobs_of(mount, _PROGRAM_NAME, status, stdout, stderr)
+    return job

@@ -7,22 +7,20 @@ range. `ranges` describes which ranges are read, and when the server's cache is 
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from fusetune.bench import worker
+from fusetune.bench import faults, worker
 from fusetune.bench.existing import Existing, ExistingFile
-from fusetune.bench.faults import Faults, blocks_of
-from fusetune.bench.figures import number
+from fusetune.bench.figures import Job, number
 from fusetune.bench.holder import LAID_OUT
 from fusetune.bench.place import BenchPlace
 from fusetune.bench.ranges import MIB, SHORTEST, Range, Ranges
 from fusetune.bench.runner import SAMPLES_WANTED, Bench, BudgetSpent
 from fusetune.bench.spending import ALL_READ, RANGES, Budget, Left
-from fusetune.bench.worker import Interruption, Unanswered
-from fusetune.bench.workloads import Workload
+from fusetune.bench.worker import Interruption
+from fusetune.bench.workloads import Workload, only_job
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
@@ -172,43 +170,43 @@ class ReadBench(Bench):
         self._ranges.keep(read)
 
     def _run_workload(self, workload: Workload) -> list[dict[str, Any]]:
-        ranges = [self._take() for _ in _sections(workload.job)]
-        return self._read(ranges, workload.job, self.sample_seconds)
+        return self._jobs(workload, self.sample_seconds)
 
     def measure_reader(self, workload: Workload) -> float:
-        """Measure another workload that reads a range, in half the time of a sample.
+        """Measure another workload that reads ranges, in half the time of a sample.
 
         Returns its figure, in its unit. Raises like `measure`.
         """
-        seconds, before = self.sample_seconds / 2, (self.bytes_read, self.requests)
-        ranges = [self._take()]
-        if workload.only_reads:
-            figure = workload.figure(self._read(ranges, workload.job, seconds))
-        else:
-            figure = self._patiently(seconds, partial(self._fault, workload, ranges, seconds))
+        before = self.bytes_read, self.requests
+        figure = workload.figure(self._jobs(workload, self.sample_seconds / 2))
         # The cost of an evaluation does not include it.
         spent = self.bytes_read - before[0], self.requests - before[1]
         self._before = self._before[0] + spent[0], self._before[1] + spent[1]
         return figure
 
-    def _fault(
-        self, workload: Workload, ranges: Sequence[Range], seconds: float, most: float
-    ) -> float:
-        """Return bytes per second of page faults in a range, within ``most`` seconds."""
-        self._reads = ranges
-        faults = Faults.of(workload, self._apart())
-        command = faults.command(self._file(ranges[0]).name, ranges[0], seconds)
-        try:
-            ended = worker.run(self._place.command(command), most, self._interruption)
-        except Unanswered:
-            with suppress(Unanswered):
-                self._check(workload.job, 1.0)
-            raise
+    def _jobs(self, workload: Workload, seconds: float) -> list[dict[str, Any]]:
+        """Run each of a workload's jobs in its own range, for up to ``seconds``."""
+        names = _sections(workload.job)
+        ranges = [self._take() for _ in names]
+        if not workload.maps:
+            return self._read(ranges, workload.job, seconds)
+        every = zip(names, ranges, strict=True)
+        return [self._fault(only_job(workload, name), one, seconds) for name, one in every]
+
+    def _fault(self, workload: Workload, one: Range, seconds: float) -> dict[str, Any]:
+        """Let a job fault in a range; return its result."""
+        self._reads = [one]
+        words = faults.command(workload, self._file(one).name, one, self._apart(), seconds)
+        command = self._place.command(words)
+
+        with self._checking(workload.job):
+            ended = self._patiently(
+                seconds, lambda most: worker.run(command, most, self._interruption)
+            )
         self._check(workload.job, max(1.0, min(5.0, self.seconds_left)))
-        blocks, taken = blocks_of(*ended)
-        self.bytes_read += blocks * faults.block
-        self.requests += blocks
-        return blocks * faults.block / taken
+        job = faults.job_of(self.mount, *ended)
+        self._count([job])
+        return job
 
     def _take(self) -> Range:
         """Return the next range; no other sample may read what the kernel reads ahead of it.
@@ -234,9 +232,12 @@ class ReadBench(Bench):
             "FUSETUNE_READ_SIZE": str(ranges[0].length),
         }
         jobs = self._run_fio(job, seconds, parameters)
+        self._count(jobs)
+        return jobs
+
+    def _count(self, jobs: Sequence[Job]) -> None:
         self.bytes_read += sum(int(number(job, "read", "io_bytes")) for job in jobs)
         self.requests += sum(int(number(job, "read", "total_ios")) for job in jobs)
-        return jobs
 
     def _file(self, one: Range) -> ExistingFile:
         path = self._reading.files[one.file].path

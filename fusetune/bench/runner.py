@@ -3,8 +3,8 @@
 
 import mmap
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -292,20 +292,26 @@ class Bench(Account):
         """Run a job; check afterwards, even if it did not end, that the files are still ours."""
         command = self._place.command([self._fio, "--output-format=json+", "-"])
         until = self.seconds + seconds
-        try:
+        with self._checking(job):
             if self._read_size and LAID_OUT in files_of(job, {}):
                 self._scratch.prepare(seconds)
             left = until - self.seconds
             ended = worker.run(command, left, self._interruption, job.encode(), parameters)
-        except Unanswered:
-            with suppress(Unanswered):
-                self._check(job, 1.0)
-            raise
         same = self._check(job, max(1.0, min(5.0, self.seconds_left)))
         jobs = jobs_of(self.mount, self._fio, *ended)
         if not same:
             raise self._scratch.strange(f"{LAID_OUT} was replaced by another file")
         return jobs
+
+    @contextmanager
+    def _checking(self, job: str) -> Iterator[None]:
+        """Check the job's files if what is done meanwhile does not end."""
+        try:
+            yield
+        except Unanswered:
+            with suppress(Unanswered):
+                self._check(job, 1.0)
+            raise
 
     @property
     def _place(self) -> BenchPlace:

@@ -174,7 +174,7 @@ def test_squashfuse_is_read(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path)
     assert told.startswith("fusetune reads at most 4096 MiB (--budget-read) in at most 1000000 ")
     assert told.endswith(f" of new, below/old in {point}, and writes nothing there")
     assert "seq-write needs scratch files" in refused
-    assert refused.endswith("seq-read, rand-read, large-read")
+    assert refused.endswith("seq-read, rand-read, mmap-read, large-read")
 
 
 def test_the_budget_of_bytes_and_calls_is_kept(

@@ -49,6 +49,7 @@ def _stops(mirror: Mirror) -> None:
     mirror.suspend()
 
 
+@pytest.mark.parametrize("workload", ["seq-read", "mmap-read"])
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -66,13 +67,15 @@ def test_what_happens_meanwhile_is_one_line(
     tmp_path: Path,
     fault: Callable[[Mirror], None],
     said: str,
+    workload: str,
 ) -> None:
+    """What they read first, before the samples, is 80 MiB at most."""
     fill(tmpfs_dir / "source" / "file", 80 * MIB)
     with Mirror(tmpfs_dir / "source", tmp_path / "mnt", "timeout=0", "delay=1ms") as mirror:
-        words = ("-w", "seq-read", "--files", mirror.mountpoint / "file", "--budget", "20")
+        words = ("-w", workload, "--files", mirror.mountpoint / "file", "--budget", "8")
         before = sysfs_values(mirror.bdi)
         run = fusetune.start("auto", mirror.mountpoint, *words)
-        wait_for(lambda: mirror.counters()["ops"]["READ"]["bytes"] > 20 * MIB, "reads")
+        wait_for(lambda: mirror.counters()["ops"]["READ"]["bytes"] > 100 * MIB, "samples")
         fault(mirror)
         stdout, stderr = run.communicate(timeout=PATIENCE)
         assert run.returncode == 1, stderr

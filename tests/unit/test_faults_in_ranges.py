@@ -7,44 +7,46 @@ from pathlib import Path
 
 import pytest
 
-from fusetune.bench.faults import Faults, blocks_of
+from fusetune.bench import faults
+from fusetune.bench.latency import bins_of
 from fusetune.bench.ranges import Range
 from fusetune.bench.workloads import WORKLOADS, only_job
 from fusetune.errors import FusetuneError
+from fusetune.mounts.mount import Mount
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
-@pytest.mark.parametrize(
-    ("job", "expected", "blocks"),
-    [("random", Faults(MIB, 4 * KIB), 3), ("sequential", Faults(128 * KIB, 128 * KIB), 24)],
-)
-def test_a_range_is_read_like_the_job_reads_its_file(
-    tmp_path: Path, job: str, expected: Faults, blocks: int
+@pytest.mark.parametrize(("name", "blocks", "size"), [("random", 4, 4), ("sequential", 32, 128)])
+def test_a_range_is_read_as_the_job_reads_its_file(
+    mounted: Mount, tmp_path: Path, name: str, blocks: int, size: int
 ) -> None:
-    faults = Faults.of(only_job(WORKLOADS["mmap-read"], job), MIB)
-    assert faults == expected
+    job = only_job(WORKLOADS["mmap-read"], name)
     file = tmp_path / "file"
     file.write_bytes(bytes(8 * MIB))
-    for seconds, read in ((10.0, blocks), (0.0, 1)):
-        program, *words = faults.command(str(file), Range(0, 4 * MIB, 3 * MIB), seconds)
+    for seconds, count in ((10.0, blocks), (0.0, 1)):
+        program, *words = faults.command(job, str(file), Range(0, 4 * MIB, 4 * MIB), MIB, seconds)
         assert program == "python3"
         done = subprocess.run([sys.executable, *words], capture_output=True, check=True, timeout=60)
-        number, taken = blocks_of(done.returncode, done.stdout, done.stderr)
-        assert number == read
-        assert taken > 0
+        found = faults.job_of(mounted, done.returncode, done.stdout, done.stderr)
+        assert found["read"]["total_ios"] == count
+        assert found["read"]["io_bytes"] == count * size * KIB
+        bins = bins_of(job, [found])
+        assert bins.total() == count
+        waited = sum(nanoseconds * number for nanoseconds, number in bins.items())
+        assert job.figure([found]) == pytest.approx(count * size * KIB * 1e9 / waited)
 
 
 @pytest.mark.parametrize(
     ("status", "stdout", "stderr", "said"),
     [
-        (-7, b"", b"", "exit status -7"),  # SIGBUS
-        (1, b"", b"Traceback\nValueError: mmap length is greater\x1b than\n", r"greater\\x1b than"),
-        (0, b"0 5\n", b"", "0 5"),
-        (0, b"4 5\n6 7\n", b"", "6 7"),
-        (2, b"4 5\n", b"", "4 5"),
+        (-7, b"", b"", "cannot measure in .*: Input/output error"),  # SIGBUS
+        (1, b"", b"ValueError: mmap length is greater\x1b than", r"status 1 .*greater\\x1b than"),
+        (0, b'{"jobs": []}', b"", "python3 exited with status 0 without a readable result"),
     ],
 )
-def test_a_program_that_fails(status: int, stdout: bytes, stderr: bytes, said: str) -> None:
-    with pytest.raises(FusetuneError, match=rf"^a mapped file could not be read: .*{said};"):
-        blocks_of(status, stdout, stderr)
+def test_a_program_that_fails(
+    mounted: Mount, status: int, stdout: bytes, stderr: bytes, said: str
+) -> None:
+    with pytest.raises(FusetuneError, match=said):
+        faults.job_of(mounted, status, stdout, stderr)

@@ -79,16 +79,17 @@ class Workload:
 
     @property
     def only_reads(self) -> bool:
-        """Whether it can read a range of any file instead of the laid-out file.
-
-        fio maps a file from its start, wherever the range is (fio 3.33, engines/mmap.c,
-        fio_mmap_prep_full()).
-        """
-        if self.writes or "ioengine=mmap" in self.job:
+        """Whether it can read a range of any file instead of the laid-out file."""
+        if self.writes:
             return False
         where = r"^(?:\w*size|filename\w*|numjobs|offset\w*)=(.*)$"
         said = set(re.findall(where, self.job, re.MULTILINE))
         return said == {"read-data", "${FUSETUNE_READ_SIZE}"}
+
+    @property
+    def maps(self) -> bool:
+        """Whether it reads mapped files."""
+        return "ioengine=mmap" in self.job
 
     @property
     def job(self) -> str:
