@@ -64,10 +64,19 @@ def _starts(container: Container) -> int:
     return sum(line.startswith("Starting ") for line in container.journal(SERVICE))
 
 
+def _repeated(container: Container) -> int:
+    """Return how often systemd has repeated a start because it could not make its namespace.
+
+    Now and then this fails with EBUSY while mounts appear (seen with systemd 252). systemd then
+    starts the service again, after RestartSec=.
+    """
+    return sum("Failed at step NAMESPACE" in line for line in container.journal(SERVICE))
+
+
 def test_a_storm(
     quiet: Container, kept: Iterable[str], server: Answering, figure: Callable[[str], None]
 ) -> None:
-    starts = _starts(quiet)
+    starts, repeated = _starts(quiet), _repeated(quiet)
     began = time.monotonic()
     bdis = dict(zip(kept, server.mount(*kept), strict=True))
     mounted = time.monotonic() - began
@@ -83,11 +92,13 @@ def test_a_storm(
         f"{COUNT} mounts made in {mounted:.2f} s, all set after {took:.2f} s; "
         f"{1000 * cpu / COUNT:.2f} ms of CPU a mount, {memory >> 20} MiB, one process"
     )
-    assert (state(quiet), show(quiet, "MainPID"), show(quiet, "NRestarts")) == ("active", pid, "0")
+    again = _repeated(quiet) - repeated
+    expected = ("active", pid, str(again))
+    assert (state(quiet), show(quiet, "MainPID"), show(quiet, "NRestarts")) == expected
     group = show(quiet, "ControlGroup")
     processes = quiet.run("cat", f"/sys/fs/cgroup{group}/cgroup.procs").stdout.split()
     assert processes == [pid]
-    assert _starts(quiet) == starts + 1
+    assert _starts(quiet) == starts + 1 + again
     assert memory <= MEMORY
     assert cpu <= CPU * COUNT
 
@@ -96,6 +107,7 @@ def test_killed_in_a_storm_the_next_start_finishes(
     quiet: Container, kept: Iterable[str], server: Answering
 ) -> None:
     """A lock that is left shows at which mount it was killed."""
+    repeated = _repeated(quiet)
     bdis = dict(zip(kept, server.mount(*kept), strict=True))
     journals = quiet.path("/var/lib/fusetune/undo")
     processes = quiet.path(f"/sys/fs/cgroup/system.slice/{SERVICE}/cgroup.procs")
@@ -105,7 +117,7 @@ def test_killed_in_a_storm_the_next_start_finishes(
     assert 50 <= done < COUNT
     _wait_for_values(quiet, bdis)
     said = "\n".join(quiet.journal(SERVICE))
-    assert show(quiet, "NRestarts") == "1", said
+    assert show(quiet, "NRestarts") == str(1 + _repeated(quiet) - repeated), said
     assert all(has(quiet, bdis[point], KEPT[point]) for point in kept)
     assert "left alone" not in said
     # The original values of each are known, also of the one that was half changed.
