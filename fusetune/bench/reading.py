@@ -64,6 +64,11 @@ class Reading:
     files: list[ExistingFile] = field(default_factory=list)
     ranges: Ranges | None = None
 
+    def expect(self, read_ahead_kb: int, *, guarded: bool) -> None:
+        """Say what the ranges must suffice for, before the first bench begins."""
+        assert not self.ranges, "they are chosen already"  # noqa: S101
+        self.read_ahead_kb, self.guarded = read_ahead_kb, guarded
+
     @property
     def why(self) -> str:
         """A sentence on the ranges that were compared."""
@@ -101,7 +106,7 @@ class ReadBench(Bench):
         self._existing: Existing
         self._ranges: Ranges
         self._reads: Sequence[Range] = ()  # by the running fio
-        self._before = 0, 0  # bytes and calls of reading all ranges once
+        self._before = 0, 0  # bytes and calls of all that is no evaluation
 
     def _prepare(self, contexts: ExitStack, seconds: float) -> None:
         paths = [file.path for file in self._reading.files] or self._reading.paths

@@ -195,15 +195,14 @@ def auto(
             reasons.append("no live knob affects these workloads")
             return Outcome(mount, list(workloads), before, before, unchanged(), reasons=reasons)
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
-        if reading:
-            reading.read_ahead_kb = largest(dimensions, "read_ahead_kb")
         known = TunedBefore(host, mount, workloads, cold=cold)
         search = known.search(dimensions, start, seed, limits)
         bench = bench_of(host, mount, workloads, budget, interruption, size=size, reading=reading)
         run = _Run(host, mount, before, Journal.to_change(host, mount))
         guards = Guards.of(workloads, start, unguarded)
         if reading:
-            reading.guarded = bool(guards.workloads)
+            ahead = largest(dimensions, "read_ahead_kb")
+            reading.expect(ahead, guarded=bool(guards.workloads))
         run.measure(search, bench, guards, progress)
         choice, ending = search.choice(), Ending(run.ended_by, budget, bench.evaluations)
         after = before | with_followers(choice.setting, before)

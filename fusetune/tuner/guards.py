@@ -89,9 +89,7 @@ class Guards:
 
         Workloads that are measured anyway need no guard, because none of them may get worse.
         """
-        names = {workload.name for workload in workloads}.union(left_out)
-        reads = any(workload.reads for workload in workloads) and any(map(_matters, start))
-        return cls([WORKLOADS[name] for name in GUARDS if reads and name not in names], start)
+        return cls(guarding(workloads, left_out) if any(map(_matters, start)) else [], start)
 
     @cached_property
     def jobs(self) -> list[Workload]:
@@ -258,6 +256,13 @@ class Guards:
                 f"{names}; give a larger --budget, or leave them out with --no-guard"
             )
         return found
+
+
+def guarding(workloads: Sequence[Workload], left_out: Collection[str]) -> list[Workload]:
+    """Return the guards for ``workloads`` if any searched knob or option affects reads."""
+    names = {workload.name for workload in workloads}.union(left_out)
+    reads = any(workload.reads for workload in workloads)
+    return [WORKLOADS[name] for name in GUARDS if reads and name not in names]
 
 
 def judged(setting: Mapping[str, int], guard: str, pairs: Sequence[Pair], error: float) -> Guarded:

@@ -35,7 +35,7 @@ from fusetune.tuner.auto import Progress
 from fusetune.tuner.candidates import Candidates, Options
 from fusetune.tuner.costs import UNLIMITED, Limits
 from fusetune.tuner.ending import Ending
-from fusetune.tuner.guards import Guarded
+from fusetune.tuner.guards import Guarded, guarding
 from fusetune.tuner.noted import note_run
 from fusetune.tuner.option_search import OptionSearch, OptionTrial
 from fusetune.tuner.search import Choice
@@ -110,7 +110,8 @@ def prove_options(
         return _nothing(mount, workloads, before, seen, reasons)
     if reading:
         reading.place, reading.budget = mount.path, budget
-        reading.read_ahead_kb = largest(knobs, "read_ahead_kb")
+        guarded = bool(guarding(workloads, unguarded))
+        reading.expect(largest(knobs, "read_ahead_kb"), guarded=guarded)
     with (
         Lock(host, mount),
         Interruption() as interruption,
@@ -121,8 +122,6 @@ def prove_options(
             return _nothing(mount, workloads, before, seen, reasons)
         how = (unguarded, seed, progress, limits)
         run = OptionSearch(trials, candidates, knobs, before, workloads, *how)
-        if reading:
-            reading.guarded = bool(run.guards.workloads)
         run.explore()
         gains = run.shares()
     reasons += [*refused, *([reading.why] if reading else [])]
