@@ -41,9 +41,8 @@ taken = max(1, end - began)
 read = {
     "io_bytes": len(waits) * block,
     "total_ios": len(waits),
-    "runtime": taken / 1e6,
     "bw_bytes": len(waits) * block * 1e9 / taken,
-    "clat_ns": {"N": len(waits), "mean": taken / len(waits), "bins": collections.Counter(waits)},
+    "clat_ns": {"bins": collections.Counter(waits)},
 }
 job = {
     "error": 0,
@@ -51,7 +50,7 @@ job = {
     "usr_cpu": (after.user - before.user) * 1e11 / taken,
     "sys_cpu": (after.system - before.system) * 1e11 / taken,
     "read": read,
-    "write": {"io_bytes": 0, "total_ios": 0, "bw_bytes": 0, "runtime": 0, "clat_ns": {"N": 0}},
+    "write": {"io_bytes": 0, "bw_bytes": 0, "clat_ns": {}},
 }
 print(json.dumps({"jobs": [job]}))
 """

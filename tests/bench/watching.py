@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The cost of ``profile`` and ``top`` while they watch 4 KiB reads by bpftrace."""
 
-import json
 import math
 import random
 import signal
@@ -19,7 +18,7 @@ from fusetune.bench.usage import cpu_of, processes
 from fusetune.host import Host
 from tests.bench.contest import paired
 from tests.bench.page import Section, ratio, table, verdict
-from tests.kernel.guest.cost import WATCHED
+from tests.kernel.guest.cost import WATCHED, reads
 from tests.kernel.machine import measured
 from tests.kernel.suites import SUITES
 from tests.native.mirror import CHECKOUT, PATIENCE, Mirror
@@ -75,22 +74,6 @@ def _cpu_seconds(pid: int) -> float:
     return cpu_of([str(pid)], processes(Host())).seconds
 
 
-def _reads(file: Path) -> float:
-    """Return the number of uncached 4 KiB reads per second."""
-    said = subprocess.run(
-        [
-            *("fio", "--name=reads", f"--filename={file}", f"--size={_SIZE}", "--rw=randread"),
-            *("--bs=4k", "--direct=1", "--time_based", f"--runtime={_SECONDS}"),
-            "--output-format=json",
-        ],
-        capture_output=True,
-        check=True,
-        timeout=PATIENCE,
-    )
-    found: float = json.loads(said.stdout)["jobs"][0]["read"]["iops"]
-    return found
-
-
 @contextmanager
 def _watcher(
     point: Path, directory: Path, words: tuple[str, ...]
@@ -126,7 +109,7 @@ def _watcher(
 def _watched(file: Path, directory: Path, words: tuple[str, ...]) -> Watched:
     with _watcher(file.parent, directory, words) as (pid, programs):
         before, cpu, begun = _programs(), _cpu_seconds(pid), time.monotonic()
-        speed = _reads(file)
+        speed = reads(file, _SECONDS)
         seconds = time.monotonic() - begun
         after, cpu = _programs(), _cpu_seconds(pid) - cpu
     spent = sum(after[one] - before[one] for one in programs) / 1e9
@@ -140,7 +123,7 @@ def _row(name: str, file: Path, directory: Path) -> tuple[str, ...]:
             if is_watched:
                 watched.append(_watched(file, directory, _WATCHERS[name]))
             else:
-                alone.append(_reads(file))
+                alone.append(reads(file, _SECONDS))
     speeds = paired([math.log(one.speed) for one in watched], [math.log(one) for one in alone])
     probes, cores = ([getattr(one, key) for one in watched] for key in ("probes", "cores"))
     shares = (f"{statistics.median(v):.1%} [{min(v):.1%}, {max(v):.1%}]" for v in (probes, cores))
@@ -152,8 +135,8 @@ def _counted(series: str) -> tuple[str, ...]:
     found = measured(series, "measure_watching", counted=True)
     profile, top = (found[name] for name in _WATCHERS)
     reached = verdict(statistics.median(profile) >= _WANTED)
-    cells = (f"{statistics.median(v):.3f} [{min(v):.3f}, {max(v):.3f}]" for v in (profile, top))
-    return (series, next(cells), reached, next(cells))
+    shown = [f"{statistics.median(v):.3f} [{min(v):.3f}, {max(v):.3f}]" for v in (profile, top)]
+    return (series, shown[0], reached, shown[1])
 
 
 def _make() -> str:
@@ -180,10 +163,10 @@ WATCHING = Section(
     "takes (`kernel.bpf_stats_enabled`); the table shows it as a share of the time that the "
     "reads took, and the CPU time of the watching processes. Both are medians, with the minimum "
     "and the maximum in brackets. "
-    "The second table is for Debian's kernels, which have kprobes. It has the median, minimum and "
-    f"maximum of {WATCHED} rounds, on an emulated machine with one processor, whose time is the "
-    "number of executed instructions: those of the reading program, the kernel, the server and "
-    "the watching processes together.",
+    "The second table is for Debian's kernels, which have kprobes, in an emulated machine with one "
+    "processor. Its clock counts the executed instructions of all programs and of the kernel, "
+    f"instead of time. The figures are medians of {WATCHED} rounds, with the minimum and the "
+    "maximum in brackets.",
     (_COLUMNS, _COUNTED),
     _make,
 )

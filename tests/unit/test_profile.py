@@ -57,9 +57,9 @@ def traced(tree: Tree) -> Tree:
     return tree
 
 
-def told(traced: Tree, mounted: Mount, entry_probe: str = "") -> Abilities:
-    """What the kernel can report; ``entry_probe``: bpftrace's name for probes at entries."""
-    return abilities(traced.host, mounted, lambda: entry_probe)
+def told(traced: Tree, mounted: Mount, name: str = "") -> Abilities:
+    """What the kernel can report; ``name``: bpftrace's for probes at functions' entries."""
+    return abilities(traced.host, mounted, lambda: name)
 
 
 def test_everything_can_be_told(traced: Tree, mounted: Mount) -> None:

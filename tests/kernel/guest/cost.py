@@ -12,16 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from tests.kernel.guest import statistics_file
-from tests.kernel.guest.rig import (
-    CONTROL,
-    count,
-    fresh_source,
-    load,
-    run,
-    stock,
-    tuned,
-    unload,
-)
+from tests.kernel.guest.profiling import traced
+from tests.kernel.guest.rig import CONTROL, count, fresh_source, load, run, tuned, unload
 from tests.kernel.guest.tool import start
 
 _ROUNDS = 10
@@ -78,9 +70,9 @@ def measure_statistics() -> dict[str, list[tuple[float, float]]]:
     return found
 
 
-def _reads(file: Path) -> float:
+def reads(file: Path, seconds: int) -> float:
     """Return the number of uncached 4 KiB reads per second."""
-    how = ("--rw=randread", "--bs=4k", "--direct=1", "--time_based", f"--runtime={_SECONDS}")
+    how = ("--rw=randread", "--bs=4k", "--direct=1", "--time_based", f"--runtime={seconds}")
     said = run("fio", "--name=reads", f"--filename={file}", *how, "--output-format=json")
     found: float = json.loads(said.stdout)["jobs"][0]["read"]["iops"]
     return found
@@ -109,16 +101,14 @@ def _watched(*words: str) -> Iterator[None]:
 
 def measure_watching() -> dict[str, list[float]]:
     """Return by command, for each round, the speed of reads as a ratio to that without it."""
-    unload()
-    (fresh_source() / "file").write_bytes(os.urandom(_SIZE))
-    run("mount", "-t", "tracefs", "tracefs", "/sys/kernel/tracing")
     found: dict[str, list[float]] = {"profile": [], "top": []}
-    with stock() as mirror:
+    with traced() as mirror:
+        (mirror.source / "file").write_bytes(os.urandom(_SIZE))
         file, point = mirror.mountpoint / "file", str(mirror.mountpoint)
         commands = {"profile": ("--for", "1h"), "top": ("--json", "-i", "1")}
         for _ in range(WATCHED):
             for name, more in commands.items():
-                alone = _reads(file)
+                alone = reads(file, _SECONDS)
                 with _watched(name, point, *more):
-                    found[name].append(_reads(file) / alone)
+                    found[name].append(reads(file, _SECONDS) / alone)
     return found

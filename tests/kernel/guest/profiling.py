@@ -158,7 +158,7 @@ def _compare(document: dict[str, Any], mirror: Mirror) -> None:
 
 
 @contextmanager
-def _traced() -> Iterator[Mirror]:
+def traced() -> Iterator[Mirror]:
     """Mount the kernel's own FUSE; `profile` must leave no program behind."""
     unload()
     fresh_source()
@@ -171,13 +171,13 @@ def _traced() -> Iterator[Mirror]:
 
 def check_tool_profiles_the_kernels_own() -> None:
     """By tracepoints, or by functions if these do not suffice."""
-    with _traced() as mirror:
+    with traced() as mirror:
         assert _profile(mirror) == "bpftrace"
 
 
 def check_tool_tells_what_nothing_read() -> None:
     """The share of what the server sent that no program read; after a page fault, none."""
-    with _traced() as mirror:
+    with traced() as mirror:
         _tells_what_nothing_read(mirror)
 
 
