@@ -17,13 +17,14 @@ Pure: no I/O, and a seed repeats the order.
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 MIB = 1 << 20
 #: Bytes of the shortest range, and of the longest.
 SHORTEST, _LONGEST = 1 * MIB, 256 * MIB
-_SAMPLES = 60  # per reader, for which a cold run needs ranges
+_SAMPLES = 60  # for which a cold run needs ranges
 #: The same if what is read ahead of the samples counts as well.
 _SAMPLES_WITH_AHEAD = 24
 _FEWEST_WARM = 4
@@ -48,7 +49,7 @@ class Ranges:
     def __init__(
         self,
         sizes: Sequence[int],
-        readers: int,
+        each: int,
         wanted: int,
         least: int = SHORTEST,
         ahead: int = 0,
@@ -56,16 +57,16 @@ class Ranges:
     ) -> None:
         """Cut files of these ``sizes`` (bytes) into ranges of at most ``wanted`` bytes.
 
-        A range has a power of two of bytes, and at least ``least``. ``readers``: how many read a
-        range in each evaluation. ``ahead``: how many bytes more a sample makes useless on average,
+        A range has a power of two of bytes, and at least ``least``. ``each``: how many are
+        read in an evaluation. ``ahead``: how many bytes more a sample makes useless on average,
         because they are read ahead. ValueError if no file is long enough.
         """
         self._random = random.Random(seed)  # noqa: S311 - an order of measurement, not a secret
         self._sizes = sizes
         longest = max(least, min(_LONGEST, 1 << max(0, wanted.bit_length() - 1)))
         lengths = [one for power in range(9) if least <= (one := SHORTEST << power) <= longest]
-        samples = _SAMPLES * readers
-        with_ahead = _SAMPLES_WITH_AHEAD * readers
+        samples = _SAMPLES * each
+        with_ahead = _SAMPLES_WITH_AHEAD * each
         cold = [
             one
             for one in lengths[-3:]
@@ -99,6 +100,11 @@ class Ranges:
         """How many ranges there are."""
         return len(self.every)
 
+    @property
+    def files(self) -> int:
+        """How many files they are of."""
+        return len({one.file for one in self.every})
+
     def keep(self, those: Sequence[Range]) -> None:
         """Use only ``those`` from now on."""
         self.every, self._left = list(those), list(those)
@@ -109,14 +115,25 @@ class Ranges:
             return float("inf")
         return len(self._left) / (1 + self._lost / max(1, self._taken))
 
-    def take(self) -> Range | None:
-        """Return the next range, None if a cold run has none left."""
-        if not self._left and not self.cold:
-            self._left = self._random.sample(self.every, len(self.every))
-        if not self._left:
-            return None
-        self._taken += 1
-        return self._left.pop()
+    def take(self, count: int = 1) -> list[Range]:
+        """Return the next ``count`` ranges, of different files if possible.
+
+        Returns none if a cold run has too few left. ``count`` is at most `files`.
+        """
+        if len(self._left) < count and not self.cold:
+            others = [one for one in self.every if one not in self._left]
+            self._left = [*self._random.sample(others, len(others)), *self._left]
+        if len(self._left) < count:
+            return []
+        seen: Counter[int] = Counter()
+        order = []  # the first of each file, then the second of each, and so on
+        for one in reversed(self._left):
+            order.append((seen[one.file], one))
+            seen[one.file] += 1
+        taken = [one for _, one in sorted(order, key=lambda pair: pair[0])[:count]]
+        self._left = [one for one in self._left if one not in taken]
+        self._taken += count
+        return taken
 
     def give_up(self, file: int, start: int, end: int) -> None:
         """Leave out ranges of a cold run that overlap the bytes ``start`` to ``end`` of a file."""

@@ -5,7 +5,6 @@ fio drops a range from the page cache before reading it (POSIX_FADV_DONTNEED), a
 range. `ranges` describes which ranges are read, and when the server's cache is warm.
 """
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,9 +13,9 @@ from typing import Any
 from fusetune.bench import faults, worker
 from fusetune.bench.existing import Existing, ExistingFile
 from fusetune.bench.figures import Job, number
-from fusetune.bench.holder import LAID_OUT
 from fusetune.bench.place import BenchPlace
 from fusetune.bench.ranges import MIB, SHORTEST, Range, Ranges
+from fusetune.bench.readers import parts, placed, ranges_worth, readers
 from fusetune.bench.runner import SAMPLES_WANTED, Bench, BudgetSpent
 from fusetune.bench.spending import ALL_READ, RANGES, Budget, Left
 from fusetune.bench.worker import Interruption
@@ -126,14 +125,15 @@ class ReadBench(Bench):
         """Announce what will be read, determine the speed, and choose the ranges."""
         reading.files = self._existing.files
         self._tell(reading)
-        each = sum(len(_sections(workload.job)) for workload in self.workloads) + reading.guarded
-        samples = SAMPLES_WANTED * each
+        worth = sum(map(ranges_worth, self._every_reader())) + reading.guarded
+        samples = SAMPLES_WANTED * worth
         largest = min(
             self.budget.bytes_read // samples, self.budget.requests // samples * _RANDOM_READ
         )
         sizes = [file.size for file in reading.files]
+        each = self._ranges_each(len(sizes)) + reading.guarded
         probe = Range(0, 0, max(SHORTEST, min(_PROBE, largest, sizes[0] // MIB * MIB)))
-        (job,) = self._read([probe], _plain_job(self.sample_seconds), self.sample_seconds)
+        (job,) = self._read([[probe]], _plain_job(self.sample_seconds), self.sample_seconds)
         rate = number(job, "read", "io_bytes") / max(number(job, "read", "runtime") / 1000, 0.001)
         wanted = min(largest, int(rate * self.sample_seconds * _FASTER))
         least = max(workload.least_bytes for workload in self.workloads)
@@ -169,7 +169,7 @@ class ReadBench(Bench):
             if self.seconds > until or bytes_left < one.length:
                 break
             seconds = max(1.0, until - self.seconds)
-            self._read([one], _plain_job(seconds), seconds)
+            self._read([[one]], _plain_job(seconds), seconds)
             bytes_left -= one.length
             read.append(one)
         self._ranges.keep(read)
@@ -190,13 +190,13 @@ class ReadBench(Bench):
         return figure
 
     def _jobs(self, workload: Workload, seconds: float) -> list[dict[str, Any]]:
-        """Run each of a workload's jobs in its own range, for up to ``seconds``."""
-        names = _sections(workload.job)
-        ranges = [self._take() for _ in names]
+        """Run each of a workload's jobs in its own ranges, for up to ``seconds``."""
+        sections = readers(workload.job)
+        places = [parts(self._take(count), count) for count in sections.values()]
         if not workload.maps:
-            return self._read(ranges, workload.job, seconds)
-        every = zip(names, ranges, strict=True)
-        return [self._fault(only_job(workload, name), one, seconds) for name, one in every]
+            return self._read(places, workload.job, seconds)
+        every = zip(sections, places, strict=True)
+        return [self._fault(only_job(workload, name), one, seconds) for name, (one,) in every]
 
     def _fault(self, workload: Workload, one: Range, seconds: float) -> dict[str, Any]:
         """Let a job fault in a range; return its result."""
@@ -213,36 +213,42 @@ class ReadBench(Bench):
         self._count([job])
         return job
 
-    def _take(self) -> Range:
-        """Return the next range; no other sample may read what the kernel reads ahead of it.
+    def _take(self, count: int) -> list[Range]:
+        """Return the next ranges for ``count`` concurrent readers, of one file each.
 
-        Nor may the kernel read ahead into the range of another sample. Raises `RangesSpent`.
+        No other sample may read what the kernel reads ahead of them, nor may the kernel read ahead
+        into the range of another sample. Raises `RangesSpent`.
         """
-        one = self._ranges.take()
-        if one is None:
+        taken = self._ranges.take(min(count, self._ranges.files))
+        if not taken:
             raise RangesSpent
         ahead = _AHEAD * self._read_ahead()
-        self._ranges.give_up(one.file, one.offset - ahead, one.offset + one.length + ahead)
-        return one
+        for one in taken:
+            self._ranges.give_up(one.file, one.offset - ahead, one.offset + one.length + ahead)
+        return taken
 
-    def _read(self, ranges: Sequence[Range], job: str, seconds: float) -> list[dict[str, Any]]:
-        """Run a job whose sections each read a range instead of the file that they name."""
-        self._reads = ranges
-        job = re.sub(rf"^filename={LAID_OUT}\n", "", job, flags=re.MULTILINE)
-        for section, one in zip(_sections(job), ranges, strict=True):
-            there = f"[{section}]\nfilename={self._file(one).name}\noffset={one.offset}\n"
-            job = job.replace(f"[{section}]\n", there, 1)
-        parameters = {
-            "FUSETUNE_RUNTIME": str(int(seconds * 1000)),
-            "FUSETUNE_READ_SIZE": str(ranges[0].length),
-        }
-        jobs = self._run_fio(job, seconds, parameters)
+    def _read(
+        self, places: Sequence[Sequence[Range]], job: str, seconds: float
+    ) -> list[dict[str, Any]]:
+        """Run a job whose readers each read a part of a file; ``places``: those of each section."""
+        self._reads = [one for section in places for one in section]
+        named = [[(self._file(one).name, one) for one in section] for section in places]
+        milliseconds = {"FUSETUNE_RUNTIME": str(int(seconds * 1000))}
+        jobs = self._run_fio(placed(job, named), seconds, milliseconds)
         self._count(jobs)
         return jobs
 
     def _count(self, jobs: Sequence[Job]) -> None:
         self.bytes_read += sum(int(number(job, "read", "io_bytes")) for job in jobs)
         self.requests += sum(int(number(job, "read", "total_ios")) for job in jobs)
+
+    def _every_reader(self) -> list[int]:
+        """Return the number of readers of each section of each workload."""
+        return [count for workload in self.workloads for count in readers(workload.job).values()]
+
+    def _ranges_each(self, files: int) -> int:
+        """Return how many ranges an evaluation takes if they are of so many files."""
+        return sum(min(count, files) for count in self._every_reader())
 
     def _file(self, one: Range) -> ExistingFile:
         path = self._reading.files[one.file].path
@@ -260,7 +266,7 @@ class ReadBench(Bench):
     def _rest(self) -> Left:
         budget, (bytes_before, requests_before) = self.budget, self._before
         done = self.evaluations + 1  # the warm-up was the first
-        each = sum(len(_sections(workload.job)) for workload in self.workloads)
+        each = self._ranges_each(self._ranges.files)
         bytes_a_time = max(1, self.bytes_read - bytes_before) / done
         requests_a_time = max(1, self.requests - requests_before) / done
         return {
@@ -270,17 +276,11 @@ class ReadBench(Bench):
         }
 
 
-def _sections(job: str) -> list[str]:
-    """Return the names of the sections of a job file, each of which reads a range."""
-    return [name for name in re.findall(r"^\[(.+)\]$", job, re.MULTILINE) if name != "global"]
-
-
 def _plain_job(seconds: float) -> str:
     """Return a job that reads a range from its start, for at most ``seconds``."""
     return (
         "[global]\nthread\nclocksource=clock_gettime\nioengine=psync\ninvalidate=1\n"
-        f"[plain]\nfilename={LAID_OUT}\nrw=read\nbs=128k\nsize=${{FUSETUNE_READ_SIZE}}\n"
-        f"runtime={int(seconds * 1000)}ms\n"
+        f"[plain]\nrw=read\nbs=128k\nruntime={int(seconds * 1000)}ms\n"
     )
 
 

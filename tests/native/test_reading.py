@@ -112,9 +112,13 @@ def repeated(reads: list[tuple[str, int, int]], length: int) -> list[tuple[str, 
     return found
 
 
-@pytest.mark.parametrize("workload", ["seq-read", "rand-read", "large-read"])
+READERS = ["seq-read", "rand-read", "large-read", "many-streams", "video"]
+
+
+@pytest.mark.parametrize("workload", READERS)
 def test_no_page_is_requested_twice(fusetune: Fusetune, tmp_path: Path, workload: str) -> None:
-    sizes = {f"file-{number}": 8 << 30 for number in range(3)}
+    # A file for each reader: an open of this server drops the pages of the whole file.
+    sizes = {f"file-{number}": 8 << 30 for number in range(32)}
     with HostileServer(tmp_path / "mnt", NO_FAULT, tmp_path, sizes) as server:
         words = (server.point, "-w", workload, "--files", server.point, "--budget", "10")
         if workload == "seq-read":  # with everything that is set meanwhile
@@ -130,6 +134,28 @@ def test_no_page_is_requested_twice(fusetune: Fusetune, tmp_path: Path, workload
     assert sum(requested.values()) * 4096 >= found["cost"]["bytes_read"]
     assert repeated(server.reads, found["read"]["range_bytes"]) == []
     assert sum(requested.values()) < 1.01 * len(requested)
+
+
+@pytest.mark.parametrize(("workload", "readers"), [("many-streams", 32), ("video", 4)])
+def test_readers_are_concurrent(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path, workload: str, readers: int
+) -> None:
+    """They read all files at once, and share them if there are too few."""
+    source = tmpfs_dir / "source"
+    for number in range(3):
+        fill(source / f"file-{number}", 16 * MIB, number)
+    # On a busy host, the last reader must begin before the first has its reply. Without keep_cache,
+    # it would wait in open(2) for what others read of the same file (fs/fuse/file.c).
+    options = ("ro", "keep_cache", "read_delay=200ms", "served=64", "max_background=64")
+    with Mirror(source, tmp_path / "mnt", *options) as mirror:
+        words = ("bench", mirror.mountpoint, "-w", workload, "--budget", "20")
+        (series,) = fusetune.json(*words)["series"]
+        ops = mirror.counters()["ops"]
+    assert sorted(paths(series["read"])) == ["file-0", "file-1", "file-2"]
+    samples = 1 + series["cost"]["evaluations"]  # and a warm-up
+    assert ops["READ"]["most_in_flight"] >= readers
+    assert ops["OPEN"]["count"] >= samples * readers
+    assert ops["READ"]["bytes"] >= series["cost"]["bytes_read"] > 0
 
 
 def test_few_data_are_warm_for_all(fusetune: Fusetune, tmp_path: Path) -> None:
@@ -174,7 +200,24 @@ def test_squashfuse_is_read(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path)
     assert told.startswith("fusetune reads at most 4096 MiB (--budget-read) in at most 1000000 ")
     assert told.endswith(f" of new, below/old in {point}, and writes nothing there")
     assert "seq-write needs scratch files" in refused
-    assert refused.endswith("seq-read, rand-read, mmap-read, large-read")
+    assert refused.endswith("seq-read, rand-read, mmap-read, many-streams, large-read, video")
+
+
+def test_a_store_of_models_is_tuned_by_its_own_files(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    for number in range(4):
+        with (tmpfs_dir / "source" / f"model-{number}").open("wb") as file:
+            file.truncate(1 << 30)
+    with Mirror(tmpfs_dir / "source", tmp_path / "mnt", *READ_ONLY) as mirror:
+        words = ("auto", mirror.mountpoint, "-w", "model-loading", "--budget", "30", "--json")
+        done = fusetune(*words)
+        assert done.returncode in (0, 4), done.stderr
+        fusetune("reset", mirror.mountpoint)
+    found = json.loads(done.stdout)
+    assert found["workloads"] == ["mmap-read", "large-read", "many-streams"]
+    assert found["cost"]["bytes_written"] == 0
+    assert 0 < found["cost"]["bytes_read"] <= 4 << 30
 
 
 def test_the_budget_of_bytes_and_calls_is_kept(

@@ -79,12 +79,8 @@ class Workload:
 
     @property
     def only_reads(self) -> bool:
-        """Whether it can read a range of any file instead of the laid-out file."""
-        if self.writes:
-            return False
-        where = r"^(?:\w*size|filename\w*|numjobs|offset\w*)=(.*)$"
-        said = set(re.findall(where, self.job, re.MULTILINE))
-        return said == {"read-data", "${FUSETUNE_READ_SIZE}"}
+        """Whether it can read ranges of any files instead of those laid out for it."""
+        return self.reads and not self.writes
 
     @property
     def maps(self) -> bool:

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The readers of a job file, each in its own part of an existing file."""
+
+import re
+from collections.abc import Sequence
+from itertools import cycle
+
+from fusetune.bench.ranges import Range
+
+#: How much faster several concurrent readers may be than one, for which their parts suffice.
+_FASTER_TOGETHER = 4
+_BLOCK = 128 << 10  # bytes: parts are multiples of it, so that each has a whole block
+_SECTION = re.compile(r"^(?=\[(?!global\]))", re.MULTILINE)
+#: Says which part of which file a section reads, and how many readers it has.
+_PLACE = re.compile(
+    r"^(?:filename|filename_format|offset|offset_increment|size|filesize|numjobs)=.*\n",
+    re.MULTILINE,
+)
+
+
+def readers(job: str) -> dict[str, int]:
+    """Return how many concurrent readers each section of a job file has, by the section's name."""
+    _, *sections = _SECTION.split(job)
+    found = {}
+    for text in sections:
+        several = re.search(r"^numjobs=(\d+)$", text, re.MULTILINE)
+        found[text[1 : text.index("]")]] = int(several[1]) if several else 1
+    return found
+
+
+def ranges_worth(count: int) -> int:
+    """Return how many ranges have as many bytes as all parts of ``count`` readers may have."""
+    return min(count, _FASTER_TOGETHER)
+
+
+def parts(ranges: Sequence[Range], count: int) -> list[Range]:
+    """Return a part of one of the ``ranges`` for each of ``count`` concurrent readers.
+
+    The parts of a range, which has at least 128 KiB for each reader, are equally far apart.
+    """
+    sharing = -(-count // len(ranges))
+    length = ranges[0].length
+    apart = length // sharing // _BLOCK * _BLOCK
+    most = length * ranges_worth(count) // count // _BLOCK * _BLOCK
+    return [
+        Range(one.file, one.offset + number // len(ranges) * apart, min(apart, most))
+        for number, one in zip(range(count), cycle(ranges), strict=False)
+    ]
+
+
+def placed(job: str, places: Sequence[Sequence[tuple[str, Range]]]) -> str:
+    """Return a job file whose readers each read a part of a file instead of what it names.
+
+    ``places``: for each section, the name of the file and the part, of each of its readers.
+    """
+    head, *sections = _SECTION.split(_PLACE.sub("", job))
+    for text, here in zip(sections, places, strict=True):
+        title, options = text.split("]\n", 1)
+        for number, (name, part) in enumerate(here):
+            where = f"filename={name}\noffset={part.offset}\nsize={part.length}\n"
+            head += f"{title}.{number}]\n{where}{options}"
+    return head
