@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from fusetune.bench.place import Unwritable
@@ -31,9 +32,9 @@ def on_subject(
     """Return the result of ``measure`` for the workloads and the files to read, None for scratch.
 
     ``names``: of the workloads or ``sets``, none for the default ones; ``files``: named by the
-    user. If no scratch file can be created, workloads that only read use existing files; ``tell``:
-    see `Reading`. Raises UsageError for a workload that writes although nothing can be written, and
-    for a path that is not in the mount.
+    user. If no scratch file can be created, workloads that only read use existing files, and sets
+    lose the others; ``tell``: see `Reading`. Raises UsageError for a named workload that needs
+    scratch files then, and for a path that is not in the mount.
     """
     workloads = chosen(names, sets)
     if not files and not mount.read_only:
@@ -41,17 +42,10 @@ def on_subject(
             return measure(workloads, None)
         except Unwritable as error:
             tell(f"{error}; reading existing files instead")
-    if not names:
-        workloads = chosen(DEFAULT_READS)
-    _check(mount, workloads, files, size)
-    return measure(workloads, Reading([_beneath(host, mount, path) for path in files], tell))
-
-
-def _check(
-    mount: Mount, workloads: Sequence[Workload], files: Sequence[str], size: int | None
-) -> None:
-    """Raise UsageError for requests that make no sense if nothing is written."""
     why = "with --files" if files else f"because {printable(mount.path)} is not writable"
+    if size is not None:
+        raise UsageError(f"--size sets the size of scratch files, but none is written {why}")
+    workloads = chosen(names or DEFAULT_READS, _reading_sets(names, sets, why, tell))
     for workload in workloads:
         if not workload.only_reads:
             able = ", ".join(name for name, one in WORKLOADS.items() if one.only_reads)
@@ -59,8 +53,26 @@ def _check(
                 f"{workload.name} needs scratch files, but nothing is written {why}; "
                 f"workloads that read existing files: {able}"
             )
-    if size is not None:
-        raise UsageError(f"--size sets the size of scratch files, but none is written {why}")
+    return measure(workloads, Reading([_beneath(host, mount, path) for path in files], tell))
+
+
+def _reading_sets(
+    names: Sequence[str],
+    sets: Mapping[str, WorkloadSet],
+    why: str,
+    tell: Callable[[str], None],
+) -> Mapping[str, WorkloadSet]:
+    """Return ``sets``; the named ones without what needs scratch files, if something remains."""
+    found = dict(sets)
+    for one in [sets[name] for name in dict.fromkeys(names) if name in sets]:
+        kept = {name: share for name, share in one.shares.items() if WORKLOADS[name].only_reads}
+        out = [name for name in one.shares if name not in kept]
+        if kept and out:
+            tell(f"leaves out of {one.name}: {', '.join(out)}; nothing is written {why}")
+            whole = sum(kept.values())
+            shares = {name: share / whole for name, share in kept.items()}
+            found[one.name] = replace(one, shares=shares)
+    return found
 
 
 def _beneath(host: Host, mount: Mount, path: str) -> str:

@@ -179,12 +179,12 @@ def command(
     if on_traffic:
         return _live(resolver, mount, allowed, seconds, seed, dry_run=dry_run, as_json=as_json)
     aim, sets = partial(aimed_at, Target(target)), sets_for(host, mount, names)
-    on = partial(on_subject, host, mount, names, files, size=size, sets=sets)
+    line = ProgressLine(limit.seconds)
+    on = partial(on_subject, host, mount, names, files, size=size, sets=sets, tell=line.tell)
     if dry_run:
         present(on(partial(_preview, resolver, mount, allowed)), as_json)
         return ExitCode.DONE
     tell_profile(sets)
-    line = ProgressLine(limit.seconds)
     how: Mapping[str, Any] = {"allowed_owners": allowed, "size": size, "seed": seed}
     how = {**how, "unguarded": unguarded, "limits": Limits(max_cpu_ratio, max_memory)}
     with line as progress:
@@ -192,11 +192,11 @@ def command(
             tried = {key: value or None for key, _, value in (o.partition("=") for o in unsafe)}
             how = {**how, "progress": progress, "unsafe": tried}
             try_them = partial(_prove, resolver, mount, load_recipes(host), limit, aim, how)
-            document: AutoResult = auto_options(on(try_them, tell=line.tell))
+            document: AutoResult = auto_options(on(try_them))
         else:
             how = {**how, "progress": progress, "cold": cold}
             run = partial(_auto, resolver, mount, limit, aim, how)
-            document = auto_result(on(run, tell=line.tell))
+            document = auto_result(on(run))
     draw(document, plot)
     return _presented(document, as_json)
 

@@ -25,14 +25,12 @@ def shares_of(traffic: Traffic) -> dict[str, float]:
 
     A workload's share is its requests' share of the time at the server:
 
-    - READ: mmap-read by the share of page faults among reads and faults; of the rest, the
-    sequential
-      part is many-streams from 8 concurrent files, large-read if most is direct, otherwise
-      seq-read; the other part is rand-read.
+    - READ: mmap-read by the share of page faults among reads and faults. Of the rest, the
+      sequential part is many-streams from 8 concurrent files, large-read if most is direct,
+      otherwise seq-read; the other part is rand-read.
     - WRITE, FSYNC and GETXATTR: from one FSYNC per four WRITEs, log-append if most writes are at
-    the
-      end, otherwise database. With fewer FSYNCs, the non-sequential part is rand-write, and the
-      rest is small-write below 32 KiB per request, otherwise seq-write.
+      the end, otherwise database. With fewer FSYNCs, the non-sequential part is rand-write, and
+      the rest is small-write below 32 KiB per request, otherwise seq-write.
     - All others that somebody waits for: metadata if names are created or removed, otherwise
       open-storm.
 

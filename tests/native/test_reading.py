@@ -220,6 +220,17 @@ def test_a_store_of_models_is_tuned_by_its_own_files(
     assert 0 < found["cost"]["bytes_read"] <= 4 << 30
 
 
+def test_a_set_loses_what_writes(fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path) -> None:
+    with Mirror(tmpfs_dir / "source", tmp_path / "mnt", "ro") as mirror:
+        done = fusetune("auto", mirror.mountpoint, "-w", "media", "--dry-run")
+    assert done.returncode == 0
+    assert "would measure video 62%, many-streams 37%" in done.stdout
+    assert done.stderr == (
+        f"fusetune leaves out of media: seq-write; nothing is written because {mirror.mountpoint} "
+        "is not writable\n"
+    )
+
+
 def test_the_budget_of_bytes_and_calls_is_kept(
     fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
 ) -> None:
