@@ -131,7 +131,8 @@ class Ranges:
             order.append((seen[one.file], one))
             seen[one.file] += 1
         taken = [one for _, one in sorted(order, key=lambda pair: pair[0])[:count]]
-        self._left = [one for one in self._left if one not in taken]
+        gone = set(taken)
+        self._left = [one for one in self._left if one not in gone]
         self._taken += count
         return taken
 
