@@ -29,6 +29,7 @@ class Counted:
     def __init__(self) -> None:
         self.ready = False
         self.streams = 0
+        self._streamed = 0, 0  # nanoseconds: of streams, and of the time that was examined
         self._maps: dict[str, dict[str, int]] = {}
 
     def take(self, line: bytes) -> None:
@@ -52,9 +53,13 @@ class Counted:
         self.ready = True
 
     def _put(self, name: str, entries: dict[str, int]) -> None:
-        if name == "@streams":  # printed and reset each second
-            self.streams = max(self.streams, *entries.values(), 0)
         self._maps[name] = entries
+        if name == "@window":  # printed each second, after the streams
+            now = self._single("@streaming"), self._single("@window")
+            streaming, window = (new - old for new, old in zip(now, self._streamed, strict=True))
+            self._streamed = now
+            if streaming > 0 and window > 0:
+                self.streams = max(self.streams, 1, round(streaming / window))
 
     def _map(self, name: str) -> Map:
         return self._maps.get(name, {})

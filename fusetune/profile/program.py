@@ -129,6 +129,8 @@ _CALL = """
 	}
 """
 
+# @streaming is the time between sequential reads of one open file; divided by the examined part of
+# each second, @window, it is how many files were read at the same time.
 # @asked is how many bytes were read. The kernel fetches whole pages, so the rest of the first and
 # the last one counts as well, unless a read continues the one before. Where the server gives no
 # size, all that was asked for counts. Beyond LOOKED, one in SAMPLED reads counts for all of these.
@@ -141,15 +143,16 @@ _READ = """$times = $looked >= LOOKED ? (uint64)SAMPLED : (uint64)1;
 			if ($to > $size) { $to = $size; }
 			$pages = $to - (($at >> 12) << 12);
 			if ($times > 1) { @asked = sum($pages * $times); return; }
+			$now = nsecs;
+			$then = @read_at[(uint64)$file];
+			@read_at[(uint64)$file] = $now;
+			@until = $now;
 			$last = @read_end[(uint64)$file, $epoch];
 			if ($last == $at && $at != 0) {
 				$pages = $end - $at;
 				$class = $class | BIT_SEQUENTIAL;
-				$second = nsecs / 1000000000;
-				if (@streamed[(uint64)$file] != $second) {
-					@streamed[(uint64)$file] = $second;
-					@streams = count();
-				}
+				if ($then < @since) { $then = @since; }
+				if ($now > $then) { @streaming = sum($now - $then); }
 			} else if ($last != 0 && $at != 0) {
 				$class = $class | BIT_ELSEWHERE;
 			}
@@ -172,33 +175,46 @@ _WRITTEN = """if ($length > 0) {
 		}"""
 
 # First, because bpftrace 0.23 infers the types of maps from their first use. @tracked and @looked
-# count within a second; until all probes are attached, they are 0 and NEVER. With a new @epoch,
-# open files are forgotten, because there is a gap in the examined calls.
+# count within a second; until all probes are attached, they are 0 and NEVER.
 _BEGIN = """
-BEGIN { @tracked = (uint64)0; @looked = (uint64)NEVER; @epoch = (uint64)0; }
+BEGIN {
+	@tracked = (uint64)0; @looked = (uint64)NEVER; @epoch = (uint64)0;
+	@since = (uint64)0; @until = (uint64)0; @window = (uint64)0;
+}
+"""
+# With a new @epoch, open files are forgotten, because there is a gap in the examined calls.
+_EACH_SECOND = """
 interval:s:1 /@tracked != 0/ {
 	@tracked = 1;
 	if (@looked >= LOOKED) { @epoch = @epoch + 1; }
+	STREAMS
+	@since = nsecs;
 	@looked = 0;
 }
 """
+_STREAMS = """if (@until > @since) { @window = @window + @until - @since; }
+	print(@streaming); print(@window);"""
+_READY = "@tracked = 1; @looked = 0; @since = nsecs;"
 
 # The last probe to be attached signals that all are. Open files are forgotten after a while,
 # because their closing is not observed.
 _END = f"""
-interval:s:1 {{ print(@streams); clear(@streams); }}
-interval:s:10 {{ clear(@read_end); clear(@write_end); clear(@streamed); }}
-interval:ms:50 /@tracked == 0/ {{ @tracked = 1; @looked = 0; printf("{READY}\\n"); }}
+interval:s:10 {{ clear(@read_end); clear(@write_end); clear(@read_at); }}
+interval:ms:50 /@tracked == 0/ {{ {_READY} printf("{READY}\\n"); }}
 END {{
-	clear(@net); clear(@tracked);
-	clear(@looked); clear(@epoch); clear(@read_end); clear(@write_end); clear(@streamed);
+	{_STREAMS}
+	clear(@net); clear(@tracked); clear(@since); clear(@until);
+	clear(@looked); clear(@epoch); clear(@read_end); clear(@write_end); clear(@read_at);
 }}
 """
 
 # Without the probes of calls; the maps are as in `_END`.
 _PLAIN_END = f"""
-interval:ms:50 /@tracked == 0/ {{ @tracked = 1; @looked = 0; printf("{READY}\\n"); }}
-END {{ clear(@net); clear(@tracked); clear(@looked); clear(@epoch); }}
+interval:ms:50 /@tracked == 0/ {{ {_READY} printf("{READY}\\n"); }}
+END {{
+	clear(@net); clear(@tracked); clear(@since); clear(@until); clear(@window);
+	clear(@looked); clear(@epoch);
+}}
 """
 
 
@@ -206,10 +222,7 @@ END {{ clear(@net); clear(@tracked); clear(@looked); clear(@epoch); }}
 # exit. Sends are printed before ends, so that none seems to lack a record.
 _LIVE_MAPS = ("requests", "net", "bytes", "latency")
 _LIVE_PEAKS = ("largest", "most")
-_LIVE_CALLS = """
-interval:s:1 { print(@streams); clear(@streams); }
-interval:s:10 { clear(@read_end); clear(@streamed); }
-"""
+_LIVE_CALLS = "interval:s:10 { clear(@read_end); clear(@read_at); }\n"
 
 
 @dataclass(frozen=True)
@@ -238,6 +251,7 @@ def program(device: int, bdi: str, cpus: int, abilities: Abilities) -> str:
     if abilities.calls:
         writes = _calls(abilities.calls.writes, _WRITTEN, "return;")
         parts += _by_probe([*_reads(abilities.calls), *writes])
+    parts.append(_each_second(abilities))
     parts.append(_END if abilities.calls else _PLAIN_END)
     return _with_numbers(parts, device, bdi, cpus)
 
@@ -253,6 +267,7 @@ def live_program(device: int, bdi: str, cpus: int, abilities: Abilities, every: 
     parts += [_PAUSES] if abilities.pauses else []
     parts.append(abilities.faults)
     parts += [*_by_probe(_reads(abilities.calls)), _LIVE_CALLS] if abilities.calls else []
+    parts.append(_each_second(abilities))
     maps = [*_LIVE_MAPS]
     maps += ["paused_ms"] if abilities.pauses else []
     maps += ["faults"] if abilities.faults else []
@@ -263,8 +278,12 @@ def live_program(device: int, bdi: str, cpus: int, abilities: Abilities, every: 
     mark = f'printf("{MARK} %llu\\n", nsecs);'
     milliseconds = round(every * 1000)
     parts.append(f"interval:ms:{milliseconds} /@tracked/ {{ {counted} {peaks} {mark} }}\n")
-    parts.append(f"interval:ms:50 /@tracked == 0/ {{ @tracked = 1; @looked = 0; {mark} }}\n")
+    parts.append(f"interval:ms:50 /@tracked == 0/ {{ {_READY} {mark} }}\n")
     return _with_numbers(parts, device, bdi, cpus)
+
+
+def _each_second(abilities: Abilities) -> str:
+    return _EACH_SECOND.replace("STREAMS", _STREAMS if abilities.calls else "")
 
 
 def _with_numbers(parts: Sequence[str], device: int, bdi: str, cpus: int) -> str:

@@ -93,10 +93,11 @@ def share(part: int, whole: int) -> float | None:
 class Pattern:
     """How programs used the mount's files; None if the source does not report it.
 
-    ``streams``: the most files that were read sequentially within one second. ``page_faults``: of
-    mapped files. ``paused_seconds``: total time for which the kernel throttled writers because too
-    many of the mount's pages were dirty. ``read_bytes``: bytes that programs read, rounded up to
-    whole pages except between sequential reads. ``unseen``: calls that may have read more.
+    ``streams``: how many files were read sequentially at the same time, the mean of the second in
+    which it was highest. ``page_faults``: of mapped files. ``paused_seconds``: total time for which
+    the kernel throttled writers because too many of the mount's pages were dirty. ``read_bytes``:
+    bytes that programs read, rounded up to whole pages except between sequential reads.
+    ``unseen``: calls that may have read more.
     """
 
     reads: Calls | None = None

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,34 @@ def test_a_sequential_reader(fusetune: Fusetune, mirror: Mirror) -> None:
     assert pattern["sequential_reads_share"] == 1
     assert pattern["direct_reads_share"] == 0
     assert pattern["streams"] == 1
+
+
+def _read_slowly(files: Sequence[Path], blocks: int) -> None:
+    """Read files in turn, so slowly that each read is examined."""
+    for file in files:
+        fd = os.open(file, os.O_RDONLY)
+        for _ in range(blocks):
+            os.read(fd, BLOCK)
+            time.sleep(0.01)
+        os.close(fd)
+
+
+def test_streams_are_read_at_the_same_time(fusetune: Fusetune, mirror: Mirror) -> None:
+    """Not one after another, even if a second sees many files."""
+    files = [mirror.mountpoint / f"file-{number}" for number in range(40)]
+    for file in files:
+        (mirror.source / file.name).write_bytes(bytes(300 * BLOCK))
+    pattern = _profile(fusetune, mirror, lambda: _read_slowly(files, 6))["pattern"]
+    assert pattern["sequential_reads_share"] == 1
+    assert pattern["streams"] == 1
+
+    def together() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda file: _read_slowly([file], 200), files[:4]))
+
+    pattern = _profile(fusetune, mirror, together)["pattern"]
+    assert pattern["sequential_reads_share"] == 1
+    assert pattern["streams"] == 4
 
 
 def test_a_sequential_reader_that_is_too_fast_to_be_seen_whole(

@@ -188,7 +188,9 @@ def test_the_program_differs_in_numbers_alone(able: Abilities) -> None:
         program(device, bdi, 2, able) for device, bdi in ((41, "0:41"), (7340077, "7:45-fuse"))
     ]
     assert re.sub("7340077|7:45-fuse", "", texts[1]) == re.sub(r"\b(0:)?41\b", "", texts[0])
-    words = "DEVICE CPUS LOOKED SAMPLED NEVER BDI BIT_ PROBE FILE POSITION LENGTH BODY BEYOND"
+    words = (
+        "DEVICE CPUS LOOKED SAMPLED NEVER BDI BIT_ PROBE FILE POSITION LENGTH BODY BEYOND STREAMS"
+    )
     assert not re.search(words.replace(" ", "|"), texts[0])
 
 
@@ -203,9 +205,13 @@ def test_buckets_are_exact_to_seven_percent() -> None:
 
 LINES = b"""{"type": "attached_probes", "data": {"probes": 9}}
 {"type": "printf", "data": "ready\\n"}
-{"type": "map", "data": {"@streams": 3}}
+{"type": "map", "data": {"@streaming": 2900000000}}
+{"type": "map", "data": {"@window": 1000000000}}
 
-{"type": "map", "data": {"@streams": 0}}
+{"type": "map", "data": {"@streaming": 3100000000}}
+{"type": "map", "data": {"@window": 1100000000}}
+{"type": "map", "data": {"@streaming": 3100000000}}
+{"type": "map", "data": {"@window": 1100000000}}
 {"type": "map", "data": {"@requests": {"15": 100, "3": 2, "63": 1}}}
 {"type": "map", "data": {"@bytes": {"15": 397312, "3": 104}}}
 {"type": "map", "data": {"@largest": {"15": 4096}}}

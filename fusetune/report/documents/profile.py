@@ -78,7 +78,10 @@ class AccessPattern:
     ]
     direct_reads_share: Annotated[Share, "Share of reads that bypass the page cache."]
     readahead_unused_share: UnusedShare
-    streams: Annotated[Count | None, "Most files read sequentially within one second."]
+    streams: Annotated[
+        Count | None,
+        "Files read sequentially at the same time, the mean of the second with the most.",
+    ]
     page_faults: Annotated[Count | None, "Page faults on mapped files that required a read."]
     writes: Annotated[Count | None, "Writes by programs, as far as observed."]
     sequential_writes_share: Annotated[Share, "As for reads."]
