@@ -13,7 +13,7 @@ from fusetune.profile.traffic import Calls, Operation, Traffic, share
 from fusetune.report.documents.base import Count, Document, Duration, KnobName, MountIdentity, Text
 from fusetune.report.text import Table, figure_text, value_text
 from fusetune.schema import Rule
-from fusetune.text import shell_word
+from fusetune.text import counted, shell_word
 
 Share = Annotated[
     float | None,
@@ -178,9 +178,10 @@ def _row(one: ProfiledOperation, seconds: float) -> Sequence[str]:
 
 def _pattern_lines(pattern: AccessPattern) -> Iterator[str]:
     if pattern.reads:
+        streams = f", {counted(pattern.streams, 'stream')}" if pattern.streams is not None else ""
         yield (
             f"reads: {pattern.reads}, {_percent(pattern.sequential_reads_share)} sequential, "
-            f"{_percent(pattern.direct_reads_share)} direct, {value_text(pattern.streams)} streams"
+            f"{_percent(pattern.direct_reads_share)} direct{streams}"
         )
     if pattern.readahead_unused_share is not None:
         yield f"data of READ that nothing read: {_percent(pattern.readahead_unused_share)}"
@@ -190,7 +191,7 @@ def _pattern_lines(pattern: AccessPattern) -> Iterator[str]:
         yield (
             f"writes: {pattern.writes}, {_percent(pattern.sequential_writes_share)} sequential, "
             f"{_percent(pattern.direct_writes_share)} direct, "
-            f"{_percent(pattern.appends_share)} appends; {pattern.fsyncs} fsyncs"
+            f"{_percent(pattern.appends_share)} appends; {counted(pattern.fsyncs, 'fsync')}"
         )
     if pattern.paused_seconds:
         yield f"writers were throttled for {pattern.paused_seconds:.1f} s"
