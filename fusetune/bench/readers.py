@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import cycle
 
 from fusetune.bench.ranges import Range
+from fusetune.bench.workloads import sections_of
 
-#: How much faster several concurrent readers may be than one, for which their parts suffice.
+#: Concurrent readers may together be this many times as fast as one before their parts end.
 _FASTER_TOGETHER = 4
 _BLOCK = 128 << 10  # bytes: parts are multiples of it, so that each has a whole block
-_SECTION = re.compile(r"^(?=\[(?!global\]))", re.MULTILINE)
 #: Says which part of which file a section reads, and how many readers it has.
 _PLACE = re.compile(
     r"^(?:filename|filename_format|offset|offset_increment|size|filesize|numjobs)=.*\n",
@@ -20,11 +20,10 @@ _PLACE = re.compile(
 
 def readers(job: str) -> dict[str, int]:
     """Return how many concurrent readers each section of a job file has, by the section's name."""
-    _, *sections = _SECTION.split(job)
     found = {}
-    for text in sections:
-        several = re.search(r"^numjobs=(\d+)$", text, re.MULTILINE)
-        found[text[1 : text.index("]")]] = int(several[1]) if several else 1
+    for name, options in sections_of(job)[1].items():
+        several = re.search(r"^numjobs=(\d+)$", options, re.MULTILINE)
+        found[name] = int(several[1]) if several else 1
     return found
 
 
@@ -53,10 +52,9 @@ def placed(job: str, places: Sequence[Sequence[tuple[str, Range]]]) -> str:
 
     ``places``: for each section, the name of the file and the part, of each of its readers.
     """
-    head, *sections = _SECTION.split(_PLACE.sub("", job))
-    for text, here in zip(sections, places, strict=True):
-        title, options = text.split("]\n", 1)
+    text, sections = sections_of(_PLACE.sub("", job))
+    for (section, options), here in zip(sections.items(), places, strict=True):
         for number, (name, part) in enumerate(here):
             where = f"filename={name}\noffset={part.offset}\nsize={part.length}\n"
-            head += f"{title}.{number}]\n{where}{options}"
-    return head
+            text += f"[{section}.{number}]\n{where}{options}"
+    return text

@@ -194,6 +194,8 @@ interval:s:1 /@tracked != 0/ {
 """
 _STREAMS = """if (@until > @since) { @window = @window + @until - @since; }
 	print(@streaming); print(@window);"""
+_FORGET = """clear(@net); clear(@tracked); clear(@looked); clear(@epoch);
+	clear(@since); clear(@until);"""
 _READY = "@tracked = 1; @looked = 0; @since = nsecs;"
 
 # The last probe to be attached signals that all are. Open files are forgotten after a while,
@@ -203,18 +205,14 @@ interval:s:10 {{ clear(@read_end); clear(@write_end); clear(@read_at); }}
 interval:ms:50 /@tracked == 0/ {{ {_READY} printf("{READY}\\n"); }}
 END {{
 	{_STREAMS}
-	clear(@net); clear(@tracked); clear(@since); clear(@until);
-	clear(@looked); clear(@epoch); clear(@read_end); clear(@write_end); clear(@read_at);
+	{_FORGET} clear(@read_end); clear(@write_end); clear(@read_at);
 }}
 """
 
 # Without the probes of calls; the maps are as in `_END`.
 _PLAIN_END = f"""
 interval:ms:50 /@tracked == 0/ {{ {_READY} printf("{READY}\\n"); }}
-END {{
-	clear(@net); clear(@tracked); clear(@since); clear(@until); clear(@window);
-	clear(@looked); clear(@epoch);
-}}
+END {{ {_FORGET} clear(@window); }}
 """
 
 

@@ -216,10 +216,20 @@ WORKLOADS = {
 }
 
 
+def sections_of(job: str) -> tuple[str, dict[str, str]]:
+    """Return what precedes a job file's sections, and the options of each, by its name."""
+    head, *sections = re.split(r"^\[(?!global\])", job, flags=re.MULTILINE)
+    found = {}
+    for section in sections:
+        name, options = section.split("]\n", 1)
+        found[name] = options
+    return head, found
+
+
 def only_job(workload: Workload, section: str) -> Workload:
     """Return a workload with a single one of its jobs, named after both."""
-    head, *jobs = re.split(r"^(?=\[(?!global\]))", workload.job, flags=re.MULTILINE)
-    text = head + next(job for job in jobs if job.startswith(f"[{section}]"))
+    head, sections = sections_of(workload.job)
+    text = f"{head}[{section}]\n{sections[section]}"
     return replace(workload, name=f"{workload.name} ({section})", text=text)
 
 

@@ -80,7 +80,7 @@ class AccessPattern:
     readahead_unused_share: UnusedShare
     streams: Annotated[
         Count | None,
-        "Files read sequentially at the same time, the mean of the second with the most.",
+        "Files read sequentially at the same time: the average over the busiest second.",
     ]
     page_faults: Annotated[Count | None, "Page faults on mapped files that required a read."]
     writes: Annotated[Count | None, "Writes by programs, as far as observed."]
