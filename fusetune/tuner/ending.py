@@ -23,21 +23,24 @@ class Ending:
         """Return a sentence on it; ``words`` describes what a setting changes."""
         if self.by == NOTHING:
             return []
-        if self.by == RANGES:
-            said = f"the search ended because {ALL_READ}"
-            more = "name more files with --files"
-        else:
-            budget = f"{OPTIONS[self.by]} {self._text(1.0)}"
-            said = f"the search ended because too little is left of {budget}"
-            more = "a larger budget may find more"
+        said = f"the search ended because {self.cause}"
+        ranges = self.by == RANGES
+        more = "name more files with --files" if ranges else "a larger budget may find more"
         if found := search.unproven():
             setting, needed = found
             said += (
                 f", before {words(setting)} was proven, which needs about {needed} more evaluations"
             )
-            if self.by != RANGES:
+            if not ranges:
                 more = f"try {OPTIONS[self.by]} {self._text(1 + 1.2 * needed / self.evaluations)}"
         return [f"{said}; {more}"]
+
+    @property
+    def cause(self) -> str:
+        """Return what is spent, as the end of a sentence."""
+        if self.by == RANGES:
+            return ALL_READ
+        return f"too little is left of {OPTIONS[self.by]} {self._text(1.0)}"
 
     def _text(self, times: float) -> str:
         """Return a multiple of the exhausted budget in the syntax of its option."""

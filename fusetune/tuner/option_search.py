@@ -15,6 +15,7 @@ from fusetune.bench.workloads import Workload
 from fusetune.tuner.auto import Progress
 from fusetune.tuner.candidates import Candidates, Options
 from fusetune.tuner.costs import UNLIMITED, Cost, Limits
+from fusetune.tuner.ending import Ending
 from fusetune.tuner.guards import Guards
 from fusetune.tuner.search import Search
 from fusetune.tuner.space import Dimension, with_followers
@@ -63,6 +64,7 @@ class OptionSearch:
         start = {d.name: before.get(d.name, 0) for d in dimensions}
         self.start, self.latencies, self.usages = start, Latencies(), Usages()
         self.ended_by = NOTHING
+        self._without_gains: list[str] = []
         self.guards = Guards.of(workloads, start, unguarded)
         self.search = Search(dimensions, start, self._workloads, seed, self._weights, limits)
         self.search.others_need = self._of_shares
@@ -127,7 +129,8 @@ class OptionSearch:
     def shares(self) -> dict[str, Interval]:
         """Return for each chosen option the speed with it divided by the speed without it.
 
-        Options that require it are left out with it; everything else is as chosen.
+        Options that require it are left out with it; everything else is as chosen. Empty if too
+        little is left of the budget; `reasons` says so.
         """
         choice = self.search.choice()
         chosen, knobs = self.options(choice.setting), self.knobs(choice.setting)
@@ -136,21 +139,28 @@ class OptionSearch:
         without = {name: self.candidates.possible(chosen - {name}) for name in chosen}
         logs: dict[str, list[float]] = {name: [] for name in chosen}
         order = [chosen, *dict.fromkeys(without.values())]
+        spent = NOTHING
         for _ in range(_MOST_ROUNDS):
             if self._trials.affordable(1.0) < len(order):
+                spent = self._trials.scarcest(1.0)
                 break
             try:
                 means = {options: self._mean(options, knobs) for options in order}
-            except BudgetSpent:
+            except BudgetSpent as error:
+                spent = error.part
                 break
             for name, others in without.items():
                 logs[name].append(means[chosen] - means[others])
             order.reverse()  # so that a steady drift cancels out over two rounds
-        return {
+        gains = {
             name: ratio_interval(each, _ERROR, math.inf)
             for name, each in logs.items()
             if len(each) >= _FEWEST_ROUNDS
         }
+        if not gains:
+            cause = Ending(spent, self._trials.budget, self.search.evaluations).cause
+            self._without_gains = [f"the gain of each option was not measured, because {cause}"]
+        return gains
 
     def _mean(self, options: Options, knobs: Mapping[str, int]) -> float:
         figures = self._measure(options, knobs)
@@ -165,7 +175,10 @@ class OptionSearch:
         self._progress(spent, self.words(options, knobs))
 
     def reasons(self) -> list[str]:
-        """Return a sentence on each option that was not chosen, and on each live knob."""
+        """Return a sentence on each option that was not chosen, and on each live knob.
+
+        And why `shares` returned nothing.
+        """
         choice = self.search.choice()
         chosen = self.options(choice.setting)
         found = []
@@ -174,7 +187,7 @@ class OptionSearch:
             if why := self.search.why_not(choice.setting | added):
                 words = describe(self.candidates.values(frozenset({name})))
                 found.append(f"{words}: not proposed, {why}")
-        return [*found, *choice.reasons[len(self.candidates.changes) :]]
+        return [*self._without_gains, *found, *choice.reasons[len(self.candidates.changes) :]]
 
     def setting_words(self, setting: Mapping[str, int]) -> str:
         """Return `words` of a setting of the search."""

@@ -46,15 +46,15 @@ class MadeUpTrials:
 
     def __init__(self, speed: Speed, most: int, seconds: Speed, outlasting: int | None) -> None:
         self.budget, self.seconds = Budget(), 1.0
-        self._speed, self._most, self._seconds = speed, most, seconds
-        self._outlasting = outlasting
+        self._speed, self._seconds = speed, seconds
+        self.most, self.outlasting = most, outlasting
         self.bins: dict[str, Bins] = {}
         self.usage = {"mixed": Usage(False, 1.0, Cpu(1), Cpu(1), 1)}
         self.measured: list[tuple[Options, dict[str, int]]] = []
         self._draw, self._cost_draw = random.Random(1), random.Random(2)
 
     def affordable(self, share: float) -> int:
-        return int(share * self._most) - len(self.measured)
+        return int(share * self.most) - len(self.measured)
 
     def scarcest(self, share: float) -> str:
         return "seconds"
@@ -65,7 +65,7 @@ class MadeUpTrials:
         options: Options,
         knobs: Mapping[str, int],
     ) -> dict[str, float]:
-        if len(self.measured) in (self._most, self._outlasting):
+        if len(self.measured) in (self.most, self.outlasting):
             raise BudgetSpent(1)
         self.measured.append((options, dict(knobs)))
         spent = Cpu(self._seconds(options, knobs) * math.exp(self._cost_draw.gauss(0, 0.01)))
@@ -147,6 +147,24 @@ def test_a_cache_that_only_helps_with_writeback_is_found(tree: Tree) -> None:
     assert all(
         options in ({"cache"}, {"cache", "writeback"}, set()) for options, _ in trials.measured
     )
+
+
+def test_without_budget_for_the_gain_of_each_option_it_says_so(tree: Tree) -> None:
+    def speed(options: Options, knobs: Mapping[str, int]) -> float:
+        return 100 * (2 if "cache" in options else 1) * (2 if "writeback" in options else 1)
+
+    candidates = candidates_of(tree, workloads=("small-write",))
+    why = "the gain of each option was not measured, because too little is left of --budget 60s"
+    run, trials = run_on(candidates, speed)
+    assert run.shares()
+    assert why not in run.reasons()
+    # What is left is too little for a round, or its second sample outlasts the budget.
+    for left, outlasting in ((1, None), (100, 1)):
+        run, trials = run_on(candidates, speed)
+        now = len(trials.measured)
+        trials.most, trials.outlasting = now + left, outlasting and now + outlasting
+        assert run.shares() == {}
+        assert run.reasons()[0] == why
 
 
 @pytest.mark.slow
@@ -289,7 +307,7 @@ def test_without_time_for_it_no_share_is_said(tree: Tree) -> None:
 
     run, trials = run_on(candidates_of(tree, workloads=("small-write",)), speed, 30)
     assert run.search.choice().changed
-    trials._most = len(trials.measured) + 5
+    trials.most = len(trials.measured) + 5
     assert run.shares() == {}
 
 
