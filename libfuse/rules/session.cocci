@@ -85,3 +85,12 @@ fill_open(out, f);
 + tuned_open_out(req->se, out);
 ...>
 }
+
+// A request that was read is not in a pipe, even if this thread's last one was. libfuse mixes both:
+// a thread that starts to wait while INIT is processed may splice a request, although the server or
+// an option then turns splicing off.
+@@
+symbol buf, res;
+@@
++ tuned_read(buf);
+buf->size = res;

@@ -12,6 +12,7 @@
 #define TUNED_MODULE_DEVICE "/dev/" TUNED_MODULE_NAME
 
 struct fuse_args;
+struct fuse_buf;
 struct fuse_in_header;
 struct fuse_init_in;
 struct fuse_init_out;
@@ -57,6 +58,8 @@ tuned_refuse(struct fuse_session *se, enum tuned_option option, const char *why,
 int tuned_parse_args(struct fuse_session *se, struct fuse_args *args);
 /* Called before the mount: completes and checks the options, and sets the buffer size. */
 int tuned_prepare(struct fuse_session *se, const char *mountpoint);
+/* Called when a request was read into memory instead of being spliced into a pipe. */
+void tuned_read(struct fuse_buf *buf);
 
 /* init.c */
 
