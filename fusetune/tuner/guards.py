@@ -29,7 +29,7 @@ _NEEDED_BY = {
 }
 #: Share of the time budget that is reserved for them.
 SHARE = 0.2
-# Probability that any guard of a setting appears slower or faster by chance, in both judgements.
+# Probability that any guard of a setting appears slower or faster by chance, in all judgements.
 _ERROR = 0.05
 # A look before the proof also passes over settings that seem to lose this much, and does so by
 # chance with this probability.
@@ -38,6 +38,9 @@ _CLEAR_LOSS, _PASSED_OVER = 0.95, 0.1
 _NO_LOSS = math.exp(-LEAST_GAIN)
 # Numbers of pairs at which a job is judged: early if the difference is large, otherwise after all.
 _FEWEST_PAIRS, _MOST_PAIRS = 3, 8
+# And of one that seems to lose much after these, which only a noisy host leaves unproven.
+_DOUBTFUL_PAIRS = 24
+_JUDGED = (_FEWEST_PAIRS, _MOST_PAIRS, _DOUBTFUL_PAIRS)
 
 # The knob of which larger values cost the guards more (mm/filemap.c, do_sync_mmap_readahead).
 _CULPRIT = "read_ahead_kb"
@@ -65,6 +68,11 @@ class Guarded:
     def refused(self) -> bool:
         """Whether it is proven to be slower."""
         return self.ratio.high < 1 and self.ratio.ratio < _NO_LOSS
+
+    def decided_before(self, pairs: int) -> bool:
+        """Whether a judgement after this many pairs would change nothing."""
+        in_doubt = pairs < _DOUBTFUL_PAIRS or self.ratio.ratio < _CLEAR_LOSS
+        return self.ratio.low > 1 or not in_doubt
 
 
 @dataclass
@@ -150,8 +158,8 @@ class Guards:
         A setting is also refused if there is no time left to guard it.
         """
         found: dict[str, Guarded] = {}
-        for wanted, job in product((_FEWEST_PAIRS, _MOST_PAIRS), self.jobs):
-            if job.name in found and found[job.name].ratio.low > 1:
+        for wanted, job in product(_JUDGED, self.jobs):
+            if job.name in found and found[job.name].decided_before(wanted):
                 continue
             pairs = self._measured(setting, job, wanted, measure, seconds_left)
             if len(pairs) < _FEWEST_PAIRS:
@@ -192,7 +200,7 @@ class Guards:
     @property
     def _error(self) -> float:
         """The error of the interval of one job at one judgement."""
-        return _ERROR / 2 / len(self.jobs)
+        return _ERROR / len(_JUDGED) / len(self.jobs)
 
     @property
     def _lost(self) -> list[Guarded]:
