@@ -177,7 +177,7 @@ class OptionSearch:
     def reasons(self) -> list[str]:
         """Return a sentence on each option that was not chosen, and on each live knob.
 
-        And why `shares` returned nothing.
+        The first one says why `shares` returned nothing, if it did.
         """
         choice = self.search.choice()
         chosen = self.options(choice.setting)

@@ -24,7 +24,7 @@ static struct {
 	char data[BYTES];
 } request;
 static size_t length;
-/* A socket keeps the limits of requests, as the device does: the kernel's end, and the server's. */
+/* The kernel's end and the server's. Like the device, such a socket gives one request per read. */
 static int ends[2];
 
 static void begin(uint32_t opcode, size_t bytes)
