@@ -159,8 +159,9 @@ def test_without_budget_for_the_gain_of_each_option_it_says_so(tree: Tree) -> No
     assert run.shares()
     assert why not in run.reasons()
     # What is left is too little for a round, or its second sample outlasts the budget.
-    for left, outlasting in ((1, None), (100, 1)):
+    for left, outlasting in ((1, None), (5, None), (100, 1)):
         run, trials = run_on(candidates, speed)
+        assert run.search.choice().changed
         now = len(trials.measured)
         trials.most, trials.outlasting = now + left, outlasting and now + outlasting
         assert run.shares() == {}
@@ -299,16 +300,6 @@ def test_exploration_leaves_a_quarter_for_the_gains_of_several_options(
     run, trials = run_on(candidates_of(tree), speed, 28)
     assert run.options(run.search.choice().setting) == set(gaining)
     assert (len(trials.measured) <= 21) == (len(gaining) > 1)
-
-
-def test_without_time_for_it_no_share_is_said(tree: Tree) -> None:
-    def speed(options: Options, knobs: Mapping[str, int]) -> float:
-        return 100 * math.pow(3, len(options))
-
-    run, trials = run_on(candidates_of(tree, workloads=("small-write",)), speed, 30)
-    assert run.search.choice().changed
-    trials.most = len(trials.measured) + 5
-    assert run.shares() == {}
 
 
 def test_a_shadow_may_read_a_quarter_of_the_budget_or_what_is_left(tree: Tree) -> None:
