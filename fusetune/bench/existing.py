@@ -2,24 +2,35 @@
 """Files of a mount that a benchmark reads and never writes, held by descriptor.
 
 One process opens the mount's root and the files in it, and fio gets each file as a separate
-read-only mount with a fixed name. So fio knows no path of the mount, and nothing is written.
+read-only mount with a fixed name. So fio knows no path of the mount, and nothing is written. Only
+files that fio is to open by their paths are reached through links into a read-only mount of the
+whole, in which no symbolic link is followed.
 """
 
 import errno
 import json
 import os
+import re
 import socket
 import stat
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from fusetune.bench import sandbox
-from fusetune.bench.finding import Found, find_files, open_beneath
+from fusetune.bench.finding import (
+    FEWEST_OPENED,
+    OPENED_BYTES,
+    WALK_SECONDS,
+    Found,
+    Wanted,
+    find_files,
+    open_beneath,
+)
 from fusetune.bench.holder import open_top
 from fusetune.bench.place import KINDS, BenchPlace, failure
-from fusetune.bench.sandbox import Rights
+from fusetune.bench.sandbox import Rights, ToRead
 from fusetune.bench.worker import Interruption, Owner, Unanswered, hear, respond, run
 from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
@@ -30,6 +41,8 @@ from fusetune.text import printable
 _OF_WRITING = (errno.EACCES, errno.EPERM, errno.EROFS)
 #: Errors from opening a path that was removed or replaced.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE, errno.EXDEV, errno.EACCES)
+# In fio's job files, other characters need escapes, and a list of names has a maximum length.
+_PLAIN, _LONGEST_LIST = re.compile(r"[\w./+@-]+", re.ASCII), 4000
 # Prints the names of those that can be opened for reading.
 _TRIAL = 'for f; do (: <"$f") 2>/dev/null && echo "$f"; done; :'
 
@@ -47,41 +60,61 @@ class ExistingFile:
     name: str
 
 
+@dataclass(frozen=True)
+class OpenedFile:
+    """A file that fio opens: ``path`` relative to the mount's root.
+
+    ``number``: its number in the holder; ``name``: its name for fio.
+    """
+
+    path: str
+    number: int
+    name: str
+
+
 class _Holder:
     """The process that opens the files and keeps them open; it creates nothing in the mount."""
 
-    def __init__(self, host: Host, mount: Mount, paths: Sequence[str], program: str) -> None:
+    def __init__(self, host: Host, mount: Mount, wanted: Wanted, program: str) -> None:
         self._host, self._mount = host, mount
-        self._paths, self._program = paths, program
+        self._wanted, self._program = wanted, program
         self._top = -1
         self._files: list[Found] = []
+        self._opened: list[str] = []
 
     def serve(self, line: socket.socket) -> None:
         """Open them, and serve requests until the other end closes."""
         if respond(line, self._begin):
             while request := line.recv(1 << 16):
                 verb, number = json.loads(request)
-                act = {"describe": self._describe, "examine": self._examine}[verb]
-                respond(line, partial(act, number))
+                acts: dict[str, Callable[[int], object]] = {
+                    "describe": self._describe,
+                    "describe_opened": self._opened.__getitem__,
+                    "examine": self._examine,
+                    "examine_opened": self._examine_opened,
+                }
+                respond(line, partial(acts[verb], number))
 
-    def _begin(self) -> tuple[int, bool]:
-        """Return how many files there are, and whether programs are confined."""
+    def _begin(self) -> tuple[int, int, bool]:
+        """Return how many files and files to open there are, and whether programs are confined."""
         confined = sandbox.own_namespaces()
         owner = Owner.of(self._mount)
-        self._top, self._files = self._find() if owner.uid == os.geteuid() else self._found(owner)
+        found = self._find() if owner.uid == os.geteuid() else self._found(owner)
+        self._top, self._files, self._opened = found
         if confined:
-            names = {_name(number): file.fd for number, file in enumerate(self._files)}
-            sandbox.confine(names, self._program)
+            files = {_name(number): file.fd for number, file in enumerate(self._files)}
+            links = {str(number): path for number, path in enumerate(self._opened)}
+            sandbox.confine(ToRead(files, self._top, links), self._program)
         else:
             os.fchdir(self._top)
         owner.become()
-        return len(self._files), confined
+        return len(self._files), len(self._opened), confined
 
-    def _find(self) -> tuple[int, list[Found]]:
+    def _find(self) -> tuple[int, list[Found], list[str]]:
         top = open_top(self._host, self._mount)
-        return top, find_files(top, self._paths)
+        return top, *find_files(top, self._wanted)
 
-    def _found(self, owner: Owner) -> tuple[int, list[Found]]:
+    def _found(self, owner: Owner) -> tuple[int, list[Found], list[str]]:
         """Search as the mount's owner, because root may have no access to the mount."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
@@ -92,8 +125,9 @@ class _Holder:
             os._exit(0)
         theirs.close()
         try:
-            count = hear(ours)
+            count, paths = hear(ours)
             received = [socket.recv_fds(ours, 1 << 16, 1) for _ in range(count + 1)]
+            opened = [json.loads(ours.recv(1 << 16)) for _ in range(paths)]
         finally:
             ours.close()
             os.waitpid(pid, 0)
@@ -102,22 +136,24 @@ class _Holder:
         for words, (fd,), *_ in rest:
             path, size, modified = json.loads(words)
             files.append(Found(path, size, modified, named=False, fd=fd))
-        return top, files
+        return top, files, opened
 
     def _send(self, line: socket.socket) -> None:
-        """Send how many files there are, then the descriptors of the mount's root and of each."""
-        found: list[tuple[int, list[Found]]] = []
+        """Send how many files and paths there are, then the descriptors of the root and of each."""
+        found: list[tuple[int, list[Found], list[str]]] = []
 
-        def find() -> int:
+        def find() -> tuple[int, int]:
             found.append(self._find())
-            return len(found[0][1])
+            return len(found[0][1]), len(found[0][2])
 
         if respond(line, find):
-            top, files = found[0]
+            top, files, opened = found[0]
             socket.send_fds(line, [b" "], [top])
             for file in files:
                 words = json.dumps([file.path, file.size, file.modified])
                 socket.send_fds(line, [words.encode()], [file.fd])
+            for path in opened:
+                line.send(json.dumps(path).encode())
 
     def _describe(self, number: int) -> tuple[str, int, int]:
         """Return path, size and descriptor of a file."""
@@ -139,6 +175,18 @@ class _Holder:
         same = (held.st_dev, held.st_ino) == (now.st_dev, now.st_ino)
         return stat.filemode(now.st_mode)[0], now.st_size, same
 
+    def _examine_opened(self, number: int) -> tuple[str, int] | None:
+        """Return the type letter and size of a file that fio opened, None if it is gone."""
+        try:
+            fd = open_beneath(self._top, self._opened[number])
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+            return None
+        now = os.fstat(fd)
+        os.close(fd)
+        return stat.filemode(now.st_mode)[0], now.st_size
+
 
 def _name(number: int) -> str:
     return f"file-{number}"
@@ -147,38 +195,46 @@ def _name(number: int) -> str:
 class Existing(BenchPlace):
     """Existing files, and the means to run programs that read them.
 
-    ``files``: the files found, after `begin`.
+    ``files``: the large files found, and ``opened``: those that fio is to open, after `begin`.
     """
 
     def __init__(
         self,
         host: Host,
         mount: Mount,
-        paths: Sequence[str],
+        wanted: Wanted,
         program: str,
         inherited: Collection[int] = (),
     ) -> None:
-        """Start the process that opens ``paths``, relative to the root; without paths, it searches.
+        """Start the process that finds and opens what is ``wanted``.
 
         Raises FusetuneError if the path of ``mount`` leads elsewhere.
         """
         self.files: list[ExistingFile] = []
-        self._paths = paths
-        super().__init__(host, mount, _Holder(host, mount, paths, program).serve, inherited)
+        self.opened: list[OpenedFile] = []
+        self._wanted = wanted
+        super().__init__(host, mount, _Holder(host, mount, wanted, program).serve, inherited)
 
     def begin(self, seconds: float, interruption: Interruption) -> None:
         """Wait until they are open, and find the least privileges that can read them.
 
-        Raises FusetuneError if none can be read, `Unanswered` after ``seconds``.
+        Raises FusetuneError if none or too few can be read, `Unanswered` after ``seconds``.
         """
-        deadline = time.monotonic() + seconds
+        deadline, length = time.monotonic() + seconds, 0
         try:
-            count, self._confined = self._companion.hear(seconds)
+            count, paths, self._confined = self._companion.hear(seconds)
             for number in range(count):
                 left = max(0.1, deadline - time.monotonic())
                 path, size, fd = self._companion.ask(left, "describe", number)
                 name = _name(number) if self._confined else f"/proc/{self._companion.pid}/fd/{fd}"
                 self.files.append(ExistingFile(path, size, number, name))
+            for number in range(paths):
+                left = max(0.1, deadline - time.monotonic())
+                path = self._companion.ask(left, "describe_opened", number)
+                name = str(number) if self._confined else path
+                length += len(name) + 1
+                if _PLAIN.fullmatch(name) and length < _LONGEST_LIST:
+                    self.opened.append(OpenedFile(path, number, name))
         except OSError as error:
             raise self._failure(error) from error
         except Unanswered:
@@ -205,43 +261,72 @@ class Existing(BenchPlace):
         else:
             others = mount.allows_other or not is_fuse(mount.fstype)
             choices = [*([sandbox.NOBODY] if others else []), sandbox.ROOT, sandbox.ROOT_READING]
-        readable: list[ExistingFile] = []
+        every: list[ExistingFile | OpenedFile] = [*self.files, *self.opened]
+        readable: set[str] = set()
         for self._rights in choices:
-            readable = self._readable(deadline, interruption)
-            if len(readable) == len(self.files):
-                return
-        refused = next(file for file in self.files if file not in readable)
-        if refused.path in self._paths or not readable:
+            readable = self._readable(every, deadline, interruption)
+            if len(readable) == len(every):
+                break
+        refused = [file for file in every if file.name not in readable]
+        needed = {*self._wanted.paths, *self._wanted.opened}
+        if not readable.intersection(file.name for file in self.files):
+            needed.update(file.path for file in self.files)
+        if one := next((file for file in refused if file.path in needed), None):
             raise FusetuneError(
-                f"cannot read {printable(refused.path)} in {printable(mount.path)}: permission "
+                f"cannot read {printable(one.path)} in {printable(mount.path)}: permission "
                 "denied, or its server fails to open it; name other files with --files"
             )
-        self.files = readable
+        self.files = [file for file in self.files if file.name in readable]
+        self.opened = [file for file in self.opened if file.name in readable]
+        if self._wanted.opens and len(self.opened) < FEWEST_OPENED:
+            raise FusetuneError(
+                f"found {len(self.opened)} readable files of at least {OPENED_BYTES} bytes within "
+                f"{WALK_SECONDS:.0f} s, but at least {FEWEST_OPENED} are opened; name a directory "
+                "that has more with --files"
+            )
 
-    def _readable(self, deadline: float, interruption: Interruption) -> list[ExistingFile]:
-        names = [file.name for file in self.files]
-        words = self.command(["sh", "-c", _TRIAL, "sh", *names])
+    def _readable(
+        self,
+        files: Sequence[ExistingFile | OpenedFile],
+        deadline: float,
+        interruption: Interruption,
+    ) -> set[str]:
+        """Return the names of those that can be opened."""
+        words = self.command(["sh", "-c", _TRIAL, "sh", *(file.name for file in files)])
         said = run(words, max(1.0, deadline - time.monotonic()), interruption)[1]
-        opened = said.decode("utf-8", "replace").split("\n")
-        return [file for file in self.files if file.name in opened]
+        return set(said.decode("utf-8", "surrogateescape").split("\n"))
 
     def check(self, file: ExistingFile, seconds: float) -> None:
-        """Raise FusetuneError if path or file has changed.
+        """Raise FusetuneError if a file has changed, except that it may grow.
 
-        A file may grow. Raises `Unanswered` after ``seconds``.
+        Raises `Unanswered` after ``seconds``.
         """
-        self.check_path()
         kind, size, same = self._ask(seconds, "examine", file.number)
-        if not same:
-            raise self._changed(file, "was removed or replaced while it was read")
-        if kind != "-":
-            raise self._changed(file, f"is now {KINDS.get(kind, 'no file')}")
-        if size < file.size:
-            raise self._changed(file, f"shrank from {file.size} to {size} bytes while it was read")
+        self._judge(file.path, (kind, size) if same else None, file.size)
 
-    def _changed(self, file: ExistingFile, what: str) -> FusetuneError:
-        return FusetuneError(
-            f"cannot measure in {printable(self._mount.path)}: {printable(file.path)} {what}; name "
+    def check_opened(self, files: Sequence[OpenedFile], seconds: float) -> None:
+        """Raise FusetuneError if one of these can no longer be opened and read.
+
+        Raises `Unanswered` after ``seconds``.
+        """
+        deadline = time.monotonic() + seconds
+        for file in files:
+            left = max(0.0, deadline - time.monotonic())
+            now = self._ask(left, "examine_opened", file.number)
+            self._judge(file.path, now, OPENED_BYTES)
+
+    def _judge(self, path: str, now: tuple[str, int] | None, size: int) -> None:
+        """Raise FusetuneError unless a file's type and size are ``now`` as they were."""
+        if now is None:
+            what = "was removed or replaced while it was read"
+        elif now[0] != "-":
+            what = f"is now {KINDS.get(now[0], 'no file')}"
+        elif now[1] < size:
+            what = f"shrank from {size} to {now[1]} bytes while it was read"
+        else:
+            return
+        raise FusetuneError(
+            f"cannot measure in {printable(self._mount.path)}: {printable(path)} {what}; name "
             "files that are not being changed with --files"
         )
 

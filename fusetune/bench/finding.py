@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which files of a mount are read: the named ones, or large ones found by a short walk.
+"""Which files of a mount are read: the named ones, or those found by a short walk.
+
+Large files are opened here, and ranges of them are read. Small ones are only found: the benchmark
+opens them itself.
 
 Everything is opened beneath the mount's root, without following symbolic links or entering other
 mounts. No file is opened for reading here, so FIFOs and devices are harmless.
@@ -9,7 +12,7 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -23,9 +26,26 @@ WALK_SECONDS = 2.0
 #: Files that one run reads: each is a descriptor, and a mount in fio's namespace.
 MOST_FILES = 64
 _LARGE = 16 * MIB  # files of this size come before smaller ones
+#: Bytes that are read of a file after it was opened, and the number of such files.
+OPENED_BYTES, FEWEST_OPENED, MOST_OPENED = 4096, 10, 500
 _MOST_ENTRIES = 100_000  # to examine: a directory of a hostile server may be endless
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_XDEV
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run reads.
+
+    ``paths``: files and directories relative to the mount's root; none: the whole mount.
+    ``ranges``: whether it reads ranges of large files; ``opens``: whether it opens many files;
+    ``opened``: the paths of these files if they are known.
+    """
+
+    paths: Sequence[str] = ()
+    ranges: bool = True
+    opens: bool = False
+    opened: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -44,21 +64,33 @@ def open_beneath(top: int, path: str, flags: int = os.O_PATH) -> int:
     return syscalls.openat2(top, path or ".", flags | os.O_NOFOLLOW, BENEATH)
 
 
-def find_files(top: int, paths: Sequence[str]) -> list[Found]:
-    """Return the files to read, opened: from ``paths``, or from the whole mount without ``paths``.
+def find_files(top: int, wanted: Wanted) -> tuple[list[Found], list[str]]:
+    """Return the large files, opened, and the paths of those that the benchmark opens.
 
-    ``top``: descriptor of the mount's root; ``paths``: files and directories relative to it. Large
-    files come first, the newest of them first. Raises FusetuneError if a path cannot be used or
-    nothing is found.
+    ``top``: descriptor of the mount's root. Of the large files, those of `_LARGE` come first, and
+    the newest of them first. Raises FusetuneError if a path cannot be used or no large file is
+    found.
     """
     deadline = time.monotonic() + WALK_SECONDS
+    searched = wanted.opens and not wanted.opened
     found: dict[str, Found] = {}
-    for path in paths or ("",):
-        for one in _named(top, path, deadline):
-            found.setdefault(one.path, one)
-    order = sorted(found.values(), key=lambda f: (not f.named, f.size < _LARGE, -f.modified))
+    if wanted.ranges or searched:
+        for path in wanted.paths or ("",):
+            for one in _named(top, path, OPENED_BYTES if searched else SHORTEST, deadline):
+                found.setdefault(one.path, one)
+    large = _large(top, found.values(), wanted) if wanted.ranges else []
+    if not searched:
+        return large, list(wanted.opened)
+    return large, [one.path for one in found.values() if one.size >= OPENED_BYTES][:MOST_OPENED]
+
+
+def _large(top: int, found: Iterable[Found], wanted: Wanted) -> list[Found]:
+    """Return the files of which ranges are read, with descriptors."""
+    order = sorted(found, key=lambda f: (not f.named, f.size < _LARGE, -f.modified))
     opened: list[Found] = []
     for one in order:
+        if wanted.opens and one.size < SHORTEST:
+            continue
         if len(opened) < MOST_FILES and (file := _opened(top, one)):
             opened.append(file)
     if not opened:
@@ -69,13 +101,13 @@ def find_files(top: int, paths: Sequence[str]) -> list[Found]:
     return opened
 
 
-def _named(top: int, path: str, deadline: float) -> Iterator[Found]:
+def _named(top: int, path: str, least: int, deadline: float) -> Iterator[Found]:
     try:
         fd = open_beneath(top, path)
         status = os.fstat(fd)
         os.close(fd)
         if stat.S_ISDIR(status.st_mode):
-            yield from _walk(top, path, deadline)
+            yield from _walk(top, path, least, deadline)
         elif stat.S_ISREG(status.st_mode):
             yield Found(path, status.st_size, status.st_mtime, named=True)
         else:
@@ -86,8 +118,8 @@ def _named(top: int, path: str, deadline: float) -> Iterator[Found]:
         raise
 
 
-def _walk(top: int, start: str, deadline: float) -> Iterator[Found]:
-    """Yield regular files of at least `SHORTEST` bytes at and below a directory.
+def _walk(top: int, start: str, least: int, deadline: float) -> Iterator[Found]:
+    """Yield regular files of at least ``least`` bytes at and below a directory.
 
     Raises OSError if the directory itself cannot be read; skips others.
     """
@@ -105,7 +137,7 @@ def _walk(top: int, start: str, deadline: float) -> Iterator[Found]:
                         queue.append(path)
                     elif entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
-                        if status.st_size >= SHORTEST:
+                        if status.st_size >= least:
                             yield Found(path, status.st_size, status.st_mtime, named=False)
         except OSError:
             if directory == start:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The readers of a job file, each in its own part of an existing file."""
+"""The readers of a job file: each in its own part of an existing file, or of many files."""
 
 import re
 from collections.abc import Sequence
@@ -16,6 +16,8 @@ _PLACE = re.compile(
     r"^(?:filename|filename_format|offset|offset_increment|size|filesize|numjobs)=.*\n",
     re.MULTILINE,
 )
+#: Says how many files a section makes, and what they are called.
+_MADE = re.compile(r"^(?:filename_format|nrfiles)=.*\n", re.MULTILINE)
 
 
 def readers(job: str) -> dict[str, int]:
@@ -58,3 +60,10 @@ def placed(job: str, places: Sequence[Sequence[tuple[str, Range]]]) -> str:
             where = f"filename={name}\noffset={part.offset}\nsize={part.length}\n"
             text += f"[{section}.{number}]\n{where}{options}"
     return text
+
+
+def opening(job: str, names: Sequence[str]) -> str:
+    """Return a job file whose only job opens the files of these names instead of those it makes."""
+    text, sections = sections_of(_MADE.sub("", job))
+    ((section, options),) = sections.items()
+    return f"{text}[{section}]\nfilename={':'.join(names)}\n{options}"

@@ -2,23 +2,25 @@
 """Measures a mount with its existing files, and writes nothing to it.
 
 fio drops a range from the page cache before reading it (POSIX_FADV_DONTNEED), and no other file or
-range. `ranges` describes which ranges are read, and when the server's cache is warm.
+range. `ranges` describes which ranges are read, and when the server's cache is warm. A workload
+that opens many files opens the same ones in each sample, and did so before the first one.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from fusetune.bench import faults, worker
 from fusetune.bench.existing import Existing, ExistingFile
 from fusetune.bench.figures import Job, number
+from fusetune.bench.finding import FEWEST_OPENED, Wanted
 from fusetune.bench.place import BenchPlace
 from fusetune.bench.ranges import MIB, SHORTEST, Range, Ranges
-from fusetune.bench.readers import parts, placed, ranges_worth, readers
-from fusetune.bench.runner import SAMPLES_WANTED, Bench, BudgetSpent
+from fusetune.bench.readers import opening, parts, placed, ranges_worth, readers
+from fusetune.bench.runner import FILES_SHARE, SAMPLES_WANTED, Bench, BudgetSpent
 from fusetune.bench.spending import ALL_READ, RANGES, Budget, Left
-from fusetune.bench.worker import Interruption
+from fusetune.bench.worker import Interrupted, Interruption, Unanswered
 from fusetune.bench.workloads import Workload, only_job
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -51,7 +53,8 @@ class Reading:
     for. ``tell``: gets a line for the user before the first read; ``place`` and ``budget`` are the
     mount and the limits that it names, None for those of the bench. ``read_ahead_kb``: the largest
     value that will be tried. ``guarded``: whether guards read as well (`Bench.measure_reader`).
-    ``files`` and ``ranges``: the result of the search, once the first bench has begun.
+    ``files``, their ``ranges`` and the paths ``opened``: the result of the search, once the first
+    bench has begun.
     """
 
     paths: Sequence[str] = ()
@@ -62,6 +65,7 @@ class Reading:
     guarded: bool = False
     files: list[ExistingFile] = field(default_factory=list)
     ranges: Ranges | None = None
+    opened: list[str] = field(default_factory=list)
 
     def expect(self, read_ahead_kb: int, *, guarded: bool) -> None:
         """Say what the ranges must suffice for, before the first bench begins."""
@@ -69,18 +73,26 @@ class Reading:
         self.read_ahead_kb, self.guarded = read_ahead_kb, guarded
 
     @property
-    def why(self) -> str:
-        """A sentence on the ranges that were compared."""
-        if not self.ranges:
-            return "nothing was read"
-        ranges = f"ranges of {self.ranges.length // MIB} MiB"
-        if self.ranges.cold:
-            return f"{ranges} were drawn at random, and none was read twice"
-        return (
-            "the files are too small to read each range only once, so "
-            f"{self.ranges.count} {ranges} were read before the first sample: the server's cache "
-            "was warm for all samples"
-        )
+    def why(self) -> list[str]:
+        """Sentences on what was compared."""
+        sentences = [_of_ranges(self.ranges)] if self.ranges else []
+        if self.opened:
+            sentences.append(
+                f"every sample opened the same {len(self.opened)} files, which were opened before "
+                "the first one too: the server's cache was warm for all samples"
+            )
+        return sentences or ["nothing was read"]
+
+
+def _of_ranges(found: Ranges) -> str:
+    ranges = f"ranges of {found.length // MIB} MiB"
+    if found.cold:
+        return f"{ranges} were drawn at random, and none was read twice"
+    return (
+        "the files are too small to read each range only once, so "
+        f"{found.count} {ranges} were read before the first sample: the server's cache was warm "
+        "for all samples"
+    )
 
 
 class ReadBench(Bench):
@@ -104,27 +116,51 @@ class ReadBench(Bench):
         self._reading = reading
         self._existing: Existing
         self._ranges: Ranges
+        self._ranged = [workload for workload in self.workloads if not workload.opens]
         self._reads: Sequence[Range] = ()  # by the running fio
         self._before = 0, 0  # bytes and calls of all that is no evaluation
 
     def _prepare(self, contexts: ExitStack, seconds: float) -> None:
-        paths = [file.path for file in self._reading.files] or self._reading.paths
-        made = Existing(self._host, self.mount, paths, self._fio, self._inherited)
+        reading = self._reading
+        known = bool(reading.files or reading.opened)
+        wanted = Wanted(
+            [file.path for file in reading.files] if known else reading.paths,
+            bool(self._ranged) or reading.guarded,
+            len(self._ranged) < len(self.workloads),
+            reading.opened,
+        )
+        made = Existing(self._host, self.mount, wanted, self._fio, self._inherited)
         contexts.callback(made.end)
         self._existing = made
         made.begin(seconds, self._interruption)
-        if not self._reading.ranges:
-            self._begin(self._reading)
-        assert self._reading.ranges  # noqa: S101 - `_begin` sets it
-        self._ranges = self._reading.ranges
-        if not self._ranges.cold:
-            self._warm()
+        if not known:
+            self._begin(reading)
+        if reading.ranges:
+            self._ranges = reading.ranges
+            if not self._ranges.cold:
+                self._warm()
         self._before = self.bytes_read, self.requests
 
     def _begin(self, reading: Reading) -> None:
-        """Announce what will be read, determine the speed, and choose the ranges."""
+        """Announce what will be read, and choose it."""
         reading.files = self._existing.files
+        reading.opened = [file.path for file in self._existing.opened]
         self._tell(reading)
+        if reading.opened:
+            self._choose_number(reading)
+        if reading.files:
+            self._choose_ranges(reading)
+
+    def _choose_number(self, reading: Reading) -> None:
+        """Let a sample open as many files as it can in a part of ``sample_seconds``."""
+        for workload in self.workloads:
+            if workload.opens:
+                rate = workload.figure(self._run_workload(workload))
+                wanted = int(rate * self.sample_seconds / FILES_SHARE)
+                reading.opened = reading.opened[: max(FEWEST_OPENED, wanted)]
+
+    def _choose_ranges(self, reading: Reading) -> None:
+        """Determine the speed, and choose the ranges."""
         worth = sum(map(ranges_worth, self._every_reader())) + reading.guarded
         samples = SAMPLES_WANTED * worth
         largest = min(
@@ -136,7 +172,7 @@ class ReadBench(Bench):
         (job,) = self._read([[probe]], _plain_job(self.sample_seconds), self.sample_seconds)
         rate = number(job, "read", "io_bytes") / max(number(job, "read", "runtime") / 1000, 0.001)
         wanted = min(largest, int(rate * self.sample_seconds * _FASTER))
-        least = max(workload.least_bytes for workload in self.workloads)
+        least = max((workload.least_bytes for workload in self._ranged), default=SHORTEST)
         # The kernel may read that far ahead of a sample, and another sample into this one's range;
         # half of the samples are expected to have much smaller values.
         ahead = _AHEAD * max(self._read_ahead(), reading.read_ahead_kb << 10)
@@ -150,8 +186,9 @@ class ReadBench(Bench):
         reading.ranges.give_up(0, 0, probe.length + _AHEAD * self._read_ahead())
 
     def _tell(self, reading: Reading) -> None:
-        first = ", ".join(printable(file.path) for file in reading.files[:3])
-        more = len(reading.files) - 3
+        paths = list(dict.fromkeys([*(file.path for file in reading.files), *reading.opened]))
+        first = ", ".join(map(printable, paths[:3]))
+        more = len(paths) - 3
         budget = reading.budget or self.budget
         reading.tell(
             f"reads at most {budget.bytes_read // MIB} MiB (--budget-read) in at most "
@@ -175,6 +212,8 @@ class ReadBench(Bench):
         self._ranges.keep(read)
 
     def _run_workload(self, workload: Workload) -> list[dict[str, Any]]:
+        if workload.opens:
+            return self._open(workload)
         return self._jobs(workload, self.sample_seconds)
 
     def measure_reader(self, workload: Workload) -> float:
@@ -197,6 +236,23 @@ class ReadBench(Bench):
             return self._read(places, workload.job, seconds)
         every = zip(sections, places, strict=True)
         return [self._fault(only_job(workload, name), one, seconds) for name, (one,) in every]
+
+    def _open(self, workload: Workload) -> list[dict[str, Any]]:
+        """Let a job open each of the chosen files."""
+        self._reads = ()
+        chosen = self._existing.opened[: len(self._reading.opened)]
+        job = opening(workload.job, [file.name for file in chosen])
+        milliseconds = {"FUSETUNE_RUNTIME": str(int(self.sample_seconds * 1000))}
+        try:
+            jobs = self._run_fio(job, self.sample_seconds, milliseconds)
+        except Interrupted:
+            raise
+        except FusetuneError:  # fio does not say which file it was
+            with suppress(Unanswered):
+                self._existing.check_opened(chosen, max(1.0, min(5.0, self.seconds_left)))
+            raise
+        self._count(jobs)
+        return jobs
 
     def _fault(self, workload: Workload, one: Range, seconds: float) -> dict[str, Any]:
         """Let a job fault in a range; return its result."""
@@ -244,7 +300,7 @@ class ReadBench(Bench):
 
     def _every_reader(self) -> list[int]:
         """Return the number of readers of each section of each workload."""
-        return [count for workload in self.workloads for count in readers(workload.job).values()]
+        return [count for workload in self._ranged for count in readers(workload.job).values()]
 
     def _ranges_each(self, files: int) -> int:
         """Return how many ranges an evaluation takes if they are of so many files."""
@@ -259,6 +315,7 @@ class ReadBench(Bench):
         return self._existing
 
     def _check(self, job: str, seconds: float) -> bool:
+        self._existing.check_path()
         for file in {self._file(one) for one in self._reads}:
             self._existing.check(file, seconds)
         return True
@@ -266,14 +323,16 @@ class ReadBench(Bench):
     def _rest(self) -> Left:
         budget, (bytes_before, requests_before) = self.budget, self._before
         done = self.evaluations + 1  # the warm-up was the first
-        each = self._ranges_each(self._ranges.files)
         bytes_a_time = max(1, self.bytes_read - bytes_before) / done
         requests_a_time = max(1, self.requests - requests_before) / done
-        return {
-            RANGES: self._ranges.affordable() / each,
+        left = {
             "bytes_read": (budget.bytes_read - self.bytes_read) / bytes_a_time,
             "requests": (budget.requests - self.requests) / requests_a_time,
         }
+        if self._ranged:
+            each = self._ranges_each(self._ranges.files)
+            left[RANGES] = self._ranges.affordable() / each
+        return left
 
 
 def _plain_job(seconds: float) -> str:

@@ -34,6 +34,8 @@ _PAGE = mmap.PAGESIZE
 #: Bytes between two random page faults, if the kernel reads less than that around one.
 _LEAST_APART = MIB
 _FEWEST_FILES, _MOST_FILES = 10, 500  # small files of one workload
+#: Fraction of a sample's time for small files, so that slow settings can handle all of them too.
+FILES_SHARE = 4
 #: Samples of each workload that the byte budget must allow, and those that it should allow.
 SAMPLES_WANTED, FAIR_SAMPLES = 24, 96
 #: A burst of this multiple of the dirty limit is throttled. The kernel starts at half to all of it
@@ -232,9 +234,9 @@ class Bench(Account):
                 return
 
     def _size_files(self, workload: Workload) -> None:
-        """Let a sample make as many small files as it can in about ``sample_seconds``."""
+        """Let a sample make as many small files as it can in a part of ``sample_seconds``."""
         rate = workload.figure(self._run_workload(workload))
-        wanted = int(rate * self.sample_seconds / 4)
+        wanted = int(rate * self.sample_seconds / FILES_SHARE)
         self._files[workload.name] = max(_FEWEST_FILES, min(_MOST_FILES, wanted))
 
     def _run_workload(self, workload: Workload) -> list[dict[str, Any]]:

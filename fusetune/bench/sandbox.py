@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Where fio runs: in a separate root, in which only the scratch directory is writable.
 
-If fio only reads existing files, it sees only these files and can write nothing. The process that
-holds the directory or the files creates the namespaces; nsenter(1) and setpriv(1) start fio in
-them.
+If fio only reads existing files, it sees only these files, or the mount if it opens many of them,
+and can write nothing. The process that holds the directory or the files creates the namespaces;
+nsenter(1) and setpriv(1) start fio in them.
 """
 
 import os
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fusetune import syscalls
 from fusetune.errors import FusetuneError, reason
 
-_PLACE = "scratch"
+_PLACE, _TREE = "scratch", "mount"
 # What a program needs to start. Links such as /lib -> usr/lib are recreated.
 _TREES = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DEVICES = ("dev/null", "dev/zero", "dev/random", "dev/urandom")
@@ -44,6 +44,19 @@ ROOT = Rights(0, 0)
 ROOT_OVER_MODES = Rights(0, 0, "-all,+dac_override")
 #: For files that only their owner may read.
 ROOT_READING = Rights(0, 0, "-all,+dac_read_search")
+
+
+@dataclass(frozen=True)
+class ToRead:
+    """What fio may read: ``files`` is descriptors of single files by the name that each gets.
+
+    ``links``: paths beneath the directory ``top``, a descriptor, by the name that each gets. fio
+    then sees the whole file system of ``top``, but not what is mounted there.
+    """
+
+    files: Mapping[str, int]
+    top: int
+    links: Mapping[str, str]
 
 
 def own_namespaces() -> bool:
@@ -77,16 +90,17 @@ def own_namespaces() -> bool:
     return True
 
 
-def confine(scratch: int | Mapping[str, int], program: str) -> None:
+def confine(scratch: int | ToRead, program: str) -> None:
     """Make fio's root from ``scratch`` and what ``program`` needs.
 
-    ``scratch``: a descriptor of the directory, or the descriptors of files to be read, by name.
-    The new root becomes that of this process, which has called `own_namespaces`. Raises
-    OSError.
+    ``scratch``: a descriptor of the directory, or what is read. The new root becomes that of this
+    process, which has called `own_namespaces`. Raises OSError.
     """
     trees = _trees(scratch)
-    files = {*_FILES, *(() if _PLACE in trees else trees)}
-    links = {}
+    files, links = set(_FILES), {}
+    if isinstance(scratch, ToRead):
+        files.update(f"{_PLACE}/{name}" for name in scratch.files)
+        links = {f"{_PLACE}/{name}": f"{_TREE}/{path}" for name, path in scratch.links.items()}
     where = os.path.dirname(program).strip("/")
     for path in (*_TREES, *_FILES, *(() if where.startswith("usr/") else (where,))):
         if os.path.islink(f"/{path}"):
@@ -94,25 +108,26 @@ def confine(scratch: int | Mapping[str, int], program: str) -> None:
         elif os.path.exists(f"/{path}"):
             trees[path] = _read_only(path)
     _to_the_root_of_all()
-    root = syscalls.new_tmpfs(mode="755", size="256k")
+    root = syscalls.new_tmpfs(mode="755", size="4m")  # a link to a long path takes a page
     syscalls.attach(root, syscalls.AT_FDCWD, "/")
-    for path, target in links.items():
-        os.symlink(target, path, dir_fd=root)
     for path, tree in trees.items():
         _make_place(root, path, is_file=path in files)
         syscalls.attach(tree, root, path)
         os.close(tree)
+    for path, target in links.items():
+        os.symlink(target, path, dir_fd=root)
     syscalls.take_as_root(root)
     syscalls.set_attributes(root, _READ_ONLY)
     os.close(root)
 
 
-def _trees(scratch: int | Mapping[str, int]) -> dict[str, int]:
+def _trees(scratch: int | ToRead) -> dict[str, int]:
     """Return descriptors of the mounts in fio's root that it works on, by path."""
     if isinstance(scratch, int):
         trees, more = {_PLACE: syscalls.clone_tree(scratch)}, 0
     else:
-        trees = {f"{_PLACE}/{name}": syscalls.clone_tree(fd) for name, fd in scratch.items()}
+        files = {**scratch.files, **({_TREE: scratch.top} if scratch.links else {})}
+        trees = {f"{_PLACE}/{name}": syscalls.clone_tree(fd) for name, fd in files.items()}
         more = syscalls.MOUNT_ATTR_RDONLY
     for tree in trees.values():
         syscalls.set_attributes(tree, _SCRATCH_ATTRIBUTES | more)

@@ -210,7 +210,7 @@ def auto(
         if choice.changed:
             run.keep(after, choice.gain, run_of)
             reasons += resolver.caveats(mount, after)
-        reasons += [*_reasons(search, ending, guards), *([reading.why] if reading else [])]
+        reasons += [*_reasons(search, ending, guards), *(reading.why if reading else [])]
         reasons += _without_writeback(host, mount, workloads, before, after)
         cost = (bench.seconds, bench.bytes_written, bench.evaluations, reasons)
         found = (search.trials, *cost, reading, bench.bytes_read, bench.requests, guards.measured)

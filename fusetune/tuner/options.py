@@ -124,7 +124,7 @@ def prove_options(
         run = OptionSearch(trials, candidates, knobs, before, workloads, *how)
         run.explore()
         gains = run.shares()
-    reasons += [*refused, *([reading.why] if reading else [])]
+    reasons += [*refused, *(reading.why if reading else [])]
     outcome = _proven(seen, workloads, trials, run, gains, reasons, reading)
     note_run(host, mount, "auto --try-options", workloads, outcome.choice, outcome.reasons, {})
     return outcome

@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,71 @@ def test_squashfuse_is_read(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path)
     assert told.startswith("fusetune reads at most 4096 MiB (--budget-read) in at most 1000000 ")
     assert told.endswith(f" of new, below/old in {point}, and writes nothing there")
     assert "seq-write needs scratch files" in refused
-    assert refused.endswith("seq-read, rand-read, mmap-read, many-streams, large-read, video")
+    assert refused.endswith(
+        "seq-read, rand-read, mmap-read, many-streams, large-read, open-storm, video"
+    )
+
+
+def fill_with_small(source: Path, count: int = 40) -> None:
+    """Make files of 4 KiB and more in two directories, and one that is too small."""
+    for number in range(count):
+        fill(source / f"dir-{number % 2}" / f"file-{number}", 4096 + 100 * number, number)
+    fill(source / "dir-0" / "tiny", 4095)
+
+
+@pytest.mark.parametrize("owned", [False, True], ids=["root's", "a user's"])
+def test_many_files_are_opened(
+    fusetune: Fusetune, user_mirror: Mirror, tmpfs_dir: Path, tmp_path: Path, owned: bool
+) -> None:
+    """Each sample opens the same files by their paths, reads 4 KiB, and writes nothing."""
+    source = user_mirror.source if owned else tmpfs_dir / "read-only"
+    fill_with_small(source)
+    before = tree(source)
+    with ExitStack() as contexts:
+        mirror = user_mirror
+        if not owned:
+            options = ("ro", "entry_timeout=0", "delay=1ms")
+            mirror = contexts.enter_context(Mirror(source, tmp_path / "mnt", *options))
+        words = ("-w", "open-storm", "--files", mirror.mountpoint / "dir-0")
+        (series,) = fusetune.json("bench", mirror.mountpoint, *words, "--budget", "8")["series"]
+        ops = mirror.counters()["ops"]
+    read, cost = series["read"], series["cost"]
+    opened = len(read["opened"])
+    assert opened >= 10
+    assert set(read["opened"]) <= {f"dir-0/file-{number}" for number in range(0, 40, 2)}
+    assert (read["files"], read["ranges"], read["range_bytes"]) == ([], 0, 0)
+    assert cost["evaluations"] >= 2
+    # The first run, of at most 20 files, chose the number, and a warm-up followed. On a busy host,
+    # the time of a sample may end earlier.
+    opens = cost["requests"]
+    assert 2 * cost["evaluations"] < opens <= 20 + opened * (1 + cost["evaluations"])
+    assert cost["bytes_read"] == 4096 * opens
+    assert ops["READ"]["count"] >= opens
+    assert ops["OPEN"]["count"] >= opens
+    if not owned:  # with its entry_timeout, the kernel looks up each path
+        assert ops["LOOKUP"]["count"] >= opens
+    assert f"every sample opened the same {opened} files" in series["read_how"]
+    assert not any(ops[one]["count"] for one in ("MKDIR", "CREATE", "WRITE", "UNLINK"))
+    assert tree(source) == before
+
+
+def test_a_set_reads_ranges_and_opens_files(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    source = tmpfs_dir / "source"
+    fill_with_small(source)
+    fill(source / "large", 64 * MIB)
+    with Mirror(source, tmp_path / "mnt", *READ_ONLY) as mirror:
+        words = ("bench", mirror.mountpoint, "-w", "home", "--budget", "10")
+        (series,) = fusetune.json(*words)["series"]
+    assert [one["name"] for one in series["workloads"]] == ["open-storm", "mmap-read"]
+    assert paths(series["read"]) == ["large"]
+    opened = series["read"]["opened"]
+    small = {f"dir-{number % 2}/file-{number}" for number in range(40)}
+    assert set(opened) <= {"large", *small}
+    assert len(opened) >= 10
+    assert "ranges of" in series["read_how"]
+    assert f"every sample opened the same {len(opened)} files" in series["read_how"]
 
 
 def test_a_store_of_models_is_tuned_by_its_own_files(

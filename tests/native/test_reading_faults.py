@@ -33,6 +33,10 @@ def _shrinks(mirror: Mirror) -> None:
     os.truncate(mirror.source / "file", 5 * MIB)
 
 
+def _is_short(mirror: Mirror) -> None:
+    os.truncate(mirror.source / "file", 5)
+
+
 def _is_another(mirror: Mirror) -> None:
     fill(mirror.source / "new", 80 * MIB).rename(mirror.source / "file")
 
@@ -87,6 +91,47 @@ def test_what_happens_meanwhile_is_one_line(
             mirror.process.send_signal(signal.SIGCONT)
         if fault not in (_goes, _dies):
             assert sysfs_values(mirror.bdi) == before
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (_vanishes, "file was removed or replaced while it was read"),
+        (_is_short, "file shrank from 4096 to 5 bytes while it was read"),
+        (_goes, "it was unmounted meanwhile"),
+        (_dies, "its server has died"),
+        (_stops, "the server did not reply within"),
+    ],
+)
+def test_what_happens_to_files_that_are_opened(
+    fusetune: Fusetune,
+    tmpfs_dir: Path,
+    tmp_path: Path,
+    fault: Callable[[Mirror], None],
+    said: str,
+) -> None:
+    source = tmpfs_dir / "source"
+    for number in range(20):
+        fill(source / f"file-{number}", 4096)
+    fill(source / "file", 5000)
+    with Mirror(source, tmp_path / "mnt", "timeout=0", "delay=1ms") as mirror:
+        words = ("-w", "open-storm", "--files", mirror.mountpoint, "--budget", "30")
+        run = fusetune.start("bench", mirror.mountpoint, *words)
+        wait_for(lambda: mirror.counters()["ops"]["OPEN"]["count"] > 100, "samples")
+        fault(mirror)
+        stdout, stderr = run.communicate(timeout=PATIENCE)
+        assert run.returncode == 1, stderr
+        assert stdout == ""
+        assert said in stderr.splitlines()[-1]
+        if fault is _stops:
+            mirror.process.send_signal(signal.SIGCONT)
+
+
+def test_too_few_files_to_open(fusetune: Fusetune, mirror: Mirror) -> None:
+    for number in range(9):
+        fill(mirror.source / f"file-{number}", 4096)
+    words = ("bench", mirror.mountpoint, "-w", "open-storm", "--files", mirror.mountpoint)
+    assert "found 9 readable files of at least 4096 bytes" in fusetune.fails(*words)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +195,29 @@ def test_a_server_that_lies_leads_nowhere(
         print(line)
         assert line.startswith("fusetune: cannot ")
         assert time.monotonic() - began < 15
+    assert os.stat(secret).st_atime_ns <= os.stat(secret).st_mtime_ns
+
+
+@pytest.mark.parametrize("after", [0, 6])
+@pytest.mark.parametrize("fault", faults(0))
+def test_a_server_that_lies_about_files_to_open(
+    fusetune: Fusetune, tmp_path: Path, fault: str, after: int
+) -> None:
+    secret = fill(tmp_path / "secret", 2 * MIB)
+    secret.chmod(0o600)
+    lie = Fault("lie", faults(os.makedev(7, 0))[fault], after)
+    sizes = {"lie": 8192, **{f"file-{number}": 8192 for number in range(20)}}
+    with HostileServer(tmp_path / "mnt", lie, secret, sizes) as server:
+        began = time.monotonic()
+        words = ("-w", "open-storm", "--files", server.point, "--budget", "5")
+        done = fusetune("bench", server.point, *words)
+        assert time.monotonic() - began < 15
+    if after:  # it was found, and changed when it was opened
+        assert done.stderr.splitlines()[-1].startswith("fusetune: cannot ")
+        assert done.returncode == 1
+    else:
+        assert done.returncode == 0, done.stderr
+        assert "every sample opened the same " in done.stdout
     assert os.stat(secret).st_atime_ns <= os.stat(secret).st_mtime_ns
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusetune.bench.finding import MOST_FILES, find_files
+from fusetune.bench.finding import MOST_FILES, MOST_OPENED, Wanted, find_files
 from fusetune.bench.ranges import MIB, Range, Ranges
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.errors import FusetuneError
@@ -111,7 +111,7 @@ def test_a_file_too_small_has_no_range(least: int) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        *((name, True) for name in ("seq-read", "mmap-read", "many-streams", "video")),
+        *((name, True) for name in ("seq-read", "mmap-read", "many-streams", "open-storm")),
         *((name, False) for name in ("mixed", "database", "metadata", "tree-copy")),
     ],
 )
@@ -130,13 +130,17 @@ def make(file: Path, size: int, modified: float = 1e9) -> None:
 
 
 def found(top: Path, *paths: str) -> list[str]:
+    return both_found(top, Wanted(paths))[0]
+
+
+def both_found(top: Path, wanted: Wanted) -> tuple[list[str], list[str]]:
     fd = os.open(top, os.O_PATH)
     try:
-        files = find_files(fd, paths)
+        files, opened = find_files(fd, wanted)
         for file in files:
             assert os.fstat(file.fd).st_size == file.size
             os.close(file.fd)
-        return [file.path for file in files]
+        return [file.path for file in files], opened
     finally:
         os.close(fd)
 
@@ -159,6 +163,26 @@ def test_no_more_files_than_a_run_can_hold(tmp_path: Path) -> None:
     assert len(found(tmp_path)) == MOST_FILES
 
 
+def test_files_to_open_may_be_small(tmp_path: Path) -> None:
+    make(tmp_path / "large", 2 * MIB)
+    make(tmp_path / "below" / "small", 4096)
+    make(tmp_path / "tiny", 4095)
+    (tmp_path / "link").symlink_to("large")
+    files, opened = both_found(tmp_path, Wanted(opens=True))
+    assert files == ["large"]
+    assert opened == ["large", "below/small"]
+    assert both_found(tmp_path, Wanted(["below"], ranges=False, opens=True))[1] == ["below/small"]
+    assert both_found(tmp_path, Wanted(["below/small", "large"], opens=True)) == (
+        ["large"],
+        ["below/small", "large"],
+    )
+    known = Wanted(["large"], opens=True, opened=["below/small"])
+    assert both_found(tmp_path, known) == (["large"], ["below/small"])
+    for number in range(MOST_OPENED):
+        make(tmp_path / "more" / str(number), 4096)
+    assert len(both_found(tmp_path, Wanted(ranges=False, opens=True))[1]) == MOST_OPENED
+
+
 def test_a_walk_leaves_neither_the_directory_nor_the_mount(tmp_path: Path) -> None:
     make(tmp_path / "secret", 2 * MIB)
     (tmp_path / "top").mkdir()
@@ -175,9 +199,9 @@ def test_a_directory_without_permission_is_passed_over_or_told(tmp_path: Path) -
     tmp_path.chmod(0o755)
     (tmp_path / "locked").chmod(0o700)
     script = (
-        "import os, sys; from fusetune.bench.finding import find_files; "
+        "import os, sys; from fusetune.bench.finding import Wanted, find_files; "
         "os.setgid(65534); os.setuid(65534); "
-        "print([f.path for f in find_files(int(sys.argv[1]), sys.argv[2:])])"
+        "print([f.path for f in find_files(int(sys.argv[1]), Wanted(sys.argv[2:]))[0]])"
     )
     top = os.open(tmp_path, os.O_PATH)
     words = ["/usr/bin/python3", "-c", script, str(top)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which part of which file each reader of a job gets."""
+"""Which part of which file each reader of a job gets, and which files a job opens."""
 
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusetune.bench.ranges import MIB, Range
-from fusetune.bench.readers import parts, placed, readers
+from fusetune.bench.readers import opening, parts, placed, readers
 from fusetune.bench.workloads import WORKLOADS
 
 
@@ -65,3 +65,10 @@ def test_each_reader_is_a_section_with_its_part() -> None:
     assert found.count("rate=6400k") == found.count("group_reporting") == 4
     assert "numjobs" not in found
     assert "25%" not in found
+
+
+def test_a_job_opens_existing_files() -> None:
+    found = opening(WORKLOADS["open-storm"].job, ["0", "2", "3"])
+    assert "[storm]\nfilename=0:2:3\nfilesize=4k\nopenfiles=1\n" in found
+    assert "nrfiles" not in found
+    assert "filename_format" not in found

@@ -13,7 +13,7 @@ from fusetune.errors import UsageError
 from fusetune.mounts.mount import Mount
 from tests.unit.conftest import Tree
 
-PROFILE = WorkloadSet("profile", "its traffic", {"seq-read": 0.6, "open-storm": 0.4})
+PROFILE = WorkloadSet("profile", "its traffic", {"seq-read": 0.6, "metadata": 0.4})
 SOLELY_WRITES = WorkloadSet("logs", "logs", {"log-append": 1.0})
 KNOWN = {**SETS, "profile": PROFILE, "logs": SOLELY_WRITES}
 
@@ -38,12 +38,12 @@ def weights(tree: Tree, mount: Mount, *names: str, tell: list[str]) -> dict[str,
     [
         (["model-loading"], {"mmap-read": 0.5, "large-read": 0.3, "many-streams": 0.2}, []),
         (["media"], {"video": 0.625, "many-streams": 0.375}, ["media: seq-write"]),
-        (["profile"], {"seq-read": 1.0}, ["profile: open-storm"]),
-        (["build"], {"mmap-read": 1.0}, ["build: open-storm, tree-copy, small-write"]),
+        (["profile"], {"seq-read": 1.0}, ["profile: metadata"]),
+        (["build"], {"open-storm": 0.8, "mmap-read": 0.2}, ["build: tree-copy, small-write"]),
         (
             ["media", "profile", "media"],
             {"video": 0.625, "many-streams": 0.375, "seq-read": 1.0},
-            ["media: seq-write", "profile: open-storm"],
+            ["media: seq-write", "profile: metadata"],
         ),
         ([], {"seq-read": 1.0, "rand-read": 1.0}, []),
     ],

@@ -58,6 +58,7 @@ class Workload:
     ``waits``: the operations whose latency counts, in fio's names: ``read``, ``write``, ``sync``.
     ``per_operation``: its CPU time is per 1,000 operations instead of per GiB. ``reads_once``: its
     last job is the only one that reads the laid-out file then: cold, buffered, no byte twice.
+    ``opens``: it only opens and reads the small files, so any existing ones will do.
     """
 
     name: str
@@ -76,11 +77,12 @@ class Workload:
     waits: tuple[str, ...] = ("read", "write")
     per_operation: bool = False
     reads_once: bool = False
+    opens: bool = False
 
     @property
     def only_reads(self) -> bool:
-        """Whether it can read ranges of any files instead of those laid out for it."""
-        return self.reads and not self.writes
+        """Whether it can read any files instead of those laid out for it."""
+        return self.opens or (self.reads and not self.writes)
 
     @property
     def maps(self) -> bool:
@@ -161,6 +163,7 @@ WORKLOADS = {
             "open, read 4 KiB and close, of many files",
             _METADATA,
             makes_files=True,
+            opens=True,
             unit="operations_per_second",
             per_operation=True,
             figure=operations_by_clock,

@@ -120,7 +120,7 @@ def _series(one: Measurement) -> Series:
         [shown_figure(figure) for figure in one.figures],
         Cost(one.seconds, one.bytes_written, one.evaluations, one.bytes_read, one.requests),
         files_read(one.reading),
-        one.reading.why if one.reading else None,
+        "; ".join(one.reading.why) if one.reading else None,
     )
 
 

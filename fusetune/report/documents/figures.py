@@ -107,28 +107,36 @@ class FileRead:
 class FilesRead:
     """The existing files that were read instead of scratch files; nothing was written."""
 
-    files: Annotated[Sequence[FileRead], "The files.", Rule(minItems=1)]
+    files: Annotated[Sequence[FileRead], "The files of which ranges were read."]
     named: Annotated[bool, "Whether --files named them; otherwise they were searched for."]
-    range_bytes: Annotated[Count, "Size of the range that a workload reads in one sample."]
+    range_bytes: Annotated[
+        Count, "Size of the range that a workload reads in one sample; 0 if none was read."
+    ]
     ranges: Annotated[Count, "How many such ranges there are."]
     server_cache: Annotated[
         str,
         "cold: each range was read only once; warm: each was read once before the first sample, "
-        "because there are too few of them.",
+        "because there are too few of them, or no range was read.",
         Rule(enum=["cold", "warm"]),
+    ]
+    opened: Annotated[
+        Sequence[Annotated[Text, "A path, relative to the mount."]],
+        "The files that open-storm opened in every sample, in this order.",
     ]
 
 
 def files_read(reading: Reading | None) -> FilesRead | None:
     """Return the files that were read in the form of documents; None for scratch files."""
-    if reading is None or reading.ranges is None:
+    if reading is None or not (reading.ranges or reading.opened):
         return None
+    ranges = reading.ranges
     return FilesRead(
         [FileRead(file.path, file.size) for file in reading.files],
         bool(reading.paths),
-        reading.ranges.length,
-        reading.ranges.count,
-        "cold" if reading.ranges.cold else "warm",
+        ranges.length if ranges else 0,
+        ranges.count if ranges else 0,
+        "cold" if ranges and ranges.cold else "warm",
+        reading.opened,
     )
 
 
@@ -137,7 +145,8 @@ def cost_text(cost: Cost, read: FilesRead | None) -> str:
     line = f"{cost.evaluations} evaluations in {cost.seconds:.0f} s, "
     if read is None:
         return line + f"{cost.bytes_written / (1 << 20):.0f} MiB written"
-    number = f"{len(read.files)} file" + ("s" if len(read.files) > 1 else "")
+    count = len({*(file.path for file in read.files), *read.opened})
+    number = f"{count} file" + ("s" if count > 1 else "")
     return (
         line + f"{cost.bytes_read / (1 << 20):.0f} MiB of {number} read in {cost.requests} calls, "
         "nothing written"
