@@ -235,10 +235,10 @@ def test_many_files_are_opened(
     assert set(read["opened"]) <= {f"dir-0/file-{number}" for number in range(0, 40, 2)}
     assert (read["files"], read["ranges"], read["range_bytes"]) == ([], 0, 0)
     assert cost["evaluations"] >= 2
-    # The first run, of at most 20 files, chose the number, and a warm-up followed. On a busy host,
-    # the time of a sample may end earlier.
-    opens = cost["requests"]
-    assert 2 * cost["evaluations"] < opens <= 20 + opened * (1 + cost["evaluations"])
+    # The first run, of at most 20 files, chose the number, and a warm-up followed. The time of a
+    # sample would suffice for four times as many; a hiccup of the host may end one early.
+    opens, chosen = cost["requests"], opened * (1 + cost["evaluations"])
+    assert 0.8 * chosen < opens <= chosen + 20
     assert cost["bytes_read"] == 4096 * opens
     assert ops["READ"]["count"] >= opens
     assert ops["OPEN"]["count"] >= opens
