@@ -74,8 +74,7 @@ class Block:
 
     def has_enough(self, kind: Kind) -> bool:
         """Whether there is enough traffic of a kind for a figure."""
-        one = self._seen.get(kind)
-        return one is not None and one.calls >= LEAST_CALLS and one.nbytes > 0
+        return self.calls(kind) >= LEAST_CALLS and self.nbytes(kind) > 0
 
     def is_full(self, wanted: Collection[str]) -> bool:
         """Return whether there are enough reads, or none are wanted."""
@@ -84,6 +83,10 @@ class Block:
     def calls(self, kind: Kind) -> int:
         """Return how many calls of a kind completed."""
         return self._seen[kind].calls if kind in self._seen else 0
+
+    def nbytes(self, kind: Kind) -> int:
+        """Return how many bytes the completed calls of a kind transferred."""
+        return self._seen[kind].nbytes if kind in self._seen else 0
 
     def waited(self, kind: Kind) -> float:
         """Return the total seconds that programs waited for a kind within the block."""

@@ -220,10 +220,12 @@ class Live:
                 blocks.append(block)
                 self._reference.add(block)
         least = LEAST_CALLS * len(blocks) / len(Kind)  # at least one kind has as many
+        # Programs may wait in close(2) without writing: a kind without bytes has no figure.
+        useful = {kind: [block for block in blocks if block.nbytes(kind)] for kind in Kind}
         waited = {
-            name_of(kind): sum(block.waited(kind) for block in blocks)
-            for kind in Kind
-            if sum(block.calls(kind) for block in blocks) >= least
+            name_of(kind): sum(block.waited(kind) for block in those)
+            for kind, those in useful.items()
+            if sum(block.calls(kind) for block in those) >= least
         }
         whole = sum(waited.values())
         kept = {name: one for name, one in waited.items() if one >= _LEAST_SHARE * whole}

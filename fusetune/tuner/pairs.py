@@ -44,9 +44,13 @@ class Pairs:
             self._before.append(before)
             self._after.append(after)
 
-    def _differences(self, name: str) -> list[float]:
+    def _logs(self, name: str) -> list[tuple[float, float]]:
+        """Return the logs before and after of the pairs that have both."""
         both = zip(self._before, self._after, strict=True)
-        return [math.log(b[name] / a[name]) for a, b in both if name in a and name in b]
+        return [(math.log(a[name]), math.log(b[name])) for a, b in both if name in a and name in b]
+
+    def _differences(self, name: str) -> list[float]:
+        return [after - before for before, after in self._logs(name)]
 
     def _share(self, name: str) -> float:
         """Return a workload's weight; one that appeared later gets the smallest."""
@@ -97,10 +101,7 @@ class Pairs:
         for name in self._names():
             interval = _interval(self._differences(name))
             if interval:
-                before, after = (
-                    math.exp(fmean(math.log(one[name]) for one in each if name in one))
-                    for each in (self._before, self._after)
-                )
+                before, after = (math.exp(fmean(each)) for each in zip(*self._logs(name), strict=True))
                 found[name] = (before, after, interval)
         return found
 

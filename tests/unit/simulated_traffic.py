@@ -42,6 +42,8 @@ class SimulatedTraffic:
         self.written: list[tuple[float, dict[str, int]]] = []
         self.failing: Callable[[Setting], float] = lambda setting: 0.0
         self.waiting: Callable[[Setting], Sequence[tuple[Of, float]]] = lambda setting: ()
+        #: Seconds in each tick during which programs wait in close(2) without having written.
+        self.closing = 0.0
 
     def set(self, setting: Setting) -> None:
         """Apply a setting, as the mount would."""
@@ -66,6 +68,9 @@ class SimulatedTraffic:
             failed = round(calls * self.failing(self.setting))
             latency = Counter({TICK / calls * 1e9: calls})
             ended[kind, self._now - TICK] = Waited(TICK, calls, nbytes, failed, latency)
+        if self.closing:
+            closed = Waited(self.closing, 20, latency=Counter({self.closing / 20 * 1e9: 20}))
+            ended.setdefault((Kind.WRITE, self._now - TICK), Waited()).add(closed)
         return Mark(self._now, ended, self.waiting(self.setting))
 
 

@@ -54,6 +54,15 @@ def test_it_ends_near_the_best_with_idle_times_between() -> None:
     assert chosen.per_workload["write"][2].ratio == pytest.approx(1, rel=0.1)
 
 
+def test_calls_without_bytes_are_no_kind_of_traffic() -> None:
+    """Readers of SQLite, for example, close files that they have opened for writing."""
+    traffic = SimulatedTraffic(reader)
+    traffic.closing = 0.2 * TICK
+    live = searched(traffic, 120)
+    assert live.found.shares == {"read": 1.0}
+    assert live.found.choice.setting["read_ahead_kb"] == 2048
+
+
 def test_a_round_leaves_time_for_the_next_ones() -> None:
     """Four steps of four times lead to the best."""
 

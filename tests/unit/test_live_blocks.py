@@ -192,6 +192,18 @@ def test_a_loss_that_nobody_feels_is_borne() -> None:
     assert made.holds()
 
 
+def test_the_means_are_those_of_the_pairs_with_both() -> None:
+    """The ratio follows from them."""
+    pairs = Pairs({"read": 0.5, "write": 0.5})
+    for number in range(8):
+        late = {"read": 1.0} if number < 4 else {}
+        pairs.add({"read": 100.0, "write": 1000.0}, {"write": 2000.0, **late})
+        pairs.add({"write": 1000.0}, {"read": 9.0, "write": 2000.0})
+    before, after, ratio = pairs.per_workload()["read"]
+    assert (before, after) == pytest.approx((100.0, 1.0))
+    assert ratio.ratio == pytest.approx(after / before)
+
+
 def test_the_gain_is_weighted() -> None:
     made = pairs([2] * 4)
     gain = pairs([1] * 4, "write", made).gain()
