@@ -101,7 +101,8 @@ class Pairs:
         for name in self._names():
             interval = _interval(self._differences(name))
             if interval:
-                before, after = (math.exp(fmean(each)) for each in zip(*self._logs(name), strict=True))
+                logs = zip(*self._logs(name), strict=True)
+                before, after = (math.exp(fmean(each)) for each in logs)
                 found[name] = (before, after, interval)
         return found
 
