@@ -17,7 +17,7 @@ from tests.native.requirements import requires
 pytestmark = requires("fio", "setpriv")
 
 # The search ends long before the budget does, except on a busy host: each fio is a process.
-_ALONE = ("-w", "seq-read", "--budget", "120", "--no-guard", "mmap-read", "--no-guard", "rand-read")
+_ALONE = ("-w", "seq-read", "--budget", "100", "--no-guard", "mmap-read", "--no-guard", "rand-read")
 
 
 def _said(fusetune: Fusetune, point: Path, knob: str) -> list[str]:
