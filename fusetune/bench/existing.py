@@ -292,9 +292,10 @@ class Existing(BenchPlace):
         interruption: Interruption,
     ) -> set[str]:
         """Return the names of those that can be opened."""
-        words = self.command(["sh", "-c", _TRIAL, "sh", *(file.name for file in files)])
+        names = [file.name for file in files]
+        words = self.command(["sh", "-c", _TRIAL, "sh", *names])
         said = run(words, max(1.0, deadline - time.monotonic()), interruption)[1]
-        return set(said.decode("utf-8", "surrogateescape").split("\n"))
+        return set(names).intersection(said.decode("utf-8", "replace").split("\n"))
 
     def check(self, file: ExistingFile, seconds: float) -> None:
         """Raise FusetuneError if a file has changed, except that it may grow.

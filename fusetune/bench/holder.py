@@ -177,7 +177,8 @@ class Directory:
     def remove(self) -> list[str]:
         """Remove it and the files that workloads create; return the names of what remains.
 
-        Links are not followed, and only files of the kind that fusetune creates are removed.
+        Links are not followed, and only files of the kind that fusetune creates are removed. If
+        that fails for one of them, the others are still removed. Raises OSError.
         """
         if self._read is not None:
             os.close(self._read)
@@ -195,14 +196,20 @@ class Directory:
         """Remove our files; return the other names, and ours that are not regular files."""
         with os.scandir(self.fd) as entries:
             names = [entry.name for entry in islice(entries, _MOST_ENTRIES)]
-        disguised = []
+        disguised, failed = [], None
         for name in filter(is_scratch_file, names):
-            with suppress(FileNotFoundError):
+            try:
                 status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
                     os.unlink(name, dir_fd=self.fd)
                 else:
                     disguised.append(name)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failed = error
+        if failed:
+            raise failed
         return [name for name in names if not is_scratch_file(name)], disguised
 
     def _remove_itself(self) -> bool:

@@ -21,7 +21,7 @@ from fusetune.bench.note import noted, scratch_note
 from fusetune.bench.place import KINDS, BenchPlace, failure
 from fusetune.bench.sandbox import Rights
 from fusetune.bench.worker import Interruption, Owner, Unanswered, call, run
-from fusetune.errors import FusetuneError
+from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount, is_fuse
 from fusetune.text import printable
@@ -29,6 +29,8 @@ from fusetune.text import printable
 _PREFIX = ".fusetune-"
 _NAME = re.compile(re.escape(_PREFIX) + "[0-9a-f]{16}")
 _REMOVAL_SECONDS, _CACHED_SECONDS = 3.0, 1.0
+#: Errors of every call on a mount whose server has died.
+_DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV)
 # Creates, appends, reads back and removes a file, as fio's jobs do.
 _TRIAL = "echo 1 >write-data && echo 2 >>write-data && read x <write-data && rm write-data"
 
@@ -48,7 +50,7 @@ class Scratch(BenchPlace):
         its lifetime. Raises FusetuneError if the path of ``mount`` leads elsewhere.
         """
         self.free: int | None = None
-        self._name = name
+        self._name, self._exists = name, False
         super().__init__(host, mount, Holder(host, mount, name, program).serve, inherited)
 
     def begin(self, seconds: float, interruption: Interruption) -> None:
@@ -59,6 +61,7 @@ class Scratch(BenchPlace):
         deadline = time.monotonic() + seconds
         try:
             self.free, self._confined = self._companion.hear(seconds)
+            self._exists = True
         except OSError as error:
             number = error.errno or errno.EIO
             raise failure(self._mount, number, "create a scratch directory") from error
@@ -148,8 +151,12 @@ class Scratch(BenchPlace):
         """
         try:
             left = self._companion.ask(_REMOVAL_SECONDS, "remove")
-        except (Unanswered, OSError):
-            left = None  # the server is dead, so there is nothing to remove
+        except Unanswered:
+            return None
+        except OSError as error:
+            if not self._exists or error.errno in _DEAD:
+                return None  # there is nothing to remove
+            return f"{_shown(self._mount, self._name)} was not removed: {reason(error)}"
         finally:
             self._companion.close()
         return _left(self._mount, self._name, left)
@@ -158,9 +165,14 @@ class Scratch(BenchPlace):
 def _left(mount: Mount, name: str, left: Sequence[str] | None) -> str | None:
     if not left:
         return None
-    path = printable(os.path.join(mount.path, name))
-    names = ", ".join(left)
-    return f"{path} was not removed, because it has files that fusetune did not create: {names}"
+    return (
+        f"{_shown(mount, name)} was not removed, because it has files that fusetune did not "
+        f"create: {', '.join(left)}"
+    )
+
+
+def _shown(mount: Mount, name: str) -> str:
+    return printable(os.path.join(mount.path, name))
 
 
 @contextmanager

@@ -111,6 +111,22 @@ def test_a_link_among_its_files_is_told(fusetune: Fusetune, mirror: Mirror, tmp_
     assert left.is_symlink()
 
 
+def test_what_the_server_refuses_to_remove_is_told(fusetune: Fusetune, user_mirror: Mirror) -> None:
+    """Its files belong to somebody else meanwhile, as with a policy without deletion."""
+    kept: list[Path] = []
+
+    def lose_it() -> None:
+        with held(fusetune, user_mirror) as (made, directory):
+            assert shell(made, "echo 1 >write-data").returncode == 0
+            os.chown(directory, 0, 0)
+            directory.chmod(0o555)
+            kept.append(directory / "write-data")
+
+    with pytest.raises(FusetuneError, match=r"/\.fusetune-\w+ was not removed: Permission denied"):
+        lose_it()
+    assert kept[0].read_text() == "1\n"
+
+
 def test_what_was_left_is_not_removed_through_a_link(
     fusetune: Fusetune, mirror: Mirror, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@
 A descriptor refers to the opened directory, whatever its name now refers to (openat(2)).
 """
 
+import errno
 import os
 import re
 import socket
@@ -39,6 +40,25 @@ def test_removal_takes_the_files_of_workloads(held: Directory, tmp_path: Path) -
         (tmp_path / NAME / name).write_bytes(b"x")
     assert held.remove() == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_removal_goes_on_where_one_file_resists(
+    held: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink, tried = os.unlink, list[str]()
+
+    def resist(name: str, dir_fd: int) -> None:
+        tried.append(name)
+        if name == tried[0]:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", resist)
+    for number in range(3):
+        (tmp_path / held.name / f"small.{number}").touch()
+    with pytest.raises(PermissionError):
+        held.remove()
+    assert os.listdir(tmp_path / held.name) == tried[:1]
 
 
 @pytest.mark.parametrize("name", ["write-data", "letter"])
