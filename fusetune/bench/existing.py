@@ -31,7 +31,7 @@ from fusetune.bench.finding import (
 from fusetune.bench.holder import open_top
 from fusetune.bench.place import KINDS, BenchPlace, failure
 from fusetune.bench.sandbox import Rights, ToRead
-from fusetune.bench.worker import Interruption, Owner, Unanswered, hear, respond, run
+from fusetune.bench.worker import Interruption, Owner, Unanswered, forked, hear, respond, run
 from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount, is_fuse
@@ -116,21 +116,10 @@ class _Holder:
 
     def _found(self, owner: Owner) -> tuple[int, list[Found], list[str]]:
         """Search as the mount's owner, because root may have no access to the mount."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if pid == 0:
-            ours.close()
-            owner.become()
-            self._send(theirs)
-            os._exit(0)
-        theirs.close()
-        try:
-            count, paths = hear(ours)
-            received = [socket.recv_fds(ours, 1 << 16, 1) for _ in range(count + 1)]
-            opened = [json.loads(ours.recv(1 << 16)) for _ in range(paths)]
-        finally:
-            ours.close()
-            os.waitpid(pid, 0)
+        with forked(owner, self._send) as line:
+            count, paths = hear(line)
+            received = [socket.recv_fds(line, 1 << 16, 1) for _ in range(count + 1)]
+            opened = [json.loads(line.recv(1 << 16)) for _ in range(paths)]
         (_, (top,), *_), *rest = received
         files = []
         for words, (fd,), *_ in rest:

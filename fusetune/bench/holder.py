@@ -22,7 +22,7 @@ from typing import Any
 
 from fusetune import syscalls
 from fusetune.bench import sandbox
-from fusetune.bench.worker import Owner, hear, respond
+from fusetune.bench.worker import Owner, forked, hear, respond
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
@@ -271,18 +271,15 @@ class Holder:
         owner = Owner.of(self._mount)
         if owner.uid == os.geteuid():
             return self._make()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if pid == 0:
-            owner.become()
-            made: list[int] = []
-            respond(theirs, lambda: made.extend(self._make()))
-            socket.send_fds(theirs, [b" "], made)
-            os._exit(0)
-        os.waitpid(pid, 0)
-        hear(ours)
-        top, fd = socket.recv_fds(ours, 1, 2)[1]
+        with forked(owner, self._send) as line:
+            hear(line)
+            top, fd = socket.recv_fds(line, 1, 2)[1]
         return top, fd
+
+    def _send(self, line: socket.socket) -> None:
+        made: list[int] = []
+        if respond(line, lambda: made.extend(self._make())):
+            socket.send_fds(line, [b" "], made)
 
     def _make(self) -> tuple[int, int]:
         top = open_top(self._host, self._mount)

@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn, Self
@@ -168,6 +168,39 @@ def hear(line: socket.socket) -> Any:
     if "error" in said:
         raise FusetuneError(said["error"])
     return said["value"]
+
+
+@contextmanager
+def forked(owner: Owner, serve: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
+    """Run ``serve`` with its end of a socket in a forked child as ``owner``; yield the other end.
+
+    The owner may send the child signals, so it is killed if it is stopped: this process, which may
+    hold every mount of the host, would otherwise wait for it forever.
+    """
+
+    def end_if_stopped(number: int, frame: FrameType | None) -> None:
+        with suppress(ChildProcessError):  # it has ended meanwhile
+            if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG):
+                os.kill(pid, signal.SIGKILL)
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ours.close()
+            owner.become()
+            serve(theirs)
+        finally:
+            os._exit(0)
+    before = signal.signal(signal.SIGCHLD, end_if_stopped)
+    theirs.close()
+    try:
+        end_if_stopped(signal.SIGCHLD, None)
+        yield ours
+    finally:
+        ours.close()
+        os.waitpid(pid, 0)
+        signal.signal(signal.SIGCHLD, before)
 
 
 def call(work: Callable[[], Any], owner: Owner, seconds: float) -> Any:

@@ -5,9 +5,12 @@ A descriptor refers to the opened directory, whatever its name now refers to (op
 """
 
 import errno
+import json
 import os
 import re
+import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +20,7 @@ import pytest
 from fusetune.bench.holder import Directory, is_scratch_file
 from fusetune.bench.papers.catalogue import PAPERS
 from fusetune.bench.sandbox import ROOT_OVER_MODES, command
-from fusetune.bench.worker import Companion, Unanswered, respond
+from fusetune.bench.worker import Companion, Owner, Unanswered, forked, hear, respond
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.errors import FusetuneError
 from fusetune.syscalls import RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, openat2
@@ -155,6 +158,27 @@ def test_what_goes_wrong_there_is_raised_here() -> None:
     with pytest.raises(OSError, match="Input/output error"):
         companion.hear(10.0)
     companion.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_the_owner_cannot_keep_a_process_waiting(number: int) -> None:
+    """The child that acts as the owner of a mount may get any signal from the owner."""
+
+    def serve(line: socket.socket) -> None:
+        line.send(json.dumps({"value": os.getpid()}).encode())
+        signal.pause()
+
+    def wait_for_the_child() -> None:
+        with forked(Owner(os.geteuid(), os.getegid()), serve) as line:
+            pid = hear(line)
+            threading.Timer(0.2, os.kill, (pid, number)).start()
+            hear(line)
+
+    with pytest.raises(OSError, match="Input/output error"):
+        wait_for_the_child()
+    assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
 
 
 def test_the_command_line_gives_away_every_right_but_those_named() -> None:
