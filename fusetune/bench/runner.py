@@ -81,6 +81,8 @@ class Bench(Account):
         super().__init__(budget)
         self.mount = mount
         self.workloads = list(workloads)
+        #: Whether its budget is what is left of one with which others have measured before.
+        self.continues = False
         #: Latencies of each workload at the last `measure`, by name.
         self.bins: dict[str, Bins] = {}
         #: Host resources that each workload used at the last `measure`, by name.
@@ -284,7 +286,7 @@ class Bench(Account):
         try:
             return run(patience)
         except Unanswered as error:
-            if self.evaluations and patience < patient:
+            if (self.evaluations or self.continues) and patience < patient:
                 raise BudgetSpent(patience) from error
             raise
 

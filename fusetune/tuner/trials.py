@@ -171,7 +171,12 @@ class Trials:
     def _opened(self, candidates: Candidates, options: Options) -> _Open:
         seconds = self.budget.seconds - self.seconds
         if seconds < LEAST_SECONDS:
-            raise BudgetSpent(seconds)
+            if self.evaluations:
+                raise BudgetSpent(seconds)
+            raise FusetuneError(
+                f"mounting its server with each option took {self.seconds:.0f} s, so less than "
+                f"{LEAST_SECONDS:.0f} s are left to measure; give a larger --budget"
+            )
         if len(self._open) == _MOST_SHADOWS:
             self._end(next(filter(None, self._open)))  # the one without options stays
         share = Budget(
@@ -194,6 +199,7 @@ class Trials:
                 sample_seconds=min(1.0, max(0.2, self.budget.seconds / 300)),
                 inherited=[self._shadows.inherited],
             )
+            bench.continues = self.evaluations > 0
             contexts.enter_context(bench)
             return shadow, bench, contexts.pop_all()
 

@@ -12,7 +12,7 @@ import resource
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -20,9 +20,11 @@ from fusetune.bench.latency import Bins
 from fusetune.bench.runner import Bench, BudgetSpent
 from fusetune.bench.spending import Budget
 from fusetune.bench.usage import Cpu, Usage
+from fusetune.bench.worker import Interruption, Unanswered
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.errors import FusetuneError
 from fusetune.mounts.discover import discover
+from fusetune.mounts.mount import Mount
 from fusetune.recipes.plan import Circumstances, plan
 from fusetune.shadow.conditions import _limits
 from fusetune.shadow.guard import POINT
@@ -309,6 +311,31 @@ def test_a_shadow_may_read_a_quarter_of_the_budget_or_what_is_left(tree: Tree) -
     assert trials._share("bytes_read") == 256 << 20
     trials._ended.append(cast(Bench, SimpleNamespace(bytes_read=1000 << 20)))
     assert trials._share("bytes_read") == 24 << 20
+
+
+def test_without_time_for_a_shadow(tree: Tree) -> None:
+    """The budget is spent if something was measured before; otherwise it is too small."""
+    unused: Any = None
+    trials = Trials(tree.host, unused, unused, [], Budget(5.0), unused, None, None)
+    with pytest.raises(FusetuneError, match="less than 5 s are left to measure; give a larger --b"):
+        trials._opened(unused, frozenset())
+    trials.evaluations = 1
+    with pytest.raises(BudgetSpent):
+        trials._opened(unused, frozenset())
+
+
+def test_a_shadow_whose_beginning_outlasts_the_budget(mounted: Mount, tree: Tree) -> None:
+    """Only then is it not the server that hangs."""
+
+    def outlast(seconds: float) -> NoReturn:
+        raise Unanswered(seconds)
+
+    bench = Bench(tree.host, mounted, [], Budget(5.0), Interruption())
+    for seconds, continues, spent in ((1.0, True, True), (1.0, False, False), (-0.4, True, False)):
+        bench.continues = continues
+        with pytest.raises(Unanswered) as error:
+            bench._patiently(seconds, outlast)
+        assert isinstance(error.value, BudgetSpent) == spent
 
 
 def test_an_unsafe_option_is_proposed_only_by_name(tree: Tree) -> None:
