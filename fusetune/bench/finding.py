@@ -29,6 +29,7 @@ _LARGE = 16 * MIB  # files of this size come before smaller ones
 #: Bytes that are read of a file after it was opened, and the number of such files.
 OPENED_BYTES, FEWEST_OPENED, MOST_OPENED = 4096, 10, 500
 _MOST_ENTRIES = 100_000  # to examine: a directory of a hostile server may be endless
+_MOST_CHARACTERS = 8 << 20  # of all paths: those of a hostile server may have 4096 bytes each
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 BENEATH = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_XDEV
 
@@ -123,15 +124,17 @@ def _walk(top: int, start: str, least: int, deadline: float) -> Iterator[Found]:
 
     Raises OSError if the directory itself cannot be read; skips others.
     """
-    queue, entries = deque([start]), 0
+    queue, entries, characters = deque([start]), 0, 0
     while queue:
         directory = queue.popleft()
         try:
             for entry in _entries(top, directory):
-                entries += 1
-                if entries > _MOST_ENTRIES or time.monotonic() > deadline:
-                    return
                 path = os.path.join(directory, entry.name)
+                entries, characters = entries + 1, characters + len(path)
+                if entries > _MOST_ENTRIES or characters > _MOST_CHARACTERS:
+                    return
+                if time.monotonic() > deadline:
+                    return
                 with suppress(OSError):  # it was removed or cannot be examined
                     if entry.is_dir(follow_symlinks=False):
                         queue.append(path)

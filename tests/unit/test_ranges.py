@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fusetune.bench import finding
 from fusetune.bench.finding import MOST_FILES, MOST_OPENED, Wanted, find_files
 from fusetune.bench.ranges import MIB, Range, Ranges
 from fusetune.bench.workloads import WORKLOADS
@@ -181,6 +182,15 @@ def test_files_to_open_may_be_small(tmp_path: Path) -> None:
     for number in range(MOST_OPENED):
         make(tmp_path / "more" / str(number), 4096)
     assert len(both_found(tmp_path, Wanted(ranges=False, opens=True))[1]) == MOST_OPENED
+
+
+def test_long_paths_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "_MOST_CHARACTERS", 4000)
+    deep = "/".join(["d" * 200] * 4)
+    for number in range(10):
+        make(tmp_path / deep / f"file-{number}", MIB)
+    # 200, 401, 602 and 803 characters to the directory, then 810 for each file.
+    assert len(found(tmp_path)) == (4000 - 200 - 401 - 602 - 803) // 810
 
 
 def test_a_walk_leaves_neither_the_directory_nor_the_mount(tmp_path: Path) -> None:
