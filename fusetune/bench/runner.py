@@ -13,7 +13,7 @@ from fusetune.bench.figures import AFTERWARDS, number
 from fusetune.bench.fio import files_of, installed, jobs_of, laying_out
 from fusetune.bench.holder import LAID_OUT
 from fusetune.bench.latency import Bins, bins_of
-from fusetune.bench.place import BenchPlace
+from fusetune.bench.place import BenchPlace, Unwritable
 from fusetune.bench.scratch import Scratch, scratch
 from fusetune.bench.spending import MIB, Account, Budget, Left
 from fusetune.bench.usage import Server, Usage, usage_of
@@ -109,7 +109,8 @@ class Bench(Account):
 
     def __enter__(self) -> Self:
         with ExitStack() as contexts:
-            self._prepare(contexts, max(1.0, min(5.0, self.seconds_left)))
+            with self._failing_for_good():
+                self._prepare(contexts, max(1.0, min(5.0, self.seconds_left)))
             self._server = Server.of(self._host, self.mount)
             self.measure()
             self.evaluations -= 1  # a warm-up, not a sample; it shows the cost of an evaluation
@@ -142,7 +143,8 @@ class Bench(Account):
         figures = {}
         for workload in self.workloads:
             self._server.begin()
-            jobs = self._run_workload(workload)
+            with self._failing_for_good():
+                jobs = self._run_workload(workload)
             taken = usage_of(workload, jobs, self._server.end(), self._place.cached_bytes)
             self.usage[workload.name] = taken
             figures[workload.name] = workload.figure(jobs)
@@ -158,7 +160,21 @@ class Bench(Account):
         """
         seconds = self.sample_seconds / 2
         parameters = self._parameters(workload, seconds)
-        return workload.figure(self._run_fio(workload.job, seconds, parameters))
+        with self._failing_for_good():
+            return workload.figure(self._run_fio(workload.job, seconds, parameters))
+
+    @contextmanager
+    def _failing_for_good(self) -> Iterator[None]:
+        """Turn `Unwritable` into an error after which nothing else is measured instead.
+
+        Not before the first sample: only then was the mount not writable in the first place.
+        """
+        try:
+            yield
+        except Unwritable as error:
+            if self.evaluations or self.continues:
+                raise FusetuneError(str(error)) from error
+            raise
 
     def _fit(self, free: int | None) -> None:
         """Choose file sizes (bytes) that fit the free space and the budget."""

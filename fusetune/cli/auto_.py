@@ -197,8 +197,9 @@ def command(
             how = {**how, "progress": progress, "cold": cold}
             run = partial(_auto, resolver, mount, limit, aim, how)
             document = auto_result(on(run))
+    code = _presented(document, as_json)
     draw(document, plot)
-    return _presented(document, as_json)
+    return code
 
 
 def _refuse_contradictions(

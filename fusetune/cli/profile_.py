@@ -45,6 +45,8 @@ def command(host: Host, name: str, seconds: float, as_json: bool) -> None:
     with ProgressLine(seconds) as progress:
         traffic = watch(host, mount, seconds, progress)
     shares = shares_of(traffic)
-    if shares:
-        save_profile(host, mount, shares, traffic.seconds)
-    browse(profiled(mount, traffic, values, shares), as_json)
+    try:
+        if shares:
+            save_profile(host, mount, shares, traffic.seconds)
+    finally:  # what was observed is shown even if the disk is full
+        browse(profiled(mount, traffic, values, shares), as_json)

@@ -7,7 +7,7 @@ A server that takes 2 ms for each read gains from readahead, which keeps more re
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.native.made_up_fio import made_up_fio
 from tests.native.mirror import Mirror
 from tests.native.program import Fusetune
 from tests.native.requirements import requires
+from tests.tmpfs import tmpfs
 
 pytestmark = requires("fio", "setpriv")
 
@@ -95,6 +96,22 @@ def _is_reported(fusetune: Fusetune, mirror: Mirror, document: dict[str, Any]) -
     assert most - constants.BLOCK < len(measured["trials"]) <= most
     drawn = fusetune("report", mirror.mountpoint, "--format", "html").stdout
     assert f">read_ahead_kb: {chosen} chosen, " in drawn
+
+
+def test_a_full_disk_costs_only_the_picture(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    with _quick(tmpfs_dir, tmp_path / "place") as (mirror, environment), tmpfs(full, "size=4k"):
+        with suppress(OSError):
+            (full / "all").write_bytes(bytes(1 << 20))
+        words = ("auto", mirror.mountpoint, *ALONE, "--budget", "5", "--plot", full / "x.svg")
+        done = fusetune(*words, "--json", environment=environment)
+        fusetune("reset", mirror.mountpoint)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr.splitlines()[-1]
+    assert json.loads(done.stdout)["trials"]
 
 
 def test_auto_begins_at_what_it_chose_for_this_server(

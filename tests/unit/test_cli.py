@@ -6,11 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import Mock
 
 import pytest
 
 from fusetune import __version__
-from fusetune.cli import cli, commands, examples, main
+from fusetune.cli import cli, commands, examples, main, profile_
+from fusetune.errors import FusetuneError
 from tests.unit.conftest import CHECKOUT
 
 COMMANDS = commands()
@@ -48,6 +51,22 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return subprocess.CompletedProcess(words, int(code), *capsys.readouterr())
 
     return run_here
+
+
+def test_a_profile_that_cannot_be_saved_is_shown(
+    here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> NoReturn:
+        raise FusetuneError("the disk is full")
+
+    for name in ("find", "values_now", "watch", "profiled"):
+        monkeypatch.setattr(profile_, name, Mock())
+    monkeypatch.setattr(profile_, "shares_of", lambda traffic: {"seq-read": 1.0})
+    monkeypatch.setattr(profile_, "save_profile", fail)
+    monkeypatch.setattr(profile_, "browse", lambda document, as_json: print("what it saw"))
+    done = here(*own_directories(tmp_path), "profile", "/mnt")
+    assert (done.stdout, done.returncode) == ("what it saw\n", 1)
+    assert done.stderr.endswith("fusetune: the disk is full\n")
 
 
 def test_shells_complete_commands(here: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ Figures are computed from the current options and knobs, so the tests know the t
 
 from __future__ import annotations
 
+import errno
 import math
 import random
 import resource
@@ -17,6 +18,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from fusetune.bench.latency import Bins
+from fusetune.bench.place import Unwritable, failure
 from fusetune.bench.runner import Bench, BudgetSpent
 from fusetune.bench.spending import Budget
 from fusetune.bench.usage import Cpu, Usage
@@ -336,6 +338,21 @@ def test_a_shadow_whose_beginning_outlasts_the_budget(mounted: Mount, tree: Tree
         with pytest.raises(Unanswered) as error:
             bench._patiently(seconds, outlast)
         assert isinstance(error.value, BudgetSpent) == spent
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "continues", "raised"),
+    [(0, False, Unwritable), (1, False, FusetuneError), (0, True, FusetuneError)],
+)
+def test_what_becomes_unwritable_during_a_run_ends_it(
+    mounted: Mount, tree: Tree, evaluations: int, continues: bool, raised: type[FusetuneError]
+) -> None:
+    """Existing files are read instead only if nothing was measured before."""
+    bench = Bench(tree.host, mounted, [], Budget(5.0), Interruption())
+    bench.evaluations, bench.continues = evaluations, continues
+    with pytest.raises(FusetuneError, match="it is read-only") as error, bench._failing_for_good():
+        raise failure(mounted, errno.EROFS, "measure")
+    assert type(error.value) is raised
 
 
 def test_an_unsafe_option_is_proposed_only_by_name(tree: Tree) -> None:
