@@ -10,7 +10,7 @@ import re
 import signal
 from typing import Any
 
-from fusetune.bench.fio import jobs_of
+from fusetune.bench.fio import jobs_of, only
 from fusetune.bench.place import failure
 from fusetune.bench.ranges import Range
 from fusetune.bench.workloads import Workload
@@ -73,5 +73,4 @@ def job_of(mount: Mount, status: int, stdout: bytes, stderr: bytes) -> dict[str,
     """Return the result, as fio's of a job. Raises FusetuneError if the command failed."""
     if status == -signal.SIGBUS:  # the kernel could not read a page
         raise failure(mount, errno.EIO, "measure")
-    (job,) = jobs_of(mount, _PROGRAM_NAME, status, stdout, stderr)
-    return job
+    return only(jobs_of(mount, _PROGRAM_NAME, status, stdout, stderr))

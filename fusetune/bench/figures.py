@@ -13,12 +13,14 @@ Job = Mapping[str, Any]
 P99_UNIT = "per_p99_second"
 #: Key in the last job: seconds of the work on its files after it.
 AFTERWARDS = "afterwards_seconds"
+#: More than fio can count. A mount's owner may forge results, and sums must remain finite.
+_LARGEST = 1e20
 #: Seconds between two blocks of a reader of the workload video, and the deadline of a block.
 FRAME_SECONDS = 0.02
 
 
 def number(job: Job, *keys: str) -> float:
-    """Return the number at ``keys`` of a job. FusetuneError if there is none or it is below 0."""
+    """Return the number at ``keys`` of a job. FusetuneError if it is missing or impossible."""
     value: Any = job
     try:
         for key in keys:
@@ -26,7 +28,7 @@ def number(job: Job, *keys: str) -> float:
         found = float(value)
     except (KeyError, TypeError, ValueError):
         found = math.nan
-    if not 0 <= found < math.inf:
+    if not 0 <= found < _LARGEST:
         raise FusetuneError(f"fio reports no number for {'.'.join(keys)}")
     return found
 
@@ -133,6 +135,6 @@ def latencies(job: Job, way: str) -> dict[float, float]:
         found = {float(edge): float(count) for edge, count in bins.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FusetuneError(f"fio reports no latencies of {way}") from error
-    if not all(0 <= number < math.inf for pair in found.items() for number in pair):
+    if not all(0 <= number < _LARGEST for pair in found.items() for number in pair):
         raise FusetuneError(f"fio reports no latencies of {way}")
     return found

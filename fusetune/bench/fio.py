@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fio: its path, a job that lays out a file, and its results."""
 
+import errno
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from fusetune.bench.place import failure
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
 from fusetune.untrusted import parse
+
+T = TypeVar("T")
 
 
 def installed() -> str:
@@ -54,8 +57,16 @@ def jobs_of(
             f"{fio} exited with status {status} without a readable result{said}"
         ) from problem
     if any(errors):
-        raise failure(mount, next(filter(None, errors)), "measure")
+        number = next(filter(None, errors))
+        raise failure(mount, number if number in errno.errorcode else errno.EIO, "measure")
     if status:
         raise FusetuneError(f"{fio} exited with status {status}, although its jobs report no error")
     result: list[dict[str, Any]] = jobs
     return result
+
+
+def only(jobs: Sequence[T]) -> T:
+    """Return the result of the only job. Raises FusetuneError if there are others."""
+    if len(jobs) != 1:
+        raise FusetuneError(f"results of {len(jobs)} jobs instead of one")
+    return jobs[0]

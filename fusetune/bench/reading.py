@@ -15,6 +15,7 @@ from fusetune.bench import faults, worker
 from fusetune.bench.existing import Existing, ExistingFile
 from fusetune.bench.figures import Job, number
 from fusetune.bench.finding import FEWEST_OPENED, Wanted
+from fusetune.bench.fio import only
 from fusetune.bench.place import BenchPlace
 from fusetune.bench.ranges import MIB, SHORTEST, Range, Ranges
 from fusetune.bench.readers import opening, parts, placed, ranges_worth, readers
@@ -169,7 +170,8 @@ class ReadBench(Bench):
         sizes = [file.size for file in reading.files]
         each = self._ranges_each(len(sizes)) + reading.guarded
         probe = Range(0, 0, max(SHORTEST, min(_PROBE, largest, sizes[0] // MIB * MIB)))
-        (job,) = self._read([[probe]], _plain_job(self.sample_seconds), self.sample_seconds)
+        seconds = self.sample_seconds
+        job = only(self._read([[probe]], _plain_job(seconds), seconds))
         rate = number(job, "read", "io_bytes") / max(number(job, "read", "runtime") / 1000, 0.001)
         wanted = min(largest, int(rate * self.sample_seconds * _FASTER))
         least = max((workload.least_bytes for workload in self._ranged), default=SHORTEST)

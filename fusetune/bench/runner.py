@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from fusetune.bench import worker
 from fusetune.bench.figures import AFTERWARDS, number
-from fusetune.bench.fio import files_of, installed, jobs_of, laying_out
+from fusetune.bench.fio import files_of, installed, jobs_of, laying_out, only
 from fusetune.bench.holder import LAID_OUT
 from fusetune.bench.latency import Bins, bins_of
 from fusetune.bench.place import BenchPlace, Unwritable
@@ -207,7 +207,7 @@ class Bench(Account):
         """Write the file that readers use in at most a tenth of the budget; return its size."""
         seconds = max(1.0, self.budget.seconds / 10)
         job = laying_out(LAID_OUT, self._largest, seconds)
-        written = int(number(self._run_fio(job, seconds)[0], "write", "io_bytes"))
+        written = int(number(only(self._run_fio(job, seconds)), "write", "io_bytes"))
         self.bytes_written += written
         least = max(workload.least_bytes for workload in self.workloads if workload.reads)
         if written < least:

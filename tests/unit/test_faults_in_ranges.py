@@ -43,6 +43,8 @@ def test_a_range_is_read_as_the_job_reads_its_file(
         (-7, b"", b"", "cannot measure in .*: Input/output error"),  # SIGBUS
         (1, b"", b"ValueError: mmap length is greater\x1b than", r"status 1 .*greater\\x1b than"),
         (0, b'{"jobs": []}', b"", "python3 exited with status 0 without a readable result"),
+        (0, b'{"jobs": [{"error": 3000000000}]}', b"", "cannot measure in .*: Input/output error"),
+        (0, b'{"jobs": [{"error": 0}, {"error": 0}]}', b"", "results of 2 jobs instead of one"),
     ],
 )
 def test_a_program_that_fails(

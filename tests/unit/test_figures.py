@@ -87,3 +87,13 @@ def test_latencies_of_a_way() -> None:
 def test_no_figure_without_sense(figure: Any, jobs: list[Any]) -> None:
     with pytest.raises(FusetuneError, match=r"^fio "):
         figure(jobs)
+
+
+@pytest.mark.parametrize("forged", [1e308, 10**19 * 10, -1, "9" * 400])
+def test_numbers_that_fio_cannot_count_are_refused(forged: object) -> None:
+    """Their sum might be infinite."""
+    read: dict[str, Any] = {**way(100, 500), "total_ios": forged}
+    with pytest.raises(FusetuneError, match="fio reports no number for read.total_ios"):
+        operations_by_clock([job(read=read)])
+    with pytest.raises(FusetuneError, match="fio reports no latencies of read"):
+        latencies(job(read=way(bins={"1000": forged})), "read")  # type: ignore[dict-item]
