@@ -19,6 +19,7 @@ LARGEST, DEEPEST = 1 << 20, 32
 _TOKEN = re.compile(rb'\\.|["{}\[\]]', re.DOTALL)
 _PART = 1 << 16
 _DIGITS = 20  # of 2^64
+_LONGEST_WAIT = 1e6  # seconds: epoll_wait(2) accepts less than 2^31 ms
 
 
 def parse(text: bytes) -> Any:
@@ -76,7 +77,7 @@ def communicate(
     has written more than `LARGEST`, and `subprocess.TimeoutExpired` after ``seconds``; the process
     still runs then.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + min(seconds, _LONGEST_WAIT)
     given, *outputs = filter(None, (process.stdin, process.stdout, process.stderr))
     with suppress(BrokenPipeError), given:
         given.write(stdin)

@@ -13,11 +13,12 @@ from fusetune.bench.intervals import t_quantile
 from fusetune.bench.latency import Bins, Latency
 from fusetune.bench.reading import Reading, bench_of
 from fusetune.bench.runner import Bench, BudgetSpent
-from fusetune.bench.spending import Budget
+from fusetune.bench.spending import LEAST_BYTES, MIB, Budget
 from fusetune.bench.usage import Usage
 from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import Workload
 from fusetune.changes.lock import Lock
+from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 
@@ -90,6 +91,11 @@ def measure(
     files of the mount are read, None for scratch files. Raises FusetuneError if a mount cannot be
     measured.
     """
+    if (least := len(mounts) * LEAST_BYTES) > budget.bytes_written:
+        raise UsageError(
+            f"{len(mounts)} mounts are measured, which together need --budget-bytes of at least "
+            f"{least // MIB}M"
+        )
     share = replace(budget, bytes_written=budget.bytes_written // len(mounts))
     with ExitStack() as contexts:
         for mount in mounts.values():

@@ -151,6 +151,7 @@ def _say_how_mounts_stand(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line and exit. A failure prints one line on standard error."""
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # paths may be unprintable
             stream.reconfigure(errors="backslashreplace")
@@ -161,6 +162,17 @@ def main() -> None:
     sys.exit(_run())
 
 
+def _open_standard_streams() -> None:
+    """Replace closed ones with /dev/null, so that no file gets their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 def _run() -> int:
     try:
         code: int | None = cli.main(prog_name="fusetune", standalone_mode=False)
@@ -168,7 +180,8 @@ def _run() -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "fusetune"
-        return _tell(f"{command}: {error.format_message()} See '{command} --help'.", ExitCode.USAGE)
+        said = error.format_message().removesuffix(".")
+        return _tell(f"{command}: {said}. See '{command} --help'.", ExitCode.USAGE)
     except FusetuneError as error:
         return _tell(f"fusetune: {error}", error.exit_code)
     except (KeyboardInterrupt, click.Abort):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fusetune.report.documents.bench import BenchResult
 
 HOST_TARGET = "host"
+_LONGEST_DURATION = 1000 * 3600.0  # seconds: the kernel's timeouts are limited
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 dry_run_option = click.option(
@@ -76,7 +77,10 @@ class Size(click.ParamType):
 
 
 class Duration(click.ParamType):
-    """A time with an optional suffix s, m or h; in seconds without one. ``zero``: may be 0."""
+    """A time with an optional suffix s, m or h, at most 1000h; in seconds without a suffix.
+
+    ``zero``: may be 0.
+    """
 
     name = "TIME"
 
@@ -92,7 +96,10 @@ class Duration(click.ParamType):
         match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smh]?)", value)
         if not match or (float(match[1]) == 0 and not self._zero):
             self.fail(f"{value!r} is not a time such as 90, 90s or 2m", param, ctx)
-        return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+        seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+        if seconds > _LONGEST_DURATION:
+            self.fail(f"{value!r} is longer than {_LONGEST_DURATION // 3600:.0f}h", param, ctx)
+        return seconds
 
 
 def workload_option(

@@ -159,10 +159,13 @@ class Bpftrace:
         return f"bpftrace ended: {printable((named or lines or ['no output'])[-1])}"
 
     def until_ready(self, is_ready: Callable[[], bool], *others: Signals) -> None:
-        """Wait until it has attached its probes. Raises FusetuneError if it does not."""
+        """Wait until it has attached its probes; ask ``is_ready`` at least twice a second.
+
+        Raises FusetuneError if it does not attach them, and passes on what ``is_ready`` raises.
+        """
         end = time.monotonic() + _START
         while not is_ready():
-            if self.wait(end - time.monotonic(), *others):
+            if self.wait(min(0.5, end - time.monotonic()), *others):
                 raise FusetuneError("interrupted before the first request was observed")
             if time.monotonic() > end:
                 raise FusetuneError(f"bpftrace did not attach its probes within {_START:.0f} s")

@@ -7,7 +7,7 @@ program waits for it: unused readahead raises both. So its mounts are also obser
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -123,19 +123,22 @@ def _of(what: int) -> Of:
 
 
 class Waits:
-    """While entered, observes a mount; raises FusetuneError with the remedy if it cannot."""
+    """While entered, observes a mount; raises FusetuneError with the remedy if it cannot.
 
-    def __init__(self, host: Host, mount: Mount) -> None:
+    ``check``: raises if the run was interrupted before the first mark.
+    """
+
+    def __init__(self, host: Host, mount: Mount, check: Callable[[], None] = lambda: None) -> None:
         path = bpftrace_path()
         text = waits_program(device_of(mount), faults=traces_faults(host))
         self._host, self._mount, self._marks = host, mount, Marks()
-        self._command = (path, text)
+        self._command, self._check = (path, text), check
 
     def __enter__(self) -> Self:
         self._running = Bpftrace(*self._command, self._marks.take)
         with_exit = self._running.__enter__()
         try:
-            with_exit.until_ready(lambda: bool(self._marks.taken))
+            with_exit.until_ready(self._has_mark)
         except FusetuneError:
             self._running.__exit__()
             raise
@@ -143,6 +146,10 @@ class Waits:
 
     def __exit__(self, *exception: object) -> None:
         self._running.__exit__()
+
+    def _has_mark(self) -> bool:
+        self._check()
+        return bool(self._marks.taken)
 
     def now(self) -> float:
         """Return the current second of the marks' clock."""

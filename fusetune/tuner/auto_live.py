@@ -48,7 +48,7 @@ def auto_live(
             outcome = Outcome(mount, waits, before, before, unchanged())
             return replace(outcome, reasons=reasons, source="live")
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
-        source = contexts.enter_context(Waits(host, mount))
+        source = contexts.enter_context(Waits(host, mount, interruption.check))
         values = Values(host, mount, before, Journal.to_change(host, mount))
 
         def try_setting(setting: Mapping[str, int]) -> None:

@@ -46,7 +46,7 @@ class Values:
             kept = not_stock(knobs_of(self.host, self.mount), after)
             ci95 = (gain.low, gain.high)
             save(self.host, self.mount, kept, "auto", gain.ratio, ci95, run)
-        except FusetuneError:
+        except (FusetuneError, OSError):
             self.put_back()
             raise
 

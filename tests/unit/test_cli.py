@@ -53,6 +53,16 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run_here
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams(closed: str) -> None:
+    words = [f"'{sys.executable}' -m fusetune --version {closed}; echo $?"]
+    done = subprocess.run(
+        ["sh", "-c", *words], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "0"
+    assert done.stderr == ""
+
+
 def test_a_profile_that_cannot_be_saved_is_shown(
     here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +175,7 @@ def test_version(here: Run) -> None:
         ("auto /mnt --budget -5", "is not a time"),
         ("auto /mnt --budget 5x", "is not a time"),
         ("auto /mnt --budget nan", "is not a time"),
+        ("auto /mnt --budget 1001h", "'1001h' is longer than 1000h. See"),
         ("auto /mnt --size 5x", "is not a whole number"),
         ("auto /mnt --budget-bytes much", "is not a whole number"),
         ("auto /mnt --seed x", "is not a valid integer"),

@@ -93,7 +93,7 @@ def test_no_figure_without_sense(figure: Any, jobs: list[Any]) -> None:
 def test_numbers_that_fio_cannot_count_are_refused(forged: object) -> None:
     """Their sum might be infinite."""
     read: dict[str, Any] = {**way(100, 500), "total_ios": forged}
-    with pytest.raises(FusetuneError, match="fio reports no number for read.total_ios"):
+    with pytest.raises(FusetuneError, match=r"no number for read\.total_ios"):
         operations_by_clock([job(read=read)])
     with pytest.raises(FusetuneError, match="fio reports no latencies of read"):
         latencies(job(read=way(bins={"1000": forged})), "read")  # type: ignore[dict-item]

@@ -6,15 +6,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from fusetune.bench.worker import Interrupted
 from fusetune.errors import FusetuneError
+from fusetune.mounts.mount import Mount
+from fusetune.profile import waits
 from fusetune.profile.program import bucket_middle
 from fusetune.profile.waits import Mark, Marks, Of, Waited
 from fusetune.profile.waits_program import Kind, waits_program
 from fusetune.tuner.blocks import LEAD, LEAST_CALLS, Block, Reference
 from fusetune.tuner.pairs import Pairs
+from tests.unit.conftest import Tree
 
 SINCE = 100.0
 MIB = 1 << 20
@@ -295,3 +300,23 @@ def test_the_program_differs_in_the_device_alone(faults: bool) -> None:
     assert texts[0] == texts[1].replace("7340077", "4099")
     assert not re.search("DEVICE|LOOKED|TICK|KEY|NAME|BODY|DESCRIPTOR|LATENCY|SLOTS", texts[0])
     assert ("mm_filemap_fault" in texts[0]) is faults
+
+
+def test_a_signal_ends_the_wait_for_the_first_mark(
+    tree: Tree, mounted: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bpftrace may take minutes to attach its probes on a busy host."""
+    slow = tmp_path / "bpftrace"
+    slow.write_text("#!/bin/sh\nexec sleep 100\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(waits, "bpftrace_path", lambda: str(slow))
+    monkeypatch.setattr(waits, "traces_faults", lambda host: True)
+    asked: list[None] = []
+
+    def check() -> None:
+        asked.append(None)
+        if len(asked) > 1:
+            raise Interrupted("interrupted")
+
+    with pytest.raises(Interrupted), waits.Waits(tree.host, mounted, check):
+        pass

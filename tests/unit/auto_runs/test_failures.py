@@ -60,16 +60,21 @@ def test_a_value_that_the_kernel_refuses_ends_the_run(
     assert saved_for(tree.host, mounted) is None
 
 
+@pytest.mark.parametrize("error", [FusetuneError("it is full"), OSError(28, "it is full")])
 def test_a_choice_that_cannot_be_saved_is_put_back(
-    tree: Tree, mounted: Mount, bench: type[SimulatedBench], monkeypatch: pytest.MonkeyPatch
+    tree: Tree,
+    mounted: Mount,
+    bench: type[SimulatedBench],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
 ) -> None:
     def full(*words: object) -> None:
         assert tree.values()["max_ratio"] == 10  # the choice was already set
-        raise FusetuneError("cannot write the results: No space left on device")
+        raise error
 
     monkeypatch.setattr(values_module, "save", full)
     bench.worth = staticmethod(by_ratio)
-    with pytest.raises(FusetuneError, match="No space left on device"):
+    with pytest.raises(type(error), match="it is full"):
         run(tree, mounted)
     assert tree.values() == STOCK
     assert not tree.journals()
