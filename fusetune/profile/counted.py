@@ -84,9 +84,9 @@ class Counted:
     def _totals(self, number: str) -> Totals:
         return Totals(
             self._map("@requests")[number],
-            self._map("@bytes").get(number, 0),
+            max(0, self._map("@bytes").get(number, 0)),
             self._latency(number),
-            self._map("@largest").get(number),
+            None if (largest := self._map("@largest").get(number)) is None else max(0, largest),
             self._map("@most").get(number),
             self._unrecorded(number),
         )

@@ -59,6 +59,8 @@ def with_words(part: str, words: Send | End | Call) -> str:
 
 
 def _counted(length: str) -> str:
+    # If the connection is aborted, the reply has no length, and this is below 0.
+    length = f"(int64)({length})"
     return f"@bytes[$op] = sum({length}); @largest[$op] = max({length});"
 
 

@@ -256,6 +256,15 @@ def test_counters_become_traffic(counted: Counted) -> None:
     )
 
 
+def test_an_aborted_request_has_no_bytes() -> None:
+    """Its reply has no header, which is subtracted."""
+    counted = Counted()
+    for name, value in (("@requests", 1), ("@bytes", -16), ("@largest", -16)):
+        counted.take(b'{"type": "map", "data": {"%s": {"14": %d}}}' % (name.encode(), value))
+    (found,) = counted.operations()
+    assert (found.name, found.nbytes, found.largest_bytes) == ("OPEN", 0, 0)
+
+
 def test_what_the_kernel_cannot_tell_is_not_told(counted: Counted) -> None:
     able = Abilities(pauses=False, faults="", calls=None)
     assert counted.pattern(able) == Pattern(unseen=2)

@@ -92,6 +92,13 @@ def test_both_outputs_of_a_program() -> None:
     end(process)
 
 
+def test_a_very_long_time_is_no_error() -> None:
+    """epoll(7) cannot wait that long."""
+    process = started("cat")
+    assert communicate(process, b"text", 1e12) == (b"text", b"")
+    end(process)
+
+
 def test_a_program_that_reads_nothing() -> None:
     process = started("true")
     process.wait()
