@@ -132,7 +132,7 @@ def cli(
     """Measure, choose, apply and undo the tuning of FUSE mounts.
 
     A mount M is named by its mount point or by its bdi (0:43). Without a command, fusetune
-    summarizes the state of all mounts.
+    summarises the state of all mounts.
     """
     context.obj = Host(state_dir=state_dir, run_dir=run_dir, admin_dir=config_dir)
     if context.invoked_subcommand is None:

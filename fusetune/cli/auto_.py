@@ -144,7 +144,9 @@ _NOT_LIVE = {
     show_default="30m",
     help="With --live, the time limit of the whole run.",
 )
-@click.option("--seed", type=int, default=0, help="Seed for the random order of measurements.")
+@click.option(
+    "--seed", type=int, default=0, metavar="N", help="Seed for the random order of measurements."
+)
 @plot_option("Also draw the curve of each measured knob, as an SVG file.")
 @dry_run_option
 @json_option

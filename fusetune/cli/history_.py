@@ -20,6 +20,7 @@ EXAMPLES = (("What was done to a mount, latest last", "history /mnt/x"),)
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
+    metavar="COUNT",
     help="Show at most this many of the latest entries.",
 )
 @json_option

@@ -21,9 +21,7 @@ EXAMPLES = (
     help="Exit after this time without a new mount; 0: never.  [default: idle_seconds of [watch], "
     "60s]",
 )
-@click.option(
-    "--undo", is_flag=True, help="Before the exit, restore the values that were there before."
-)
+@click.option("--undo", is_flag=True, help="On exit, restore the earlier values.")
 @pass_host
 def command(host: Host, idle: float | None, undo: bool) -> None:
     Watch(host, warn, idle).run()

@@ -117,8 +117,8 @@ OPTIONS: Mapping[str, ModuleOption] = {
     "max_readahead": ModuleOption(
         "the readahead, regardless of the server's reply, from a page to 1 GiB",
         "safe",
-        more="One large read(2) also makes requests as large as INIT allows, even if it is larger "
-        "than this; on Linux 7.3 it does so on every mount. More may be read than is used.",
+        more="A read(2) larger than this also makes requests as large as INIT allows; on Linux 7.3 "
+        "it does so on every mount. More may be read than is used.",
         range=(4096, 1 << 30),
         unit="bytes",
         value="BYTES",
@@ -126,7 +126,7 @@ OPTIONS: Mapping[str, ModuleOption] = {
     "negative_timeout": _timeout(
         "cache for at least this long that a name does not exist",
         "no one creates files behind the mount",
-        "a file that is created behind the mount is not found until then",
+        "a file that is created behind the mount is not found for that long",
     ),
     "no_access": _conditional(
         "do not send ACCESS",

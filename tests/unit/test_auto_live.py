@@ -33,7 +33,7 @@ class Traffic(SimulatedTraffic):
     at_mark: Callable[[Traffic], None] = staticmethod(lambda traffic: None)
     ended: bool = False
 
-    def __init__(self, host: Host, mount: Mount) -> None:
+    def __init__(self, host: Host, mount: Mount, check: Callable[[], None]) -> None:
         super().__init__(lambda setting, second: {Kind.READ: self.speed(setting)})
         self._host, self._mount = host, mount
 
