@@ -19,7 +19,7 @@ from fusetune.bench.fio import only
 from fusetune.bench.place import BenchPlace
 from fusetune.bench.ranges import MIB, SHORTEST, Range, Ranges
 from fusetune.bench.readers import opening, parts, placed, ranges_worth, readers
-from fusetune.bench.runner import FILES_SHARE, SAMPLES_WANTED, Bench, BudgetSpent
+from fusetune.bench.runner import SAMPLES_WANTED, Bench, BudgetSpent
 from fusetune.bench.spending import ALL_READ, RANGES, Budget, Left
 from fusetune.bench.worker import Interrupted, Interruption, Unanswered
 from fusetune.bench.workloads import Workload, only_job
@@ -54,8 +54,8 @@ class Reading:
     for. ``tell``: gets a line for the user before the first read; ``place`` and ``budget`` are the
     mount and the limits that it names, None for those of the bench. ``read_ahead_kb``: the largest
     value that will be tried. ``guarded``: whether guards read as well (`Bench.measure_reader`).
-    ``files``, their ``ranges`` and the paths ``opened``: the result of the search, once the first
-    bench has begun.
+    ``files``, their ``ranges`` and the paths ``opened``, ``loops`` times in a sample: the result of
+    the search, once the first bench has begun.
     """
 
     paths: Sequence[str] = ()
@@ -67,6 +67,7 @@ class Reading:
     files: list[ExistingFile] = field(default_factory=list)
     ranges: Ranges | None = None
     opened: list[str] = field(default_factory=list)
+    loops: int = 1
 
     def expect(self, read_ahead_kb: int, *, guarded: bool) -> None:
         """Say what the ranges must suffice for, before the first bench begins."""
@@ -153,12 +154,12 @@ class ReadBench(Bench):
             self._choose_ranges(reading)
 
     def _choose_number(self, reading: Reading) -> None:
-        """Let a sample open as many files as it can in a part of ``sample_seconds``."""
+        """Let a sample open as many files as it can in a part of its time."""
         for workload in self.workloads:
             if workload.opens:
-                rate = workload.figure(self._run_workload(workload))
-                wanted = int(rate * self.sample_seconds / FILES_SHARE)
+                wanted = self._affordable_files(workload)
                 reading.opened = reading.opened[: max(FEWEST_OPENED, wanted)]
+                reading.loops = max(1, wanted // len(reading.opened))
 
     def _choose_ranges(self, reading: Reading) -> None:
         """Determine the speed, and choose the ranges."""
@@ -244,9 +245,12 @@ class ReadBench(Bench):
         self._reads = ()
         chosen = self._existing.opened[: len(self._reading.opened)]
         job = opening(workload.job, [file.name for file in chosen])
-        milliseconds = {"FUSETUNE_RUNTIME": str(int(self.sample_seconds * 1000))}
+        parameters = {
+            "FUSETUNE_RUNTIME": str(int(self.sample_seconds * 1000)),
+            "FUSETUNE_LOOPS": str(self._reading.loops),
+        }
         try:
-            jobs = self._run_fio(job, self.sample_seconds, milliseconds)
+            jobs = self._run_fio(job, self.sample_seconds, parameters)
         except Interrupted:
             raise
         except FusetuneError:  # fio does not say which file it was

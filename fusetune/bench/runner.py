@@ -34,8 +34,8 @@ _PAGE = mmap.PAGESIZE
 #: Bytes between two random page faults, if the kernel reads less than that around one.
 _LEAST_APART = MIB
 _FEWEST_FILES, _MOST_FILES = 10, 500  # small files of one workload
-#: Fraction of a sample's time for small files, so that slow settings can handle all of them too.
-FILES_SHARE = 4
+# Fraction of a sample's time for small files, so that slow settings can handle all of them too.
+_FILES_SHARE = 4
 #: Samples of each workload that the byte budget must allow, and those that it should allow.
 SAMPLES_WANTED, FAIR_SAMPLES = 24, 96
 #: A burst of this multiple of the dirty limit is throttled. The kernel starts at half to all of it
@@ -98,6 +98,7 @@ class Bench(Account):
         self._sizes: dict[str, int] = {}
         self._read_size = 0
         self._files: dict[str, int] = {}
+        self._loops: dict[str, int] = {}
         self._contexts = ExitStack()
         # Many short samples: the host drifts more slowly than a pair takes.
         self.sample_seconds = sample_seconds or min(2.0, max(0.2, budget.seconds / 200))
@@ -252,10 +253,17 @@ class Bench(Account):
                 return
 
     def _size_files(self, workload: Workload) -> None:
-        """Let a sample make as many small files as it can in a part of ``sample_seconds``."""
-        rate = workload.figure(self._run_workload(workload))
-        wanted = int(rate * self.sample_seconds / FILES_SHARE)
+        """Let a sample make or open as many small files as it can in a part of its time."""
+        wanted = self._affordable_files(workload)
         self._files[workload.name] = max(_FEWEST_FILES, min(_MOST_FILES, wanted))
+        if workload.opens:
+            wanted = self._affordable_files(workload)  # so many show the rate more exactly
+            self._loops[workload.name] = max(1, wanted // self._files[workload.name])
+
+    def _affordable_files(self, workload: Workload) -> int:
+        """Return how many small files a workload can handle in a part of ``sample_seconds``."""
+        rate = workload.figure(self._run_workload(workload))
+        return int(rate * self.sample_seconds / _FILES_SHARE)
 
     def _run_workload(self, workload: Workload) -> list[dict[str, Any]]:
         parameters = self._parameters(workload, self.sample_seconds)
@@ -276,6 +284,7 @@ class Bench(Account):
             "FUSETUNE_SKIPPED": str(apart - _PAGE),
             "FUSETUNE_FAULTS": str(max(1, self._read_size // apart)),
             "FUSETUNE_FILES": str(self._files.get(workload.name, _FEWEST_FILES)),
+            "FUSETUNE_LOOPS": str(self._loops.get(workload.name, 1)),
         }
 
     def _apart(self) -> int:

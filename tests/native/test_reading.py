@@ -236,9 +236,12 @@ def test_many_files_are_opened(
     assert (read["files"], read["ranges"], read["range_bytes"]) == ([], 0, 0)
     assert cost["evaluations"] >= 2
     # The first run, of at most 20 files, chose the number, and a warm-up followed. The time of a
-    # sample would suffice for four times as many; a hiccup of the host may end one early.
+    # sample would suffice for four times as many; a hiccup of the host may end one early. A fast
+    # server gets them several times.
     opens, chosen = cost["requests"], opened * (1 + cost["evaluations"])
-    assert 0.8 * chosen < opens <= chosen + 20
+    assert opens > 0.8 * chosen
+    if not owned:
+        assert opens <= chosen + 20
     assert cost["bytes_read"] == 4096 * opens
     assert ops["READ"]["count"] >= opens
     assert ops["OPEN"]["count"] >= opens

@@ -88,6 +88,7 @@ def test_a_job_file_uses_what_its_entry_says(workload: Workload) -> None:
     assert bool(workload.streams) == ("FUSETUNE_STREAM_SIZE" in used)
     assert workload.writes == ("FUSETUNE_WRITE_SIZE" in used)
     assert workload.makes_files == ("FUSETUNE_FILES" in used)
+    assert workload.opens == ("FUSETUNE_LOOPS" in used)
 
 
 @each

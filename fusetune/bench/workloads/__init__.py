@@ -3,10 +3,11 @@
 
 A new workload is a job file ``NAME.fio`` and an entry here. A job file may use the environment's
 ``FUSETUNE_RUNTIME`` (milliseconds), ``FUSETUNE_READ_SIZE``, ``FUSETUNE_STREAM_SIZE`` and
-``FUSETUNE_WRITE_SIZE`` (bytes) and ``FUSETUNE_FILES``, and the files ``read-data`` (laid out
-beforehand) and ``write-data``. ``FUSETUNE_FAULTS`` pages of ``read-data`` are further apart than
-the kernel reads around one, with ``FUSETUNE_SKIPPED`` bytes between them. Names of other files must
-be added to ``holder.is_scratch_file``, otherwise they are not removed.
+``FUSETUNE_WRITE_SIZE`` (bytes), ``FUSETUNE_FILES`` and ``FUSETUNE_LOOPS``, how often they are
+opened, and the files ``read-data`` (laid out beforehand) and ``write-data``. ``FUSETUNE_FAULTS``
+pages of ``read-data`` are further apart than the kernel reads around one, with ``FUSETUNE_SKIPPED``
+bytes between them. Names of other files must be added to ``holder.is_scratch_file``, otherwise they
+are not removed.
 """
 
 import re
