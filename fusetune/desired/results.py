@@ -26,6 +26,7 @@ from fusetune.toml.file import ConfigError
 
 #: Version 1 had no ``schema``, ``by`` or ``ci95``, version 2 no ``run``, version 3 no ``volume``.
 SCHEMA = 4
+_LATEST = 1e11  # seconds since the epoch, in the year 5138: localtime(3) fails for later ones
 
 
 class Unusable(FusetuneError):
@@ -87,6 +88,8 @@ class Run:
                 raise ValueError("every setting must name the same knobs")
             if not figures.keys() <= units.keys():
                 raise ValueError("a workload lacks its unit")
+        if any(figures.keys() != units.keys() for _, figures in chain(*blocks)):
+            raise ValueError("a setting lacks the figure of a workload")
         conditions = Conditions(**{"version": None, **fields["conditions"]})
         curves = fields.get("curves")
         curves = curves and [Curve.parse(curve) for curve in curves]
@@ -125,9 +128,13 @@ class Saved:
                 found[name] = kind.parse(found[name])
         saved = cls(**found)
         _check_values(saved.values)
-        low, high = saved.ci95 or (0, 0)
-        if not all(map(math.isfinite, (saved.time, saved.gain or 0.0, low, high))):
-            raise ValueError("a number must be finite")
+        if not 0 <= saved.time < _LATEST:
+            raise ValueError("the time must be in seconds since 1970")
+        low, high = saved.ci95 or (1.0, 1.0)
+        if not all(0 < one < math.inf for one in (1.0 if saved.gain is None else saved.gain, low)):
+            raise ValueError("a gain must be a number above 0")
+        if not low <= high < math.inf:
+            raise ValueError("an interval must begin with its lower end")
         return saved
 
 

@@ -206,6 +206,7 @@ def test_what_was_saved_without_a_run_is_none_to_begin_with(tree: Tree, mounted:
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {"seq-read": "1"}]]]},
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, 1.0]]]},
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {"mixed": 1.0}]]]},
+        {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {}]]]},
         {"conditions": asdict(CONDITIONS) | {"units": {"seq-read": 1}}, "blocks": []},
         {"conditions": asdict(CONDITIONS), "blocks": [], "start": {"max_ratio": 1}},
         {"conditions": asdict(CONDITIONS), "blocks": [], "start": 1},
@@ -218,6 +219,25 @@ def test_what_was_saved_without_a_run_is_none_to_begin_with(tree: Tree, mounted:
 )
 def test_a_damaged_run_is_told(tree: Tree, mounted: Mount, run: Any) -> None:
     text = json.dumps(VERSION_1 | {"schema": SCHEMA, "by": "auto", "run": run})
+    replaced(tree, mounted, text)
+    with pytest.raises(Unusable, match="is damaged"):
+        saved_for(tree.host, mounted)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"time": -1e18},
+        {"time": 1e18},
+        {"gain": -5.0},
+        {"gain": 0.0},
+        {"ci95": [-6.0, -4.0]},
+        {"ci95": [2.0, 1.0]},
+    ],
+)
+def test_an_impossible_number_is_damage(tree: Tree, mounted: Mount, fields: dict[str, Any]) -> None:
+    """Results may come from other hosts."""
+    text = json.dumps(VERSION_1 | {"schema": SCHEMA, "by": "auto"} | fields)
     replaced(tree, mounted, text)
     with pytest.raises(Unusable, match="is damaged"):
         saved_for(tree.host, mounted)
