@@ -52,6 +52,14 @@ class Host:
         finally:
             os.close(fd)
 
+    def lines(self, relative: str) -> list[str]:
+        """Return the lines of such a file, which end only with a newline. Raises as `read`.
+
+        The kernel escapes no other character at which str.splitlines() splits, so a process could
+        add lines by its name, and anybody by the name of a directory.
+        """
+        return self.read(relative).split("\n")
+
     def owner(self, relative: str) -> tuple[int, int]:
         """Return uid and gid of the owner of a /proc or /sys file. Raises OSError."""
         found = os.lstat(self.path(relative))

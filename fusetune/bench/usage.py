@@ -160,7 +160,7 @@ def _reset_peak(host: Host, pid: str) -> None:
 
 def _peak_of(host: Host, pid: str) -> int:
     """Return VmHWM in bytes, 0 for a process that no longer has memory."""
-    for line in host.read(f"proc/{pid}/status").splitlines():
+    for line in host.lines(f"proc/{pid}/status"):
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) << 10
     return 0

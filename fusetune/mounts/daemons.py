@@ -85,7 +85,7 @@ class Daemons:
     def _paths(self, pid: str) -> tuple[str, list[str]]:
         """Return a process's program, and its arguments as paths."""
         directory = os.readlink(self._host.path(f"proc/{pid}/cwd"))
-        words = self._host.read(f"proc/{pid}/cmdline").split("\0")[1:]
+        words = words_of(self._host, "cmdline", pid)[1:]
         paths = [os.path.normpath(os.path.join(directory, word)) for word in words]
         return program_of(self._host, pid), paths
 
@@ -107,7 +107,7 @@ def words_of(host: Host, name: str, pid: str) -> list[str]:
 
 def _uids(host: Host, pid: str) -> frozenset[int]:
     """Return a process's real, effective, saved and file system uids. Raises OSError."""
-    for line in host.read(f"proc/{pid}/status").splitlines():
+    for line in host.lines(f"proc/{pid}/status"):
         if line.startswith("Uid:"):
             return frozenset(int(word) for word in line.split()[1:])
     raise FileNotFoundError(f"/proc/{pid}/status has no Uid line")
@@ -134,7 +134,7 @@ def fuse_processes(host: Host) -> Iterator[tuple[str, list[str | None]]]:
 
 
 def _connection(host: Host, pid: str, fd: str) -> str | None:
-    lines = host.read(f"proc/{pid}/fdinfo/{fd}").splitlines()
+    lines = host.lines(f"proc/{pid}/fdinfo/{fd}")
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     if fields.keys() - _FDINFO:
         return None  # the descriptor's number was reused

@@ -205,8 +205,8 @@ class Stacks:
             numbers = sorted(map(int, os.listdir(self._host.path(f"proc/{pid}/fd"))))
             for number in islice(filter(lambda one: one > 2, numbers), _MOST_OPEN):
                 with suppress(OSError, ValueError):  # it is closed by now
-                    text = self._host.read(f"proc/{pid}/fdinfo/{number}")
-                    fields = dict(line.split(":", 1) for line in text.splitlines()[:4])
+                    lines = self._host.lines(f"proc/{pid}/fdinfo/{number}")
+                    fields = dict(line.split(":", 1) for line in lines[:4])
                     line = space.by_number.get(int(fields.get("mnt_id", "-1")))
                     is_directory = int(fields.get("flags", "0"), 8) & os.O_DIRECTORY
                     if line and (is_directory or is_fuse(line.fstype)):

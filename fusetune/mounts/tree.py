@@ -29,7 +29,7 @@ def places(host: Host) -> list[Place]:
     """Return all mounts of this process's namespace. Raises FusetuneError if it cannot be read."""
     try:
         with open(host.path("proc/self/mountinfo"), "rb") as stream:
-            lines = [line.split(b" ") for line in stream.read().splitlines()]
+            lines = [line.split(b" ") for line in stream.read().split(b"\n") if line]
     except OSError as error:
         raise FusetuneError(f"cannot read /proc/self/mountinfo: {reason(error)}") from error
     return [Place(int(w[0]), int(w[1]), w[2].decode(), unescape(w[4])) for w in lines]
@@ -99,5 +99,5 @@ def leads_to(every: Sequence[Place], path: str) -> Place | None:
 
 def mount_of(host: Host, descriptor: int) -> int:
     """Return the ID of the mount in which ``descriptor`` of this process is open (fdinfo)."""
-    text = host.read(f"proc/self/fdinfo/{descriptor}")
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("mnt_id:"))
+    lines = host.lines(f"proc/self/fdinfo/{descriptor}")
+    return next(int(line.split()[1]) for line in lines if line.startswith("mnt_id:"))

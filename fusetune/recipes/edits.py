@@ -96,7 +96,7 @@ class Files:
         path = Path(self._host.path("etc/fstab"))
         text = text_of(path)
         line = fstab_line(text or "", (self._mount.path, *self._mount.also_at))
-        if text is None or line is None:
+        if text is None or line is None or not line.may_make(self._mount.source):
             return None
         options, settings, unsaid = self._options(line.options, changes)
         fstype, options, lacks = self._by_module(line.fstype, options, changes)

@@ -107,7 +107,7 @@ def _unit(host: Host, pid: str) -> str | None:
     None for services of a user's systemd, which has other unit directories.
     """
     with suppress(OSError):
-        for line in host.read(f"proc/{pid}/cgroup").splitlines():
+        for line in host.lines(f"proc/{pid}/cgroup"):
             _, controllers, path = line.split(":", 2)
             parts = path.split("/")
             if controllers not in ("", "name=systemd") or any(p.startswith("user@") for p in parts):

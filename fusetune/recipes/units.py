@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fusetune.host import Host
+from fusetune.recipes.edit import text_of
 
 #: Made from fstab by systemd-fstab-generator(8).
 GENERATED = "run/systemd/generator"
@@ -22,18 +23,22 @@ _DIRECTORIES = (
 )
 _DROP_IN = "60-fusetune-options.conf"
 _PLAIN = re.compile(r"[^\s\"'\\;#]+")
+# An escape that stands for another character than the one after the backslash.
+_C_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\[^\\\"' ]")
 _TOKEN = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')+""", re.DOTALL)
 
 
 def mount_unit(path: str) -> str:
     """Return the name of the unit for a mount point (systemd-escape(1), --path)."""
     parts = [part for part in path.split("/") if part]
-    escaped = "-".join("".join(map(_escaped, enumerate(part))) for part in parts)
+    escaped = "".join(map(_escaped, enumerate("/".join(parts))))
     return f"{escaped or '-'}.mount"
 
 
 def _escaped(numbered: tuple[int, str]) -> str:
     number, char = numbered
+    if char == "/":
+        return "-"
     if re.fullmatch(r"[A-Za-z0-9:_]", char) or (char == "." and number):
         return char
     return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
@@ -65,7 +70,7 @@ def unit_files(host: Host, unit: str) -> list[Path]:
 def assignments(text: str, section: str, key: str) -> Iterator[str]:
     """Yield the values of a key in a section of a unit file; continued lines are joined."""
     here, joined = "", ""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         bare = line.strip()
         if bare.startswith(("#", ";")):
             continue
@@ -84,7 +89,7 @@ def value_of(files: list[Path], section: str, key: str) -> list[str]:
     """Return the accumulated values of a key over files; an empty value resets the list."""
     found: list[str] = []
     for file in files:
-        for value in assignments(file.read_text(errors="surrogateescape"), section, key):
+        for value in assignments(text_of(file) or "", section, key):
             found = [*found, value] if value else []
     return found
 
@@ -97,8 +102,11 @@ def drop_in(host: Host, unit: str) -> Path:
 def command_words(value: str) -> list[tuple[str, str]]:
     """Return the words of ExecStart=, each with its original text.
 
-    Specifiers and variables are not expanded. Empty if the quoting is invalid.
+    Specifiers and variables are not expanded. Empty if the quoting is invalid, if there are C
+    escapes, which would have to be written again as well, or if the second word is argv[0] (``@``).
     """
+    if _C_ESCAPE.search(value) or re.match(r"[-:+!|]*@", value):
+        return []
     try:
         return [(shlex.split(text)[0], text) for text in _TOKEN.findall(value)]
     except ValueError:

@@ -114,7 +114,7 @@ def _attached(host: Host, pid: str) -> list[_Attached]:
     """Return the mounts of a process's namespace; empty if it has ended."""
     try:
         with open(host.path(f"proc/{pid}/mountinfo"), "rb") as stream:
-            lines = [line.split(b" ") for line in stream.read().splitlines()]
+            lines = [line.split(b" ") for line in stream.read().split(b"\n") if line]
     except OSError:
         return []
     return [

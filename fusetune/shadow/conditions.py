@@ -149,8 +149,8 @@ def _cannot(why: str) -> FusetuneError:
 
 
 def _status(host: Host, pid: int) -> dict[str, str]:
-    lines = host.read(f"proc/{pid}/status").splitlines()
-    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    pairs = (line.partition(":") for line in host.lines(f"proc/{pid}/status"))
+    return {key: value.strip() for key, _, value in pairs}
 
 
 def _refuse(host: Host, pid: int, status: Mapping[str, str]) -> None:
@@ -172,7 +172,7 @@ def _refuse(host: Host, pid: int, status: Mapping[str, str]) -> None:
 
 def _limits(host: Host, pid: str) -> dict[int, tuple[int, int]]:
     """Return the limits; their lines are in the order of their numbers (fs/proc/base.c, lnames)."""
-    lines = host.read(f"proc/{pid}/limits").splitlines()[1:]
+    lines = host.lines(f"proc/{pid}/limits")[1:]
     pairs = [match for line in lines if (match := _LIMIT.search(line))]
     return {number: (_limit(match[1]), _limit(match[2])) for number, match in enumerate(pairs)}
 

@@ -124,6 +124,21 @@ def test_a_stranger_is_no_mounts_server(tree: Tree, owner: int, uids: str, count
     assert served_by(tree, "one", tree.only()) is counts
 
 
+@pytest.mark.parametrize("separator", ["\r", "\v", "\f", "\x1c", "\x85", "\u2028"])
+def test_a_process_cannot_claim_a_uid_by_its_name(tree: Tree, separator: str) -> None:
+    """The kernel escapes only the newline and the backslash in it (proc_task_name())."""
+    tree.mount("/mnt/one", options="rw,user_id=0,group_id=0")
+    tree.live()
+    uids = "1000 1000 1000 1000"
+    process(tree, 10, f"{separator}Uid:\t0", "/mnt/one", fds={3: ""}, uids=uids)
+    assert Daemons(tree.host).of(tree.only()) == set()
+
+
+def test_a_process_that_only_stays_in_a_mount_does_not_serve_it(tree: Tree, mounted: Mount) -> None:
+    process(tree, 10, "one", "/mnt/other", fds={3: ""}, cwd="/mnt/one")
+    assert Daemons(tree.host).of(mounted) == set()
+
+
 def test_a_process_that_lets_one_wait_hides_no_other(tree: Tree, mounted: Mount) -> None:
     """A FIFO without a writer simulates a cmdline blocked by the mmap_lock."""
     for pid in (10, 11, 12):

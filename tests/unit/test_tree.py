@@ -61,11 +61,13 @@ def test_places_are_read_with_their_escapes(tree: Tree) -> None:
     tree.write(
         "proc/self/mountinfo",
         "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
-        "41 22 0:43 / /a\\040b\\012 rw,relatime shared:7 - fuse.sshfs host: rw,user_id=0\n",
+        "41 22 0:43 / /a\\040b\\012 rw,relatime shared:7 - fuse.sshfs host: rw,user_id=0\n"
+        "42 22 0:44 / /a\rb\x85 rw,relatime - fuse.sshfs host: rw,user_id=1000\n",
     )
     assert places(tree.host) == [
         Place(22, 1, "8:1", "/"),
         Place(41, 22, "0:43", "/a b\n"),
+        Place(42, 22, "0:44", "/a\rb\x85"),  # not escaped by the kernel
     ]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fusetune.cli.advise_ import command
+from fusetune.recipes.fstab import fstab_line
 from fusetune.recipes.units import assignments, mount_unit
 from tests.unit.conftest import Tree
 from tests.unit.server_options.oursd import document, recipe_with, serve
@@ -49,6 +50,30 @@ def test_the_line_of_fstab(ours: Tree, tell: Any) -> None:
         "ro,cache=some,x-systemd.automount,max_read=4096,writeback",
     )
     assert tell("--format", "diff", "-w", "small-write")[0] == 0
+
+
+@pytest.mark.parametrize(("source", "edited"), [("a", "a"), ("c", "a"), ("b", None)])
+def test_the_first_line_for_a_mount_point(source: str, edited: str | None) -> None:
+    """mount(8) uses it. A mount of another line's source was not made by it."""
+    text = "a /mnt/one fuse.ours noauto 0 0\nb /mnt/one fuse.ours noauto 0 0\n"
+    line = fstab_line(text, ["/mnt/one"])
+    assert line
+    assert (line.source if line.may_make(source) else None) == edited
+    assert line.put_into(text, "new").startswith("a /mnt/one fuse.ours new 0 0\nb /mnt/one")
+
+
+def test_only_the_line_of_the_source_is_edited(ours: Tree, tell: Any) -> None:
+    serve(ours)
+    ours.write("etc/fstab", "b /mnt/one fuse.ours ro 0 0\na /mnt/one fuse.ours ro 0 0\n")
+    assert ours.only().source == "a"
+    assert document(tell("--json", "-w", "small-write"))["edits"] == []
+
+
+def test_only_spaces_and_tabs_separate_fields() -> None:
+    text = "a\u00a0b\t/mnt/one fuse.ours ro,x-c=a\u00a0b\x0bc 0 0\n"
+    line = fstab_line(text, ["/mnt/one"])
+    assert line
+    assert (line.source, line.options) == ("a\u00a0b", "ro,x-c=a\u00a0b\x0bc")
 
 
 def test_fstab_says_what_is_set_where_the_process_does_not(ours: Tree, tell: Any) -> None:
@@ -117,6 +142,32 @@ def test_the_last_drop_in_counts(ours: Tree, tell: Any) -> None:
     patched(ours, document(tell("--json", "-w", "small-write")))
     text = ours.read("etc/systemd/system/ours.service.d/60-fusetune-options.conf")
     assert text.endswith("\nExecStart=/usr/bin/oursd -o cache=some,writeback z /mnt/one\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        r"/usr/bin/oursd -o ro,x=/a\x20b z /mnt/one",
+        r'/usr/bin/oursd -o "ro,x=/a\tb" z /mnt/one',
+        r"/usr/bin/oursd -o x=\\\x20 z /mnt/one",
+        "@/usr/bin/oursd oursd z /mnt/one",
+        "-@/usr/bin/oursd oursd z /mnt/one",
+    ],
+)
+def test_commands_that_cannot_be_written_again(ours: Tree, tell: Any, command: str) -> None:
+    """C escapes, and a separate argv[0] (systemd.service(5))."""
+    serve(ours, unit="ours.service")
+    ours.write("etc/systemd/system/ours.service", f"[Service]\nExecStart={command}\n")
+    assert document(tell("--json", "-w", "small-write"))["edits"] == []
+
+
+def test_a_drop_in_that_leads_nowhere_is_passed_over(ours: Tree, tell: Any) -> None:
+    serve(ours, unit="ours@one.service")
+    ours.write("usr/lib/systemd/system/ours@.service", UNIT)
+    there = ours.root / "etc/systemd/system/ours@.service.d"
+    there.mkdir(parents=True)
+    (there / "dangling.conf").symlink_to("/nonexistent")
+    assert len(document(tell("--json", "-w", "small-write"))["edits"]) == 1
 
 
 def test_a_service_that_starts_a_script(ours: Tree, tell: Any) -> None:
@@ -206,6 +257,7 @@ def test_a_secret_in_the_source_of_the_mount(tree: Tree, capsys: Any) -> None:
         ("/mnt/a b", "mnt-a\\x20b.mount"),
         ("/mnt/a-b", "mnt-a\\x2db.mount"),
         ("/.hidden/é", "\\x2ehidden-\\xc3\\xa9.mount"),
+        ("/mnt/.hidden", "mnt-.hidden.mount"),
     ],
 )
 def test_names_of_mount_units(path: str, unit: str) -> None:
