@@ -85,9 +85,9 @@ def command(
         present(set_changes(raised.changes, dry_run), as_json)
         return
     values = parse_assignments(words, Scope.MOUNT if mount else Scope.HOST)
-    lines = []
-    if persist:
-        lines = persist_values(host, values, dry_run=dry_run)
     allowed = parse_owners(owners)
+    if persist:  # nothing is set that cannot be kept, and nothing kept that cannot be set
+        persist_values(host, values, dry_run=True)
     changes = set_values(host, mount, values, allowed, force=force, dry_run=dry_run)
+    lines = persist_values(host, values, dry_run=dry_run) if persist else []
     present(set_changes([*changes, *lines], dry_run), as_json)

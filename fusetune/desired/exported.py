@@ -77,6 +77,8 @@ def _path_of(host: Host, name: str, known: Collection[str]) -> str:
 def _table(section: Section) -> dict[str, Any]:
     """Return the keys of a section as its file has them."""
     table: dict[str, Any] = {**section.matches, **section.values, **section.needs}
+    if "source" in table:
+        table["source"] = mask_text(table["source"])
     for name in ("leave_alone", "options", "accept", "volume_class"):
         value = getattr(section, name)
         if value is not None:
@@ -112,8 +114,11 @@ def text_of(exported: Exported) -> str:
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a result without those that are None, which TOML does not have."""
-    source = mask_text(fields["source"])
-    return {"schema": RESULT_SCHEMA, **_known(fields), "source": source}
+    found = {"schema": RESULT_SCHEMA, **_known(fields)}
+    for table in (found, found.get("volume", {})):
+        if "source" in table:
+            table["source"] = mask_text(table["source"])
+    return found
 
 
 def _known(value: Any) -> Any:

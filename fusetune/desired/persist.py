@@ -17,6 +17,7 @@ from fusetune.changes.state import not_stock, values_now
 from fusetune.desired.config import load
 from fusetune.desired.history import record
 from fusetune.desired.results import Unusable, save, saved_at, saved_for, saved_path
+from fusetune.desired.sections import MATCHES
 from fusetune.errors import FusetuneError
 from fusetune.files import write_whole
 from fusetune.host import Host
@@ -25,6 +26,9 @@ from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
 from fusetune.toml.lines import statements
+
+#: Keys by which a section may be about another file system than the one at its path.
+_OTHERS = set(MATCHES) - {"path", "fstype", "source"}
 
 
 @dataclass(frozen=True)
@@ -128,12 +132,12 @@ def _section_edit(host: Host, mount: Mount, values: Mapping[str, int]) -> _Edit:
     """
     for file, document in _documents(host):
         for section in _about(document, mount.path).values():
-            if not all(
+            if _OTHERS.intersection(section) or not all(
                 fnmatchcase(getattr(mount, key), section[key])
                 for key in ("fstype", "source")
                 if key in section
             ):
-                continue  # about another file system at this path
+                continue  # perhaps about another file system at this path
             before = _values(section)
             for name, value in values.items():
                 section[name] = value

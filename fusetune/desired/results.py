@@ -26,7 +26,9 @@ from fusetune.toml.file import ConfigError
 
 #: Version 1 had no ``schema``, ``by`` or ``ci95``, version 2 no ``run``, version 3 no ``volume``.
 SCHEMA = 4
+_NUMBERS = (int, float)  # and not bool
 _LATEST = 1e11  # seconds since the epoch, in the year 5138: localtime(3) fails for later ones
+_MOST = 1e12  # of a gain
 
 
 class Unusable(FusetuneError):
@@ -91,6 +93,8 @@ class Run:
         if any(figures.keys() != units.keys() for _, figures in chain(*blocks)):
             raise ValueError("a setting lacks the figure of a workload")
         conditions = Conditions(**{"version": None, **fields["conditions"]})
+        if type(conditions.owner_uid) is not int or conditions.owner_uid < 0:
+            raise ValueError("the owner must be a uid")
         curves = fields.get("curves")
         curves = curves and [Curve.parse(curve) for curve in curves]
         return cls(conditions, blocks, start, chosen, weights, curves)
@@ -128,13 +132,7 @@ class Saved:
                 found[name] = kind.parse(found[name])
         saved = cls(**found)
         _check_values(saved.values)
-        if not 0 <= saved.time < _LATEST:
-            raise ValueError("the time must be in seconds since 1970")
-        low, high = saved.ci95 or (1.0, 1.0)
-        if not all(0 < one < math.inf for one in (1.0 if saved.gain is None else saved.gain, low)):
-            raise ValueError("a gain must be a number above 0")
-        if not low <= high < math.inf:
-            raise ValueError("an interval must begin with its lower end")
+        _check_numbers(saved.time, saved.gain, saved.ci95)
         return saved
 
 
@@ -215,6 +213,17 @@ def _read(path: Path) -> Saved | None:
             f"the saved result {path} is damaged: {error!r}; 'fusetune auto' or 'fusetune save' "
             "renames it and writes a new one, 'fusetune forget' removes it"
         ) from error
+
+
+def _check_numbers(time: Any, gain: Any, ci95: Any) -> None:
+    if type(time) not in _NUMBERS or not 0 <= time < _LATEST:
+        raise ValueError("the time must be in seconds since 1970")
+    low, high = ci95 or (1.0, 1.0)
+    for one in (low, high, 1.0 if gain is None else gain):
+        if type(one) not in _NUMBERS or not 0 < one < _MOST:
+            raise ValueError("a gain must be a number above 0")
+    if low > high:
+        raise ValueError("an interval must begin with its lower end")
 
 
 def _check_values(values: Mapping[str, int]) -> None:

@@ -29,7 +29,8 @@ def _with_kernel_objects(host: Host, mount: Mount) -> Mount:
     """Add bdi, instance and connection; a mount that vanished meanwhile has none."""
     major, minor = (int(part) for part in mount.device.split(":"))
     # fuse_bdi_init() (fs/fuse/inode.c) adds the suffix for mounts of a block device.
-    name = mount.device + ("-" + mount.fstype.partition(".")[0] if "blk" in mount.fstype else "")
+    kind = mount.fstype.partition(".")[0]
+    name = mount.device + (f"-{kind}" if "blk" in kind else "")
     bdi = instance = None
     try:
         instance = os.stat(host.path(f"sys/class/bdi/{name}/")).st_ino

@@ -52,6 +52,12 @@ def test_the_server_of_a_block_device(tree: Tree) -> None:
     assert not served_by(tree, "other", tree.only())
 
 
+def test_a_subtype_does_not_make_a_block_device(tree: Tree) -> None:
+    tree.mount("/mnt/one", fstype="fuse.s3blkfs")
+    tree.live()
+    assert tree.only().bdi == "0:40"
+
+
 @pytest.mark.parametrize(
     ("word", "cwd"), [("/mnt/one", "/"), ("one/", "/mnt"), ("./../one", "/mnt/a")]
 )

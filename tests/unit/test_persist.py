@@ -166,6 +166,14 @@ def test_an_existing_section_is_edited_in_place(tree: Tree, tuned: Mount) -> Non
     assert text_of(tree.host.admin_dir) == {"fusetune.toml": file.read_text()}
 
 
+def test_a_section_about_another_server_there_is_not_edited(tree: Tree, tuned: Mount) -> None:
+    other = "[[mount]]\npath = '/mnt/one'\nserver = 'otherd'\nmax_ratio = 2\n"
+    tree.write("etc/fusetune.toml", other)
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert written.file.name == "mnt-one.toml"
+    assert text_of(tree.host.admin_dir)["fusetune.toml"] == other
+
+
 def test_a_section_about_another_file_system_there_is_not_edited(tree: Tree, tuned: Mount) -> None:
     other = "[[mount]]\npath = '/mnt/one'\nfstype = 'fuse.sshfs'\nmax_ratio = 2\n"
     file = tree.write("etc/fusetune.toml", other)

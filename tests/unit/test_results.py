@@ -208,6 +208,7 @@ def test_what_was_saved_without_a_run_is_none_to_begin_with(tree: Tree, mounted:
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {"mixed": 1.0}]]]},
         {"conditions": asdict(CONDITIONS), "blocks": [[[{"max_ratio": 1}, {}]]]},
         {"conditions": asdict(CONDITIONS) | {"units": {"seq-read": 1}}, "blocks": []},
+        {"conditions": asdict(CONDITIONS) | {"owner_uid": -5}, "blocks": []},
         {"conditions": asdict(CONDITIONS), "blocks": [], "start": {"max_ratio": 1}},
         {"conditions": asdict(CONDITIONS), "blocks": [], "start": 1},
         {"conditions": asdict(CONDITIONS), "blocks": [], "start": {}, "chosen": 1},
@@ -233,6 +234,11 @@ def test_a_damaged_run_is_told(tree: Tree, mounted: Mount, run: Any) -> None:
         {"gain": 0.0},
         {"ci95": [-6.0, -4.0]},
         {"ci95": [2.0, 1.0]},
+        {"gain": 10**400},
+        {"time": 10**400},
+        {"ci95": [1.0, 10**400]},
+        {"gain": True},
+        {"time": True},
     ],
 )
 def test_an_impossible_number_is_damage(tree: Tree, mounted: Mount, fields: dict[str, Any]) -> None:

@@ -6,9 +6,10 @@ The files are those of sysctl.d(5) and, for module parameters, modprobe.d(5).
 
 import pytest
 
+from fusetune.cli.set_ import command
 from fusetune.desired.sysctl import forget_persisted, persist
 from fusetune.desired.undo import Reset
-from fusetune.errors import UsageError
+from fusetune.errors import FusetuneError, UsageError
 from fusetune.knobs import SYSTEM
 from fusetune.report.documents.changes import reset_changes, set_changes
 from tests import schemas
@@ -68,3 +69,18 @@ def test_the_kernels_own_parameters_have_no_such_file(tree: Tree) -> None:
     with pytest.raises(UsageError, match=r"fuse\.max_user_bgreq=VALUE on the kernel's command"):
         persist(tree.host, {PIPE: 1 << 21, KNOBS["max_user_bgreq"]: 64}, dry_run=False)
     assert not (tree.root / "etc").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--allow-owner", "no-such-user"]], ids=["no such file", "no such user"]
+)
+def test_what_cannot_be_set_is_not_kept(tree: Tree, words: list[str]) -> None:
+    """The host has no such knob, or the command is wrong."""
+    with pytest.raises(FusetuneError):
+        command.main(
+            ["host", "max_pages_per_req=512", "--persist", *words],
+            prog_name="set",
+            obj=tree.host,
+            standalone_mode=False,
+        )
+    assert not (tree.root / MODPROBE).exists()

@@ -145,8 +145,13 @@ def test_mounts_are_exported_by_name_also_when_they_are_gone(here: Tree) -> None
 
 
 def test_secrets_stay(here: Tree) -> None:
-    secret = replace(SAVED, source="https://alice:hunter2@dav.example/x")
+    source = "https://alice:hunter2@dav.example/x"
+    secret = replace(SAVED, source=source, volume=replace(VOLUME, source=source))
     assert "hunter2" not in text_of(only(secret))
+    here.write("etc/fusetune.toml", SECTION + f'source = "{source}"\n')
+    exported = chosen(here.host, load(here.host), [])
+    assert len(exported.sections) == 1
+    assert "hunter2" not in text_of(exported)
 
 
 BROKEN = {
