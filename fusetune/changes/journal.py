@@ -37,6 +37,8 @@ def journal_path(host: Host, mount: Mount | None) -> Path:
 KEEPING = "apply"
 #: `Record.why` of limits of the host that a mount needs.
 NEEDED = "mount"
+#: `Record.why` of a value that the server's reply to INIT set after ours, without a write of ours.
+INIT = "INIT"
 
 
 @dataclass(frozen=True)
@@ -125,9 +127,14 @@ class Journal:
 
     @property
     def originals(self) -> dict[str, int]:
-        """Return the value of each changed knob as it was found before the first change."""
+        """Return the value of each changed knob as it was found before the first change.
+
+        If the value was set before the reply to INIT, that is what the reply set.
+        """
         found: dict[str, int] = {}
         for record in self.records:
+            if record.why == INIT:
+                found[record.knob] = record.new
             found.setdefault(record.knob, record.old)
         return found
 

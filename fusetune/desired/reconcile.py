@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Sets the desired values of each mount, except those that the administrator changed."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fusetune.changes.apply import Change, drop_if_undone, make, plan
-from fusetune.changes.journal import KEEPING, Journal
+from fusetune.changes.journal import INIT, KEEPING, Journal, Record
 from fusetune.changes.lock import Lock, clear_after_crash
 from fusetune.changes.overrides import note_overrides, overrides, set_again
 from fusetune.desired.history import record, values_of
@@ -74,6 +75,8 @@ def reconcile(
         if since_init:
             theirs = {name: value for name, value in theirs.items() if name in known}
         changes = _plan(host, mount, {n: v for n, v in wanted.items() if n not in theirs})
+        if since_init:
+            journal.append(_of_init(journal, changes))
         make(host, journal, changes, KEEPING)
         drop_if_undone(host, journal, mount)
         if changes:
@@ -83,6 +86,15 @@ def reconcile(
     resolver.recount(mount)
     new = {name: v for name, v in theirs.items() if known.get(name) != v}
     return Reconciled(changes, new, refused, expected, {} if respect else theirs)
+
+
+def _of_init(journal: Journal, changes: Sequence[Change]) -> list[Record]:
+    """Return records of the values that replaced ours, so that `reset` restores them."""
+    return [
+        Record(change.knob.name, change.old, change.old, INIT, time.time())
+        for change in changes
+        if (last := journal.last(change.knob.name)) and last.new != change.old
+    ]
 
 
 def _record(

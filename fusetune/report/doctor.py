@@ -3,14 +3,15 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fusetune.changes.policy import dirty_share
+from fusetune.changes.policy import dirty_share, excluded_reason
 from fusetune.changes.state import values_now
 from fusetune.desired.config import load
+from fusetune.desired.resolve import Resolver
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.kmod import kinds, state
@@ -75,8 +76,10 @@ def diagnose(
     if mounts:
         features += [_feature(host, knob, mounts[0]) for knob in knobs_of(host, mounts[0])]
     settings, problem = None, ""
+    why_left_alone: Callable[[Mount], str | None] = excluded_reason
     try:
-        settings = load(host).settings
+        config = load(host)
+        settings, why_left_alone = config.settings, Resolver(host, config).left_alone_reason
     except ConfigError as error:
         problem = str(error)
     stacks = Stacks(host, mounts)
@@ -91,6 +94,7 @@ def diagnose(
         settings,
         problem,
         sum(dirty_share(one) for one in values.values()),
+        {mount.device for mount in mounts if why_left_alone(mount)},
         backing,
     )
     return Diagnosis(

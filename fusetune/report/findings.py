@@ -6,14 +6,14 @@ A new finding needs only an entry in a table. Its name is a metric label and mus
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from errno import EOPNOTSUPP
 from functools import partial
 from pathlib import Path
 from typing import Generic, ParamSpec
 
-from fusetune.changes.policy import excluded_reason, owners_named
+from fusetune.changes.policy import owners_named
 from fusetune.changes.state import is_tuned
 from fusetune.desired.drivers import left_to_driver
 from fusetune.desired.results import unusable
@@ -21,6 +21,7 @@ from fusetune.desired.sections import Settings
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
+from fusetune.mounts.discover import lexical
 from fusetune.mounts.mount import CONTROLS, Mount
 from fusetune.mounts.stack import Layer
 from fusetune.report.fiemap import interleaved
@@ -60,7 +61,8 @@ class Seen:
     each mount, by device; ``host_values``: the host's by knob; ``waiting``: how many requests
     wait for the server, by device. ``settings``: the configuration, None if it is invalid;
     ``problem`` then says why. ``dirty_percent``: the dirty memory allowed to all tuned mounts
-    together. ``backing``: a server's backing directory, if given.
+    together. ``left_alone``: the devices of mounts on which nothing is set. ``backing``: a server's
+    backing directory, if given.
     """
 
     host: Host
@@ -73,6 +75,7 @@ class Seen:
     settings: Settings | None
     problem: str
     dirty_percent: int
+    left_alone: Collection[str]
     backing: Path | None
 
 
@@ -93,7 +96,7 @@ def found(seen: Seen) -> Iterator[Finding]:
     for name, check in HOST_CHECKS.items():
         yield from (Finding(name, what, remedy) for what, remedy in check.find(seen))
     for mount in seen.mounts:
-        if excluded_reason(mount):
+        if mount.device in seen.left_alone:
             continue
         for name, on_mount in MOUNT_CHECKS.items():
             for what, remedy in on_mount.find(seen, mount):
@@ -214,7 +217,9 @@ def _stock(seen: Seen, mount: Mount) -> Iterator[Found]:
 
 
 def _writeback_cache(seen: Seen, mount: Mount) -> Iterator[Found]:
-    if mount.fstype != "virtiofs" and dirtied_bytes(seen.host, mount) == 0:
+    if mount.fstype == "virtiofs" or mount.read_only:
+        return
+    if dirtied_bytes(seen.host, mount) == 0:
         yield (
             f"no page of {printable(mount.path)} was ever dirty: either nothing was written yet, "
             "or it has no writeback cache and each small write is a separate request",
@@ -246,16 +251,18 @@ def _csi_driver(seen: Seen, mount: Mount) -> Iterator[Found]:
 
 
 def _interleaved_files(seen: Seen, directory: Path) -> Iterator[Found]:
-    above = {str(path) for path in (directory, *directory.parents)}
+    points = {point for mount in seen.mounts for point in (mount.path, *mount.also_at)}
+    # Links are resolved first, without accessing any FUSE mount.
+    resolved = Path(lexical(str(directory), frozenset(points)))
+    above = {str(path) for path in (resolved, *resolved.parents)}
     for mount in seen.mounts:
-        if mount.path in above:
+        if above.intersection((mount.path, *mount.also_at)):
             raise UsageError(
                 f"{printable(str(directory))} is in the FUSE mount {printable(mount.path)}; give "
                 "the backing directory of its server",
             )
     try:
-        points = {point for mount in seen.mounts for point in (mount.path, *mount.also_at)}
-        files = interleaved(directory, besides=points)
+        files = interleaved(resolved, besides=points)
     except OSError as error:
         why = (
             "its file system does not support FIEMAP"

@@ -77,7 +77,7 @@ def _mount(mount: ReportedMount, known: Mapping[str, ReportedMount]) -> Iterator
     yield f"## {code(mount.path)}"
     yield ""
     yield (
-        f"- {code(mount.fstype)} of {code(mount.source)}, bdi {value_text(mount.bdi)}, "
+        f"- {code(mount.fstype)} of {code(mount.shown_source)}, bdi {value_text(mount.bdi)}, "
         f"uid {mount.owner_uid}"
     )
     if mount.left_alone_reason:

@@ -5,9 +5,11 @@ The limits are the kernel's: fs.pipe-max-size, max_user_bgreq, fs.fuse.max_pages
 """
 
 import os
+from pathlib import Path
 
 import pytest
 
+from fusetune.errors import UsageError
 from fusetune.mounts.mount import Mount
 from fusetune.report.doctor import diagnose
 from tests.unit.conftest import Tree
@@ -62,6 +64,33 @@ def test_a_mount_left_alone_is_not_spoken_of(tree: Tree) -> None:
     assert not any(path for paths in named(tree).values() for path in paths)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[policy]\nexclude = ['fuse.mirrorfs']\n",
+        "[[mount]]\npath = '/mnt/one'\nleave_alone = true\n",
+    ],
+)
+def test_a_mount_that_the_configuration_leaves_alone(tree: Tree, mounted: Mount, text: str) -> None:
+    """No command would be allowed to do what a finding asks for."""
+    assert named(tree)["stock"] == ["/mnt/one"]
+    tree.write("etc/fusetune.toml", text)
+    assert "stock" not in named(tree)
+
+
+def test_links_to_a_backing_directory_are_resolved(tree: Tree, tmp_path: Path) -> None:
+    """Nothing in the mount is accessed, and a path that only passes it by name is accepted."""
+    point = tmp_path / "mnt"
+    (point / "inside").mkdir(parents=True)
+    (tmp_path / "backing").mkdir()
+    tree.mount(str(point))
+    tree.live()
+    (tmp_path / "link").symlink_to(point / "inside")
+    with pytest.raises(UsageError, match="is in the FUSE mount"):
+        diagnose(tree.host, backing=tmp_path / "link")
+    diagnose(tree.host, backing=point / ".." / "backing")
+
+
 def test_a_busy_server(tree: Tree, mounted: Mount) -> None:
     tree.live(waiting=3)
     (finding,) = (f for f in diagnose(tree.host).findings if f.name == "waiting")
@@ -87,6 +116,13 @@ def test_no_writeback_cache(tree: Tree, mounted: Mount) -> None:
     tree.write("sys/kernel/debug/bdi/0:40/stats", "BdiDirtied:     0 kB\n")
     assert named(tree)["writeback-cache"] == ["/mnt/one"]
     tree.write("sys/kernel/debug/bdi/0:40/stats", "BdiDirtied:     4 kB\n")
+    assert "writeback-cache" not in named(tree)
+
+
+def test_a_read_only_mount_needs_no_writeback_cache(tree: Tree) -> None:
+    tree.mount("/mnt/one", options="ro")
+    tree.live()
+    tree.write("sys/kernel/debug/bdi/0:40/stats", "BdiDirtied:     0 kB\n")
     assert "writeback-cache" not in named(tree)
 
 

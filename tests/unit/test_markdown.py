@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from markdown_it.token import Token
 
 from fusetune.report.documents.diagnosis import ShownFinding
 from fusetune.report.documents.inventory import HostReport
+from fusetune.report.html import page
 from fusetune.report.markdown import code, markdown
 from fusetune.text import printable
 from tests.unit.sample_documents import SERVED, named, report_documents
@@ -104,3 +106,14 @@ def test_a_finding_on_many_mounts_is_short() -> None:
     assert "- `M is stock`; remedy: `fusetune auto M`\n  M: `/mnt/0`, `/mnt/1`, " in text
     assert "`/mnt/9` and 15 more\n" in text
     assert "## Findings\n\nNone.\n" in markdown(replace(report, findings=[]))
+
+
+def test_no_report_for_people_shows_a_password() -> None:
+    """JSON has the source as mountinfo has it."""
+    report = made()
+    mounts = [replace(one, source="ftp://bob:hunter2@ftp.example/") for one in report.mounts]
+    report = replace(report, mounts=mounts)
+    for text in (markdown(report), page(report), "".join(map(str, mounts[0].parts()))):
+        assert "ftp.example" in text
+        assert "hunter2" not in text
+    assert "hunter2" in json.dumps(report.as_object())

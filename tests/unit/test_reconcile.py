@@ -233,6 +233,22 @@ def test_what_the_answer_to_init_overwrote_is_set_again(tree: Tree, mounted: Mou
     assert tree.values()["max_ratio"] == 7
 
 
+def test_what_the_answer_to_init_set_is_the_original(tree: Tree, mounted: Mount) -> None:
+    """The value before it was never that of the mount in use."""
+    reconcile(resolver(tree, BOTH), mounted)
+    by_hand(tree, "max_background", 30)
+    reconcile(resolver(tree), mounted, since_init=True)
+    journal = Journal(tree.host, mounted)
+    assert journal.originals == {"max_ratio": 1, "max_background": 30}
+    assert journal.wrote("max_background", 64)
+    assert not journal.wrote("max_background", 30)
+    changes = reset(tree.host, mounted, dry_run=True)
+    assert {change.knob.name: change.new for change in changes} == {
+        "max_ratio": 1,
+        "max_background": 30,
+    }
+
+
 def test_a_section_may_say_leave_alone(tree: Tree, mounted: Mount) -> None:
     with_all = "[[mount]]\npath = '/mnt/*'\nleave_alone = true\nmax_ratio = 20\n"
     one = resolver(tree, with_all)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fusetune.changes.state import KnobState
+from fusetune.masking import mask_text
 from fusetune.mounts.stack import Layer
 from fusetune.report.documents.base import (
     AbsentReason,
@@ -141,10 +142,16 @@ class ReportedMount(MountIdentity):
         f"The latest {_LATEST} entries of 'history', oldest first.",
     ]
 
+    @property
+    def shown_source(self) -> str:
+        """Its source without secrets, for people; JSON has what mountinfo has."""
+        return mask_text(self.source)
+
     def parts(self) -> Iterator[str | Table]:
         """Yield the mount, what is saved for it, and a table of its knobs."""
         yield (
-            f"{self.path} ({self.fstype} of {self.source}, bdi {self.bdi}, uid {self.owner_uid})"
+            f"{self.path} ({self.fstype} of {self.shown_source}, bdi {self.bdi}, "
+            f"uid {self.owner_uid})"
         )
         if self.left_alone_reason:
             yield f"  left alone: {self.left_alone_reason}"
