@@ -14,6 +14,7 @@ from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.mount import BDI_NAME, Mount, is_fuse
 from fusetune.mounts.mountinfo import Line, mountinfo
+from fusetune.mounts.tree import MountTree
 from fusetune.text import printable
 
 
@@ -131,7 +132,9 @@ def find(host: Host, name: str) -> Mount:
         raise FusetuneError(f"no FUSE mount has the bdi {name}; 'fusetune list' shows them")
     points = frozenset(path for mount in mounts for path in (mount.path, *mount.also_at))
     path = lexical(name, points)
-    top = next((line for line in reversed(lines) if line.path == path), None)
+    # Since Linux 6.8, lines are in order of creation, so a moved mount may cover a later one.
+    end = MountTree(lines).leads_to(path)
+    top = end if end and end.path == path else None
     for mount in mounts:
         if top and mount.device == top.device:
             return replace(mount, path=path, also_at=_others(mount, path))

@@ -20,9 +20,11 @@ class DiskNames:
 def disk_names(host: Host, source: str) -> DiskNames:
     """Return the names of the disk that is a mount's source; none if the source is not a disk.
 
-    Any user can give a mount any source, so only plain paths below /dev are looked up.
+    Any user can give a mount any source, so only plain paths below /dev are looked up, and none
+    where users can create links, for these might lead into a mount whose server hangs.
     """
-    if not re.fullmatch(r"/dev(/[\w.+:-]+)+", source) or ".." in source:
+    plain = re.fullmatch(r"/dev/(?!shm/|mqueue/|pts/|fd/)([\w.+:-]+/)*[\w.+:-]+", source)
+    if not plain or ".." in source:
         return DiskNames()
     device = os.path.realpath(host.path(source[1:]))
     return DiskNames(_linked(host, "by-uuid", device), _linked(host, "by-label", device))

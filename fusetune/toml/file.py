@@ -59,7 +59,10 @@ class TomlFile:
 
     @cached_property
     def _lines(self) -> Mapping[Where, int]:
-        return lines_of(self._text)
+        try:
+            return lines_of(self._text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{self.path}: {error}") from error
 
     def origin(self, where: Where) -> Origin:
         """Return the line of a key, or of the table that it would be in."""

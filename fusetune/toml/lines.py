@@ -8,6 +8,11 @@ from typing import Any
 
 Where = tuple[str | int, ...]
 
+# What ends every value that occupies several lines (TOML 1.0).
+_END = re.compile(r"""[]}]|\"{3}|'{3}""")
+#: Characters parsed in addition to some times those of a document.
+_MOST_PARSED = 16 << 20
+
 
 def toml_problem(message: str, text: str) -> tuple[str, int]:
     """Return tomllib's error, and its line."""
@@ -20,11 +25,17 @@ def toml_problem(message: str, text: str) -> tuple[str, int]:
 def statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield line, text and meaning of each expression of a valid TOML document.
 
-    Each occupies whole lines and is a valid document by itself (TOML 1.0, toml.abnf).
+    Each occupies whole lines and is a valid document by itself (TOML 1.0, toml.abnf). Raises
+    TOMLDecodeError if a value occupies so many lines that this takes too long.
     """
-    begin, chunk = 1, ""
+    begin, chunk, left = 1, "", 4 * len(text) + _MOST_PARSED
     for number, line in enumerate(text.split("\n"), 1):
         chunk += line + "\n"
+        if number > begin and not _END.search(line):
+            continue
+        left -= len(chunk)
+        if left < 0:
+            raise tomllib.TOMLDecodeError(f"the value at line {begin} occupies too many lines")
         try:
             parsed = tomllib.loads(chunk)
         except tomllib.TOMLDecodeError:

@@ -68,8 +68,15 @@ def test_inside_a_mount(tree: Tree) -> None:
 
 def test_a_mount_below_a_mount(tree: Tree) -> None:
     tree.mount("/mnt/a")
-    tree.mount("/mnt/a/deeper", device="0:41")
+    tree.mount("/mnt/a/deeper", device="0:41", number=51, parent=50)
     assert find(tree.host, "/mnt/a/deeper/").device == "0:41"
+
+
+def test_an_older_mount_that_was_moved_onto_another_one(tree: Tree) -> None:
+    """Since Linux 6.8, mountinfo has mounts in the order of their creation."""
+    tree.mount("/mnt/a", device="0:40", number=50, parent=51)  # was moved: it covers the next
+    tree.mount("/mnt/a", device="0:41", number=51, parent=22)
+    assert find(tree.host, "/mnt/a").device == "0:40"
 
 
 def test_not_a_mount(tree: Tree, tmp_path: Path) -> None:

@@ -154,7 +154,9 @@ def test_a_disk_is_known_by_udevs_links(tree: Tree) -> None:
     (tree.root / "dev/mapper/vg-data").symlink_to("../dm-0")
     found = disk_names(tree.host, "/dev/mapper/vg-data")
     assert (found.uuid, found.label) == ("0A1B", "My Diskä")
-    for source in ("/dev/../dev/dm-0", "/home/x", "/dev/absent", "dm-0"):
+    (tree.root / "dev/mqueue").mkdir()
+    (tree.root / "dev/mqueue/mallorys").symlink_to("../dm-0")
+    for source in ("/dev/../dev/dm-0", "/home/x", "/dev/absent", "dm-0", "/dev/mqueue/mallorys"):
         assert disk_names(tree.host, source).uuid is None
     assert plain_source(tree.host, "/dev/dm-0", ()) == "UUID=0A1B"
 
