@@ -11,7 +11,8 @@
 set -euo pipefail
 export LC_ALL=C
 
-packages=$(realpath "$1") output=$2 key=${3-}
+# Without a trailing slash, or $output.new would be inside $output, which is removed.
+packages=$(realpath "$1") output=$(realpath -m "$2") key=${3-}
 [[ -n $key ]] || key=$(gpg --list-secret-keys --with-colons | sed -n 's/^fpr:*\([0-9A-F]*\):/\1/p' |
 	head -n 1)
 [[ -n $key ]] || { echo "repo.sh: no GnuPG key to sign with; make one: gpg --quick-gen-key NAME" >&2

@@ -11,14 +11,16 @@ import click
 
 #: Exit statuses of sh when it cannot run a command.
 _NOT_RUN = (126, 127)
+#: Set by sudo(8), doas(1) and pkexec(1) for the commands that they run as another user.
+_ELEVATED = frozenset({"SUDO_UID", "DOAS_USER", "PKEXEC_UID"})
 
 
 def page(text: str) -> None:
     """Print a text; if it is longer than the terminal, with ``$PAGER`` or else with less.
 
-    Under sudo, the pager is always less in its secure mode: a user who may run fusetune as root
-    must not thereby run arbitrary commands as root (sudo(8), "Preventing shell escapes"; less(1),
-    "SECURITY").
+    Under sudo, doas or pkexec, the pager is always less in its secure mode: a user who may run
+    fusetune as root must not thereby run arbitrary commands as root (sudo(8), "Preventing shell
+    escapes"; less(1), "SECURITY").
     """
     if not _is_longer(text) or not _paged(text):
         click.echo(text, nl=False)
@@ -36,7 +38,7 @@ def _is_longer(text: str) -> bool:
 def _paged(text: str) -> bool:
     """Show a text in the pager; return False if there is none."""
     pager, environment = os.environ.get("PAGER") or "less", {"LESS": "FRX", **os.environ}
-    if "SUDO_UID" in environment:
+    if not _ELEVATED.isdisjoint(environment):
         pager, environment["LESSSECURE"] = "less", "1"
     # PAGER is a command line of sh (POSIX, man(1)).
     with subprocess.Popen(

@@ -225,7 +225,7 @@ METRICS = {
         "Values that differ from those kept.", _one(lambda report: report.differences)
     ),
     "fusetune_problems": Metric(
-        "Configuration files and saved results that cannot be used.",
+        "Files of the configuration and of fusetune's state that cannot be used.",
         _one(lambda report: len(report.problems)),
     ),
     "fusetune_dirty_percent": Metric(

@@ -34,6 +34,8 @@ _KEYS = "q quit  s sort: {order}  o operations"
 #: Widths of the cells after the mount's, and the minimum width of the mount's.
 _WIDTHS = (3, 4, 4, 4, 5, 5, 5, 4, 4, 5, 5)
 _LEAST = 12
+#: The size of a terminal that does not tell its own.
+_COLUMNS, _ROWS = 80, 24
 #: Shares of the time at the background limit, of the dirty limit, and of unread data, above which
 #: cells are coloured.
 _HIGH = 0.5
@@ -107,9 +109,9 @@ class Screen:
 
     def _draw(self) -> None:
         size = os.get_terminal_size(1)
-        text = rendered(
-            self._frame, size.columns, size.lines, self._interval, self._order, self._operations
-        )
+        # Serial consoles, and the first moments of a container's terminal, have the size 0.
+        width, height = size.columns or _COLUMNS, size.lines or _ROWS
+        text = rendered(self._frame, width, height, self._interval, self._order, self._operations)
         self._output.write(text)
 
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -53,6 +53,11 @@ class Rendered:
     text: str
     manifests: list[Mapping[str, Any]]
 
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return what Helm has printed."""
+        return cls(text, [one for one in yaml.safe_load_all(text) if one])
+
     def kind(self, kind: str) -> Mapping[str, Any]:
         """Return the one manifest of a kind."""
         (found,) = (one for one in self.manifests if one["kind"] == kind)
@@ -74,7 +79,7 @@ def render(**values: Any) -> Rendered:
     """Render the chart with these values."""
     done = helm("template", RELEASE, CHART, f"--kube-version={KUBERNETES}", **values)
     assert done.returncode == 0, done.stderr
-    return Rendered(done.stdout, [one for one in yaml.safe_load_all(done.stdout) if one])
+    return Rendered.of(done.stdout)
 
 
 def validate(file: Path) -> subprocess.CompletedProcess[str]:

@@ -272,7 +272,7 @@ def test_the_role_configures(fleet: tuple[Fleet, Mounts]) -> None:
 
 
 def test_the_role_installs_from_a_repository(fleet: tuple[Fleet, Mounts], tmp_path: Path) -> None:
-    """The package is a dummy, but apt is real."""
+    """The package is a dummy, but apt is real. The repository is not there at first."""
     hosts, _ = fleet
     control = "Package: fleet-test\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x.example>\n"
     made = tmp_path / "made" / "DEBIAN"
@@ -285,7 +285,6 @@ def test_the_role_installs_from_a_repository(fleet: tuple[Fleet, Mounts], tmp_pa
     listed = subprocess.run(scan, cwd=repository, check=True, capture_output=True)
     (repository / "Packages").write_bytes(listed.stdout)
     for host in hosts.containers.values():
-        shutil.copytree(repository, host.path("/repository"))
         host.run("sh", "-c", "rm -rf /etc/apt/sources.list*; mkdir /etc/apt/sources.list.d")
     role = {
         "role": "fusetune.fusetune.fusetune",
@@ -293,6 +292,11 @@ def test_the_role_installs_from_a_repository(fleet: tuple[Fleet, Mounts], tmp_pa
         "fusetune_repository": "deb [trusted=yes] file:/repository ./",
     }
     play = [{"hosts": "all", "roles": [role]}]
+    done = hosts.play(play)
+    assert done.of("failed") == dict.fromkeys(SUITES, 1), done.text
+    assert "Failed to update apt cache" in done.text
+    for host in hosts.containers.values():
+        shutil.copytree(repository, host.path("/repository"))
     done = hosts.play(play)
     assert done.status == 0, done.text
     for host in hosts.containers.values():

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fusetune import __version__
-from tests.fleet.chart import CHART, KUBERNETES, helm, render, validate
+from tests.fleet.chart import CHART, KUBERNETES, Rendered, helm, render, validate
 from tests.native.mirror import CHECKOUT
 from tests.native.requirements import requires
 
@@ -70,6 +70,41 @@ def test_versions_and_alerts_have_one_source() -> None:
     assert render(**EVERYTHING).kind("PrometheusRule")["spec"] == rules
 
 
+def test_prometheus_scrapes_often_enough() -> None:
+    """It looks back five minutes; a longer interval, such as the report's, leaves gaps."""
+    rendered = render(metrics={"podMonitor": True, "interval": 300})
+    (endpoint,) = rendered.kind("PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["interval"] == "60s"
+
+
+@pytest.mark.parametrize("name", ["123", "true", "null", "1e3"])
+def test_names_that_yaml_takes_for_something_else_stay_strings(name: str) -> None:
+    """Such a name is valid in Kubernetes (RFC 1123)."""
+    values = {"priorityClassName": name, "seLinuxType": name, "results": name}
+    auto = {**AUTO, "storageClass": name, "size": "16"}
+    words = ("template", name, CHART, f"--kube-version={KUBERNETES}", f"--namespace={name}")
+    done = helm(*words, **values, auto=auto)
+    assert done.returncode == 0, done.stderr
+    found = Rendered.of(done.stdout)
+    claim = found.kind("PersistentVolumeClaim")["spec"]
+    assert claim["storageClassName"] == name
+    assert claim["resources"]["requests"]["storage"] == "16"
+    pod = found.pod("DaemonSet")
+    assert pod["priorityClassName"] == name
+    assert pod["securityContext"]["seLinuxOptions"]["type"] == name
+    for one in found.manifests:
+        assert one["metadata"]["namespace"] == name
+        assert one["metadata"]["labels"]["app.kubernetes.io/instance"] == name
+
+    auto = {"enabled": True, "claim": name, "nodeSelector": {"canary": "yes"}}
+    (volume,) = (
+        one["persistentVolumeClaim"]
+        for one in render(auto=auto).pod("Job")["volumes"]
+        if one["name"] == "volume"
+    )
+    assert volume["claimName"] == name
+
+
 def test_rights_are_the_least() -> None:
     """No pod has a token, the node's network, all rights or a root that can be written."""
     rendered = render(**EVERYTHING)
@@ -97,7 +132,7 @@ def test_rights_are_the_least() -> None:
         ({"metrics": {"port": 80}}, "metrics.port"),
         ({"metrics": {"port": 65536}}, "metrics.port"),
         ({"metrics": {"interval": 5}}, "metrics.interval"),
-        ({"metrics": {"interval": 3600}}, "metrics.interval"),
+        ({"metrics": {"interval": 301}}, "metrics.interval"),
         ({"metrics": {"textfile": "relative"}}, "metrics.textfile"),
         ({"metrics": {"port": 0, "podMonitor": True}}, "podMonitor needs metrics.port"),
         ({"paths": ["var/lib/kubelet"]}, "paths.0"),
@@ -115,6 +150,7 @@ def test_rights_are_the_least() -> None:
         ({"auto": {**AUTO, "budget": "4s"}}, "auto.budget"),
         ({"auto": {**AUTO, "budget": "1d"}}, "auto.budget"),
         ({"auto": {**AUTO, "size": "lots"}}, "auto.size"),
+        ({"auto": {**AUTO, "size": "16K"}}, "auto.size"),
         ({"auto": {**AUTO, "accessMode": "Any"}}, "auto.accessMode"),
         ({"auto": {**AUTO, "options": ["seq-read"]}}, "auto.options.0"),
     ],

@@ -51,7 +51,7 @@ def test_promtool_finds_no_fault_in_metrics(fusetune: Fusetune, texts: dict[str,
 
 
 def test_promtool_finds_no_fault_in_the_rules() -> None:
-    assert "SUCCESS: 7 rules found" in _promtool("check", "rules", monitoring.ALERTS)
+    assert "SUCCESS: 8 rules found" in _promtool("check", "rules", monitoring.ALERTS)
 
 
 def test_each_alert_fires_clears_and_keeps_silent() -> None:

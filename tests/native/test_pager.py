@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Long output goes through a pager, which under sudo starts nothing as root.
+"""Long output goes through a pager, which under sudo and its like starts nothing as root.
 
 The terminal is a pseudoterminal (pty(7)). ``!`` in less runs a shell command (less(1)), unless
 LESSSECURE is set.
@@ -89,11 +89,16 @@ def test_a_pager_can_start_what_the_user_may(fusetune: Fusetune, tmp_path: Path)
     assert made.exists()
 
 
-def test_under_sudo_the_pager_is_less_and_starts_nothing(
-    fusetune: Fusetune, tmp_path: Path
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("SUDO_UID", "1000"), ("DOAS_USER", "somebody"), ("PKEXEC_UID", "1000")],
+    ids=["sudo", "doas", "pkexec"],
+)
+def test_for_another_user_the_pager_is_less_and_starts_nothing(
+    fusetune: Fusetune, tmp_path: Path, variable: str, value: str
 ) -> None:
     made = tmp_path / "made"
-    environment = {"SUDO_UID": "1000", "PAGER": f"touch {made}; cat"}
+    environment = {variable: value, "PAGER": f"touch {made}; cat"}
     words = ("show", "host")
     code, shown = on_terminal(fusetune, 5, *words, keys=["!", "\r"], environment=environment)
     assert code == 0

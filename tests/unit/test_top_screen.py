@@ -298,6 +298,22 @@ def test_keys(tree: Tree, terminal: int) -> None:
     assert termios.tcgetattr(terminal) == before
 
 
+@pytest.mark.parametrize("size", [(0, 0), (24, 0), (0, 80)])
+def test_a_terminal_without_a_size_is_not_left_blank(
+    tree: Tree, terminal: int, size: tuple[int, int]
+) -> None:
+    """A serial console has none, nor has a container's terminal at its start."""
+    tree.mount("/mnt/one")
+    tree.live()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
+    assert not run(tree.host, None, 0.1, 1)
+    drawn = ""
+    while select.select([terminal], [], [], 0)[0]:
+        drawn += os.read(terminal, 65536).decode()
+    assert "fusetune top, every 0.1 s" in drawn
+    assert "/mnt/one" in drawn
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it(tree: Tree, capfd: pytest.CaptureFixture[str], number: int) -> None:
     with _soon(lambda: os.kill(os.getpid(), number)):

@@ -12,7 +12,7 @@
 
 {{- define "fusetune.selector" -}}
 app.kubernetes.io/name: fusetune
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "fusetune.labels" -}}
@@ -32,7 +32,7 @@ securityContext:
   # The default profile of container runtimes forbids to write below /sys and to look at processes.
   appArmorProfile: {type: Unconfined}
   {{- with .Values.seLinuxType }}
-  seLinuxOptions: {type: {{ . }}}
+  seLinuxOptions: {type: {{ . | quote }}}
   {{- end }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
@@ -43,7 +43,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 
 {{- define "fusetune.container" -}}
-image: {{ include "fusetune.image" . }}
+image: {{ include "fusetune.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 
