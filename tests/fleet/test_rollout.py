@@ -20,10 +20,17 @@ _EXPORT = '[[mount]]\npath = "/mnt/models"\nread_ahead_kb = 4096\n'
 #: As fusetune does, it answers to other names of the mount with the one in /proc.
 _PROGRAM = """#!/bin/sh
 case "$1 $*" in
-show\\ *) echo '{"saved": {"by": "auto"}, "knobs": []}' ;;
+show\\ *)
+    if [ -e '%(directory)s/absent' ]; then echo "fusetune: $2: not mounted" >&2; exit 1; fi
+    echo '{"saved": {"by": "auto"}, "knobs": []}' ;;
 export\\ *) cat '%(directory)s/export' ;;
 import\\ *) echo '{"results": [{"action": "imported", "path": "/mnt/models", "knobs": {}}]}' ;;
-apply\\ *|reset\\ *) echo "$1" >>'%(directory)s/calls'; echo '{"changes": []}' ;;
+apply\\ *|reset\\ *)
+    echo "$1" >>'%(directory)s/calls'
+    [ ! -e '%(directory)s/gone' ] || touch '%(directory)s/absent'
+    if [ -e '%(directory)s/absent' ]; then echo "fusetune: $2: not mounted" >&2; exit 1; fi
+    echo '{"changes": []}' ;;
+forget\\ *) echo "$1" >>'%(directory)s/calls'; echo '{"files": [{"file": "/x"}]}' ;;
 list\\ *) echo '{"mounts": []}' ;;
 verify\\ *) cat '%(directory)s/verified'; cat '%(directory)s/said' >&2
     exit "$(cat '%(directory)s/status')" ;;
@@ -88,3 +95,15 @@ def test_check_mode_compares_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Nothing was set, so a difference is as it should be."""
     done = rolled_out(tmp_path, monkeypatch, 3, "", POINT, "--check")
     assert done.status == 0, done.text
+
+
+def test_what_was_imported_for_a_mount_that_is_gone_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The import succeeds, and then the values cannot be set."""
+    (tmp_path / "gone").touch()
+    done = rolled_out(tmp_path, monkeypatch, 0, "", POINT)
+    assert done.status != 0, done.text
+    assert f"{POINT}: not mounted" in done.text
+    # Then what was kept before is imported again, and cannot be set either.
+    assert (tmp_path / "calls").read_text().split() == ["apply", "forget", "apply"]

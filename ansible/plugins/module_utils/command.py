@@ -10,14 +10,17 @@ from ansible.module_utils.basic import AnsibleModule
 FINE = (0, 3, 4)
 
 
-def fusetune(module: AnsibleModule, *words: str, fine: tuple[int, ...] = FINE) -> dict[str, Any]:
+def fusetune(
+    module: AnsibleModule, *words: str, fine: tuple[int, ...] = FINE, **done: object
+) -> dict[str, Any]:
     """Return the object that ``fusetune WORDS --json`` prints, with its ``status``.
 
-    Any other exit status ends the module with the line that fusetune prints.
+    Any other exit status ends the module with the line that fusetune prints, and with the results
+    ``done`` of what was changed before.
     """
     status, out, said = run(module, *words, "--json")
     if status not in fine:
-        module.fail_json(msg=said.strip() or "fusetune failed", status=status)
+        module.fail_json(msg=said.strip() or "fusetune failed", status=status, **done)
     try:
         found: dict[str, Any] = json.loads(out)
     except ValueError:

@@ -101,11 +101,12 @@ kept_before:
   type: str
 """
 
+import json
 import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.fusetune.fusetune.plugins.module_utils.command import fusetune, run
+from ansible_collections.fusetune.fusetune.plugins.module_utils.command import FINE, fusetune, run
 
 
 def present(module: AnsibleModule, path: str) -> dict[str, object]:
@@ -180,27 +181,35 @@ def imported(module: AnsibleModule, path: str) -> dict[str, object]:
     refused = [
         f"{one['path']}: {one['why']}" for one in found["results"] if one["action"] == "refused"
     ]
-    if found["status"]:
-        module.fail_json(msg="refused: " + "; ".join(refused), result=found)
     new = {one["path"]: one["knobs"] for one in found["results"] if one["action"] == "imported"}
+    # What was imported stays after a failure, so the caller must be able to restore what was kept.
+    imports = {"changed": bool(new), "kept_before": kept}
+    if found["status"]:
+        module.fail_json(msg="refused: " + "; ".join(refused), result=found, **imports)
     if new and module.check_mode:
         return {"changed": True, "diff": {"before": {}, "after": new}, "result": found}
-    done = applied(module, path)
+    done = applied(module, path, **imports)
     done["changed"] = bool(new) or done["changed"]
     done["result"] = found
     done["kept_before"] = kept
     return done
 
 
-def applied(module: AnsibleModule, path: str) -> dict[str, object]:
-    """Set what is kept."""
-    found = fusetune(module, "apply", path, *(["--dry-run"] if module.check_mode else []))
+def applied(module: AnsibleModule, path: str, **imports: object) -> dict[str, object]:
+    """Set what is kept; ``imports``: the results of an import before."""
+    dry = ["--dry-run"] if module.check_mode else []
+    found = fusetune(module, "apply", path, *dry, **imports)
     return answer(bool(found["changes"]), found)
 
 
 def absent(module: AnsibleModule, path: str) -> dict[str, object]:
-    """Restore the values from before, and keep none."""
-    saved = fusetune(module, "show", path)["saved"]
+    """Restore the values from before, and keep none. What is not mounted has only kept ones."""
+    status, text, _said = run(module, "show", path, "--json")
+    if status not in FINE:
+        dry = ["--dry-run"] if module.check_mode else []
+        forgotten = fusetune(module, "forget", path, *dry)
+        return {"changed": bool(forgotten["files"]), "result": forgotten}
+    saved = json.loads(text)["saved"]
     found = fusetune(module, "reset", path, *(["--dry-run"] if module.check_mode else []))
     return answer(bool(found["changes"] or saved), found)
 
