@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * The calling thread, by its TID and through /proc/TID. A file in an open /proc/TID
- * always belongs to this thread, and fails once the thread has ended. If
- * caller_waits() returns true, the TID has been this thread's all the time, because
- * the kernel ends the call of a thread that ends.
+ * The calling thread, by its TID and through /proc/TID. If caller_waits() returns
+ * true, the TID has been this thread's all the time, because the kernel ends the call
+ * of a thread that ends. Afterwards even an open /proc/TID may refer to another
+ * thread: one that calls execve(2) takes over the TID of the thread group's leader
+ * (fs/exec.c, de_thread()), and may be root's by then.
  */
 #include "intercept.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -44,11 +46,9 @@ bool caller_find(struct caller *caller)
 		return false;
 	caller_value(caller, "status", "Tgid", process, sizeof(process));
 	pidfd = pidfd_open(atoi(process), 0);
-	/* The TID is its own only if it still waits. */
-	if (!caller_waits(caller))
-		return false;
 	caller->errors = pidfd_getfd(pidfd, STDERR_FILENO, 0);
-	return true;
+	/* Both are its own only if it still waits. */
+	return caller_waits(caller);
 }
 
 /*
@@ -76,22 +76,66 @@ bool caller_text(const struct caller *caller, uint64_t address, char *text, size
 	return ended;
 }
 
+/* Fails with ELOOP at a link such as /proc/self/fd/3, which here is not the caller's. */
+static int resolve(int directory, const char *path)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
+
+	return syscall(SYS_openat2, directory, path, &how, sizeof(how));
+}
+
+/* The length of the link to a file that begins a path below /proc/TID; 0: none. */
+static size_t link_length(const char *path)
+{
+	size_t length = strcspn(path, "/");
+
+	if (!strncmp(path, "fd/", 3)) {
+		length = 3 + strspn(path + 3, "0123456789");
+		if (length == 3)
+			return 0;
+	} else if (!(length == 3 && !strncmp(path, "cwd", 3)) &&
+		   !(length == 4 && !strncmp(path, "root", 4))) {
+		return 0;
+	}
+	return path[length] && path[length] != '/' ? 0 : length;
+}
+
+/*
+ * Opens a path below /proc/TID. Only the link is looked up there, because ".." would
+ * lead from there to the listener's root directory rather than to the caller's.
+ */
+static int thread_path(const struct caller *caller, const char *path)
+{
+	size_t length = link_length(path);
+	char link[16];
+	int file;
+
+	if (!length || length >= sizeof(link)) {
+		errno = ELOOP;
+		return -1;
+	}
+	snprintf(link, sizeof(link), "%.*s", (int)length, path);
+	file = openat(caller->thread, link, O_PATH | O_CLOEXEC);
+	path += length;
+	if (file == -1 || !*path)
+		return file;
+	path += strspn(path, "/");
+	return resolve(file, *path ? path : ".");
+}
+
 int caller_path(const struct caller *caller, const char *path)
 {
-	static const struct { const char *own, *same; } links[] = {
-		{ "/proc/self/", "" },
-		{ "/proc/thread-self/", "" },
-		{ "/dev/fd/", "fd/" },
+	/* The path below /proc/TID begins at this place. */
+	static const struct { const char *prefix; size_t below; } links[] = {
+		{ "/proc/self/", sizeof("/proc/self/") - 1 },
+		{ "/proc/thread-self/", sizeof("/proc/thread-self/") - 1 },
+		{ "/dev/fd/", sizeof("/dev/") - 1 },
 	};
-	char inside[PATH_MAX + 4];
 
 	for (size_t i = 0; i < sizeof(links) / sizeof(*links); i++)
-		if (!strncmp(path, links[i].own, strlen(links[i].own))) {
-			snprintf(inside, sizeof(inside), "%s%s", links[i].same,
-				 path + strlen(links[i].own));
-			return openat(caller->thread, *inside ? inside : ".", O_PATH | O_CLOEXEC);
-		}
-	return open(path, O_PATH | O_CLOEXEC);
+		if (!strncmp(path, links[i].prefix, strlen(links[i].prefix)))
+			return thread_path(caller, path + links[i].below);
+	return resolve(AT_FDCWD, path);
 }
 
 void caller_value(const struct caller *caller, const char *file, const char *name,

@@ -36,8 +36,9 @@
  * the kernel's FUSE as if there was no filter. What matters is that a caller gains
  * no rights. The device is opened and the mount is made with the caller's user,
  * groups and capabilities. The caller's memory is copied once, and only the copy is
- * used. A descriptor of /proc/TID never comes to refer to another thread, and after
- * opening it the kernel is asked whether the call still waits.
+ * used. While the call waits, /proc/TID belongs to the calling thread. Later it may
+ * belong to a set-uid program. So the kernel is asked whether the call still waits
+ * after reading and before using what was read.
  */
 #ifndef INTERCEPT_H
 #define INTERCEPT_H
@@ -109,8 +110,9 @@ bool caller_waits(const struct caller *caller);
  */
 bool caller_text(const struct caller *caller, uint64_t address, char *text, size_t size);
 /*
- * Opens a path (O_PATH), resolved as the caller would after rights_take(). Links
- * such as /proc/self lead to the caller. Returns -1 with errno on error.
+ * Opens a path (O_PATH), resolved as the caller would after rights_take(). A path
+ * below /proc/self/fd/3, /proc/self/cwd or the like leads to the caller. Any other
+ * use of such links fails with ELOOP. Returns -1 with errno on error.
  */
 int caller_path(const struct caller *caller, const char *path);
 /* Finds a value in a file such as /proc/TID/status; text is "" if there is none. */
@@ -181,7 +183,7 @@ bool options_fit(const char *options);
 enum verdict mount_call(struct caller *caller);
 /* Ends a call whose mount was refused with -errno, and passes on the kernel's message. */
 enum verdict mount_refused(const struct caller *caller, int context, int error);
-/* Unmounts, given a descriptor of a mount in this process's namespace. */
+/* Unmounts the top mount of those on a descriptor, in this process's namespace. */
 void mount_undo(int proc, int mount);
 
 /* context.c */

@@ -6,7 +6,8 @@
  * descriptor of the mount before it is attached, so that exactly this mount can be
  * undone if the caller dies before it has its device. However, fsconfig(2) takes
  * values of at most 255 bytes. A mount with a longer one, such as the list of
- * branches of mergerfs, is made with mount(2) and is not undone.
+ * branches of mergerfs, is made with mount(2), and is not undone if this process is
+ * killed.
  *
  * If a call does not mount FUSE, or if the kernel would refuse its arguments before
  * it looks at the device, the kernel continues it and returns the right error.
@@ -147,11 +148,15 @@ static int create(const struct caller *caller, const struct request *request, in
 	return err;
 }
 
-/* Mounts with values that are too long for fsconfig(2). Returns 0 or -errno. */
-static int mount_long(const struct caller *caller, const struct request *request)
+/*
+ * Mounts with values that are too long for fsconfig(2). Returns 0 or -errno. The
+ * caller's path is not used again: it may have changed, and /proc/self/fd/3 would be
+ * a descriptor of this process.
+ */
+static int mount_long(const struct caller *caller, const struct request *request, int target)
 {
 	const char *ours = caller->settings->options, *subtype = strchr(request->type, '.');
-	char type[PATH_MAX], *options;
+	char type[PATH_MAX], path[32], *options;
 	int err;
 
 	if (snprintf(type, sizeof(type), "%s%s%s", caller->settings->type,
@@ -162,8 +167,10 @@ static int mount_long(const struct caller *caller, const struct request *request
 		     *ours ? "," : "", ours) == -1)
 		return -ENOMEM;
 	err = (long)strlen(options) < sysconf(_SC_PAGESIZE) ? 0 : -EINVAL;
-	if (!err && mount(request->has_source ? request->source : NULL, request->target, type,
-			  request->flags, options))
+	snprintf(path, sizeof(path), "self/fd/%d", target);
+	if (!err && (fchdir(caller->proc) ||
+		     mount(request->has_source ? request->source : NULL, path, type,
+			   request->flags, options)))
 		err = -errno;
 	free(options);
 	return err;
@@ -191,17 +198,11 @@ static int attach_error(int mount, int target, int error)
 	return -error;
 }
 
-/* Attaches the mount and gives the caller its device; undoes the mount if that fails. */
-static enum verdict attach(const struct caller *caller, const struct request *request, int mount,
-			   int target)
+/* Gives the caller its device; undoes the mount if that fails. */
+static enum verdict hand_over(const struct caller *caller, const struct request *request, int mount)
 {
-	int err;
+	int err = device_replace(caller, &request->device);
 
-	/* The listener undoes the mount if this process is killed. */
-	pass_fd(caller->channel, mount);
-	if (move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
-		return reply_failed(caller, attach_error(mount, target, errno), "");
-	err = device_replace(caller, &request->device);
 	if (!err && reply_send(caller->listener, caller->call->id, 0))
 		return REPLIED;
 	/* Before the reply, so that the caller never finds this mount when it retries. */
@@ -209,13 +210,27 @@ static enum verdict attach(const struct caller *caller, const struct request *re
 	return reply_failed(caller, err, "");
 }
 
-static enum verdict make_long(const struct caller *caller, const struct request *request)
+static enum verdict attach(const struct caller *caller, const struct request *request, int mount,
+			   int target)
 {
-	int err = mount_long(caller, request);
+	/* The listener undoes the mount if this process is killed. */
+	pass_fd(caller->channel, mount);
+	if (move_mount(mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
+		return reply_failed(caller, attach_error(mount, target, errno), "");
+	return hand_over(caller, request, mount);
+}
 
-	if (!err)
-		err = device_replace(caller, &request->device);
-	return reply_failed(caller, err, "");
+static enum verdict make_long(const struct caller *caller, const struct request *request,
+			      int target)
+{
+	int err;
+
+	/* mount_long() leaves the working directory, where the device would be looked up. */
+	if (request->block && *request->source != '/')
+		return reply_stock(caller, "its options are long and its block device is relative "
+				   "to a directory");
+	err = mount_long(caller, request, target);
+	return err ? reply_failed(caller, err, "") : hand_over(caller, request, target);
 }
 
 static enum verdict make_new(const struct caller *caller, const struct request *request, int target)
@@ -241,12 +256,17 @@ static enum verdict make_here(const struct caller *caller, struct request *reque
 {
 	int target = caller_path(caller, request->target);
 
+	if (target == -1 && errno == ELOOP)
+		return reply_stock(caller, "its mount point is behind a link in /proc");
+	/* The kernel knows better: "//proc/self/fd/3" is looked up in this process. */
+	if (target == -1 && !caller->settings->required)
+		return CONTINUED;
 	if (target == -1)
 		return reply_failed(caller, -errno, "");
 	if (device_open(caller, found, &request->device) == -1)
 		return reply_stock(caller, strerror(errno));
 	if (strlen(request->source) > OPTIONS_LONGEST || !options_fit(request->options))
-		return make_long(caller, request);
+		return make_long(caller, request, target);
 	return make_new(caller, request, target);
 }
 

@@ -30,7 +30,7 @@ bool reply_awaited(int listener, uint64_t id)
 
 enum verdict reply_failed(const struct caller *caller, int error, const char *why)
 {
-	if (*why)
+	if (*why && caller_waits(caller))
 		tell(caller->errors, "%s: %s", why, strerror(-error));
 	reply_send(caller->listener, caller->call->id, error);
 	return REPLIED;
@@ -40,6 +40,8 @@ enum verdict reply_stock(const struct caller *caller, const char *why)
 {
 	const struct settings *settings = caller->settings;
 
+	if (!caller_waits(caller))
+		return REPLIED;
 	if (!settings->required) {
 		tell(caller->errors, "cannot mount %s with %s: %s; the kernel's own FUSE is used",
 		     settings->type, settings->device, why);

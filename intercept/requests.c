@@ -30,6 +30,17 @@ bool requests_full(void)
 	return running == MOST;
 }
 
+/*
+ * In a forked process. Otherwise it would hold the mounts that other requests have
+ * sent, for as long as it runs itself.
+ */
+static void close_channels(void)
+{
+	for (int i = 0; i < MOST; i++)
+		if (requests[i].process)
+			close(requests[i].channel);
+}
+
 void requests_begin(const struct settings *settings, int listener,
 		    const struct seccomp_notif *call)
 {
@@ -42,6 +53,8 @@ void requests_begin(const struct settings *settings, int listener,
 	}
 	process = fork();
 	if (!process) {
+		close(channel[0]);
+		close_channels();
 		call_handle(settings, listener, channel[1], call);
 		_exit(0);
 	}
@@ -64,10 +77,13 @@ static void undo(int proc, int mount, int space)
 {
 	pid_t process = fork();
 
+	if (process == -1)
+		return;
 	if (process) {
 		waitpid(process, NULL, 0);
 		return;
 	}
+	close_channels();
 	if (!setns(space, CLONE_NEWNS))
 		mount_undo(proc, mount);
 	_exit(0);

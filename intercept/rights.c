@@ -29,6 +29,14 @@
 /* An ID and a space for each of the most groups that a process may have. */
 #define GROUPS_TEXT (NGROUPS_MAX * 11)
 
+struct rights {
+	int root, directory, mounts, users, own_users;
+	uint64_t capabilities;
+	unsigned int user, fs_user, group, fs_group;
+	gid_t *groups;
+	size_t count;
+};
+
 static int set_capabilities(uint64_t mask)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -49,30 +57,29 @@ static uint64_t own_capabilities(void)
 	return words[0].permitted | (uint64_t)words[1].permitted << 32;
 }
 
-static int take_groups(const struct caller *caller)
+/* Returns false on error. */
+static bool read_groups(const struct caller *caller, struct rights *rights)
 {
-	gid_t *groups = malloc(NGROUPS_MAX * sizeof(*groups));
 	char *text = malloc(GROUPS_TEXT), *at = text, *end;
-	size_t count = 0;
-	int err = -1;
 
-	if (groups && text) {
-		caller_value(caller, "status", "Groups", text, GROUPS_TEXT);
-		for (; count < NGROUPS_MAX; at = end, count++) {
-			groups[count] = strtoul(at, &end, 10);
-			if (end == at)
-				break;
-		}
-		err = setgroups(count, groups);
+	rights->groups = malloc(NGROUPS_MAX * sizeof(*rights->groups));
+	if (!text || !rights->groups) {
+		free(text);
+		return false;
+	}
+	caller_value(caller, "status", "Groups", text, GROUPS_TEXT);
+	for (; rights->count < NGROUPS_MAX; at = end, rights->count++) {
+		rights->groups[rights->count] = strtoul(at, &end, 10);
+		if (end == at)
+			break;
 	}
 	free(text);
-	free(groups);
-	return err;
+	return true;
 }
 
 /* The line has the real, effective, saved and file system ID. */
-static bool numbers(const struct caller *caller, const char *name, unsigned int *effective,
-		    unsigned int *file_system)
+static bool read_numbers(const struct caller *caller, const char *name, unsigned int *effective,
+			 unsigned int *file_system)
 {
 	char text[64];
 
@@ -80,32 +87,52 @@ static bool numbers(const struct caller *caller, const char *name, unsigned int 
 	return sscanf(text, "%*u %u %*u %u", effective, file_system) == 2;
 }
 
-static int take_ids(const struct caller *caller)
+/* Returns 0 or -errno. */
+static int read_rights(const struct caller *caller, struct rights *rights)
 {
-	unsigned int user, group, fs_user, fs_group;
-	uint64_t all = own_capabilities();
+	char capabilities[32];
 
-	if (!numbers(caller, "Uid", &user, &fs_user) || !numbers(caller, "Gid", &group, &fs_group))
+	rights->root = openat(caller->thread, "root", O_PATH | O_CLOEXEC);
+	rights->directory = openat(caller->thread, "cwd", O_PATH | O_CLOEXEC);
+	rights->mounts = openat(caller->thread, "ns/mnt", O_RDONLY | O_CLOEXEC);
+	rights->users = openat(caller->thread, "ns/user", O_RDONLY | O_CLOEXEC);
+	rights->own_users = openat(caller->proc, "self/ns/user", O_RDONLY | O_CLOEXEC);
+	if (rights->root == -1 || rights->directory == -1 || rights->mounts == -1 ||
+	    rights->users == -1 || rights->own_users == -1)
+		return -errno;
+	caller_value(caller, "status", "CapEff", capabilities, sizeof(capabilities));
+	rights->capabilities = strtoull(capabilities, NULL, 16);
+	if (!read_numbers(caller, "Uid", &rights->user, &rights->fs_user) ||
+	    !read_numbers(caller, "Gid", &rights->group, &rights->fs_group))
+		return -EPERM;
+	return read_groups(caller, rights) ? 0 : -ENOMEM;
+}
+
+static int take_ids(const struct rights *rights)
+{
+	uint64_t all = own_capabilities();
+	uid_t user = rights->user;
+	gid_t group = rights->group;
+
+	if (setgroups(rights->count, rights->groups) || setresgid(group, group, group))
 		return -1;
-	if (take_groups(caller) || setresgid(group, group, group))
-		return -1;
-	setfsgid(fs_group);
+	setfsgid(rights->fs_group);
 	/* Changing the user clears the effective capabilities; set them again. */
 	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setresuid(user, user, user) ||
 	    set_capabilities(all))
 		return -1;
-	setfsuid(fs_user);
+	setfsuid(rights->fs_user);
 	/* These return the previous ID; an invalid ID changes nothing. */
-	if (setfsgid(-1) != (int)fs_group || setfsuid(-1) != (int)fs_user)
+	if (setfsgid(-1) != (int)rights->fs_group || setfsuid(-1) != (int)rights->fs_user)
 		return -1;
 	return set_capabilities(all);
 }
 
-static int take_place(int root, int directory, int mounts)
+static int take_place(const struct rights *rights)
 {
-	if (setns(mounts, CLONE_NEWNS) || fchdir(root) || chroot("."))
+	if (setns(rights->mounts, CLONE_NEWNS) || fchdir(rights->root) || chroot("."))
 		return -1;
-	return fchdir(directory);
+	return fchdir(rights->directory);
 }
 
 static bool same_file(int one, int other)
@@ -115,22 +142,26 @@ static bool same_file(int one, int other)
 	return !fstat(one, &a) && !fstat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+static int take_rights(const struct rights *rights)
+{
+	errno = EPERM;
+	if (take_place(rights) || take_ids(rights))
+		return -errno;
+	if (!same_file(rights->users, rights->own_users) && setns(rights->users, CLONE_NEWUSER))
+		return -errno;
+	return set_capabilities(rights->capabilities & own_capabilities()) ? -errno : 0;
+}
+
 int rights_take(const struct caller *caller)
 {
-	int root = openat(caller->thread, "root", O_PATH | O_CLOEXEC);
-	int directory = openat(caller->thread, "cwd", O_PATH | O_CLOEXEC);
-	int mounts = openat(caller->thread, "ns/mnt", O_RDONLY | O_CLOEXEC);
-	int users = openat(caller->thread, "ns/user", O_RDONLY | O_CLOEXEC);
-	int own = openat(caller->proc, "self/ns/user", O_RDONLY | O_CLOEXEC);
-	char effective[32];
+	struct rights rights = { 0 };
+	int err = read_rights(caller, &rights);
 
-	if (root == -1 || directory == -1 || mounts == -1 || users == -1 || own == -1)
-		return -errno;
-	caller_value(caller, "status", "CapEff", effective, sizeof(effective));
-	errno = EPERM;
-	if (take_place(root, directory, mounts) || take_ids(caller))
-		return -errno;
-	if (!same_file(users, own) && setns(users, CLONE_NEWUSER))
-		return -errno;
-	return set_capabilities(strtoull(effective, NULL, 16) & own_capabilities()) ? -errno : 0;
+	/* After reading: if the caller is gone, these may be the rights of a set-uid program. */
+	if (!caller_waits(caller))
+		err = -ESRCH;
+	if (!err)
+		err = take_rights(&rights);
+	free(rights.groups);
+	return err;
 }

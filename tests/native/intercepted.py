@@ -37,7 +37,21 @@ from tests.native.mount_calls import (
 from tests.native.odd_calls import changing, fuzz
 from tests.native.raw import RawServer, mount
 
-_MS_REMOUNT = 32
+_MS_REMOUNT, _MS_BIND = 32, 4096
+_LINKS = (
+    "/proc/self/../..{point}/{name}",
+    "/proc/self//{name}",
+    "/proc/self/root/../{name}",
+    "/proc/self/cwd/../{name}",
+    "/proc/self/fd/{fd}/../{name}",
+    "/proc/self/fd/{fd}/",
+    "/proc/self/fd/{fd}//.",
+    "/proc/self/fd/{fd}x",
+    "/proc/self/cwdx",
+    "//proc/self/fd/{fd}",
+    "/proc/self/../self/fd/{fd}",
+    "symlink",
+)
 
 
 def _whose(fd: int, opened: int) -> str:
@@ -236,30 +250,90 @@ def at_once(point: Path, count: str) -> None:
         server.unmount()
 
 
-def fds(point: Path) -> None:
-    """Mount points through links such as /proc/self."""
+def fds(point: Path, length: str) -> None:
+    """Mount points through links such as /proc/self, with a source of this length."""
+    source = b"s" * int(length)
     directory = os.open(point, os.O_PATH)
     for path in (f"/proc/self/fd/{directory}", f"/dev/fd/{directory}", "/proc/thread-self/cwd/."):
         os.chdir(point)
         with device() as fd:
-            print(
-                call_mount(b"s", os.fsencode(path), b"fuse.x", 6, options_for(fd)), lines_at(point)
-            )
+            given = call_mount(source, os.fsencode(path), b"fuse.x", 6, options_for(fd))
+            print(given, lines_at(point))
             detach(point)
 
 
-def ask(point: Path) -> None:
+def files(point: Path, length: str) -> None:
+    """Files as mount points, as fusermount3 gives them, with a source of this length.
+
+    Their numbers include those of all descriptors of the process that mounts for this one.
+    """
+    source = b"s" * int(length)
+    for number in range(40):
+        file = point / str(number)
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT)
+        with device() as fd:
+            options = options_for(fd).replace(b"=40000", b"=100000")
+            print(call_mount(source, b"/proc/self/fd/%d" % opened, b"fuse.x", 6, options))
+            print(lines_at(file))
+    print(sum("fuse.x" in line for line in MOUNTINFO.open()))
+
+
+def links(point: Path) -> None:
+    """In another root directory, mount points through links in /proc and around them.
+
+    The kernel's own FUSE may make these mounts, so only their places are printed.
+    """
+    root, names = point / "root", [str(number) for number in range(len(_LINKS))]
+    for place in (root, root / point.relative_to("/"), point):
+        for name in names:
+            (place / name).mkdir(parents=True)
+    (root / "proc").mkdir()
+    call_mount(b"/proc", bytes(root / "proc"), 0, _MS_BIND, 0)
+    before = MOUNTINFO.open()  # after chroot(2), paths in mountinfo begin at the new root
+    devices = [os.open("/dev/fuse", os.O_RDWR) for _ in names]
+    os.chdir(root / "0")
+    os.chroot(root)
+    for link, name, fd in zip(_LINKS, names, devices, strict=True):
+        opened = os.open(f"/{name}", os.O_PATH)
+        if link == "symlink":
+            os.symlink(f"/proc/self/fd/{opened}", link)
+        path = link.format(fd=opened, name=name, point=point)
+        print(link, call_mount(b"s", os.fsencode(path), b"fuse.x", 6, options_for(fd)))
+    print([line.split(" ")[4] for line in before if "fuse.x" in line])
+
+
+def ask(point: Path, source: str = "s") -> None:
     """Mount once for each line of standard input, and print the error's name."""
     for _ in sys.stdin:
         fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-        print(call_mount(b"s", bytes(point), b"fuse.x", 6, options_for(fd)), flush=True)
+        given = call_mount(source.encode(), bytes(point), b"fuse.x", 6, options_for(fd))
+        print(given, flush=True)
+
+
+def executes(point: Path, program: str) -> None:
+    """As a user, mount at the first line of input, and run a program at the second.
+
+    Another thread runs it, which takes over the identifier of the thread that mounts.
+    """
+    with device() as fd:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        sys.stdin.readline()
+
+        def run() -> None:
+            sys.stdin.readline()
+            os.execv(program, [program, "60"])  # noqa: S606
+
+        threading.Thread(target=run).start()
+        print(call_mount(b"s" * 300, bytes(point), b"fuse.x", 6, options_for(fd)))
 
 
 CASES: Mapping[str, Callable[..., None]] = {
     one.__name__: one
     for one in (
         *(flags, pages, refused, kept, served, place, user, unprivileged, context),
-        *(many, at_once, changing, fuzz, fds, ask),
+        *(many, at_once, changing, fuzz, fds, files, links, ask, executes),
     )
 }
 

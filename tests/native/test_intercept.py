@@ -70,7 +70,8 @@ def test_proc_by_any_descriptor(number: int, tmpfs_dir: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "case",
     [
-        *("flags new", "flags old", "pages", "refused", "kept", "served", "place", "user", "fds"),
+        *("flags new", "flags old", "pages", "refused", "kept", "served", "place", "user"),
+        *("fds 1", "fds 300", "files 1", "files 300", "links"),
         *("unprivileged", "context text", "context number", "many 100", "at_once 20"),
     ],
 )

@@ -4,6 +4,7 @@
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -84,6 +85,8 @@ def test_listener_killed(tmp_path: Path) -> None:
         ("caller", "fsmount", None, 0),
         ("request", "fsmount", "EIO", 0),
         ("listener", "fsmount", "0", 1),
+        # A source that is too long for fsmount(2). The request's process knows of the mount.
+        ("caller", "mount", None, 0),
     ],
 )
 def test_killed_in_a_mount(
@@ -94,7 +97,8 @@ def test_killed_in_a_mount(
     strace delays the process of the call after the step, so the test does not depend on chance.
     """
     point = tmp_path / "mnt"
-    with running(point) as process:
+    source = "s" * 300 if call == "mount" else "s"
+    with running(point, "ask", source) as process:
         supervisor, listener = parties_of(process.pid)
         tracer = _tracer(listener, call)
         ask(process)
@@ -111,22 +115,62 @@ def test_killed_in_a_mount(
 
 
 def test_calls_at_once(tmp_path: Path) -> None:
-    """While one call is delayed, others are answered: all are delayed at the same time."""
+    """While one call is delayed, others are answered: all are delayed at the same time.
+
+    None has a socket of another, which would keep the mount that this one has sent.
+    """
     with running(tmp_path / "mnt", "at_once", "5") as process:
         listener = parties_of(process.pid)[1]
+        before = _sockets(listener)
         tracer = _tracer(listener, "move_mount")
         ask(process)
         wait_for(lambda: len(children(listener)) == 5, "five calls at once")
+        _held(listener)
+        channels = _sockets(listener) - before
+        assert len(channels) == 5
+        assert not any(channels & _sockets(request) for request in children(listener))
         assert answer(process).count(OPTION) == 5
         process.wait(PATIENCE)
         tracer.terminate()
         tracer.communicate(timeout=PATIENCE)
 
 
-def _tracer(listener: int, call: str) -> subprocess.Popen[bytes]:
+def _sockets(pid: int) -> set[str]:
+    names = {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    return {name for name in names if name.startswith("socket:")}
+
+
+def test_set_uid_program(open_path: Path) -> None:
+    """A user's call gets no rights of a set-uid program that another thread has executed.
+
+    The program takes over the thread's TID, so it must not be mistaken for the thread that mounts.
+    """
+    program, log, point = open_path / "program", open_path / "log", open_path / "mnt"
+    shutil.copy("/bin/sleep", program)
+    program.chmod(0o4755)
+    with running(point, "executes", str(program)) as process:
+        listener = parties_of(process.pid)[1]
+        # The second time, it asks whether the call with these arguments still waits.
+        tracer = _tracer(listener, "ioctl", ":when=2", traced=",setns,mount", log=log)
+        ask(process)
+        _held(listener)
+        ask(process)
+        wait_for(lambda: os.readlink(f"/proc/{process.pid}/exe") == str(program), "the program")
+        wait_for(lambda: not children(listener), "the call's process to end")
+        tracer.terminate()
+        tracer.communicate(timeout=PATIENCE)
+        assert "Uid:\t65534\t0\t0\t0\n" in Path(f"/proc/{process.pid}/status").read_text()
+        assert not mounts_at(point)
+    assert "ioctl(" in log.read_text()
+    assert not re.findall("(?:setns|mount)[(].*", log.read_text())
+
+
+def _tracer(
+    listener: int, call: str, when: str = "", traced: str = "", log: str | Path = "/dev/null"
+) -> subprocess.Popen[bytes]:
     """Let strace delay each process of a call after that step."""
-    words = ("-f", "-p", str(listener), "-e", f"trace={call}", "-o", "/dev/null")
-    hold = f"inject={call}:delay_exit=400000"
+    words = ("-f", "-p", str(listener), "-e", f"trace={call}{traced}", "-o", str(log))
+    hold = f"inject={call}:delay_exit=400000{when}"
     tracer = subprocess.Popen(["strace", *words, "-e", hold], stderr=subprocess.PIPE)
     assert tracer.stderr
     tracer.stderr.readline()  # attached

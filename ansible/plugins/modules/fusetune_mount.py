@@ -183,19 +183,26 @@ def imported(module: AnsibleModule, path: str) -> dict[str, object]:
     ]
     new = {one["path"]: one["knobs"] for one in found["results"] if one["action"] == "imported"}
     # What was imported stays after a failure, so the caller must be able to restore what was kept.
-    imports = {"changed": bool(new), "kept_before": kept}
+    imports: dict[str, object] = {"changed": bool(new), "kept_before": kept}
     if found["status"]:
         module.fail_json(msg="refused: " + "; ".join(refused), result=found, **imports)
     if new and module.check_mode:
         return {"changed": True, "diff": {"before": {}, "after": new}, "result": found}
-    done = applied(module, path, **imports)
+    done = applied_after(module, path, imports)
     done["changed"] = bool(new) or done["changed"]
     done["result"] = found
     done["kept_before"] = kept
     return done
 
 
-def applied(module: AnsibleModule, path: str, **imports: object) -> dict[str, object]:
+def applied(module: AnsibleModule, path: str) -> dict[str, object]:
+    """Set what is kept."""
+    return applied_after(module, path, {})
+
+
+def applied_after(
+    module: AnsibleModule, path: str, imports: dict[str, object]
+) -> dict[str, object]:
     """Set what is kept; ``imports``: the results of an import before."""
     dry = ["--dry-run"] if module.check_mode else []
     found = fusetune(module, "apply", path, *dry, **imports)
