@@ -215,7 +215,7 @@ def test_a_mount_unit_that_is_made_from_fstab_gets_no_drop_in(ours: Tree, tell: 
 
 def test_autofs_is_told(ours: Tree, tell: Any) -> None:
     serve(ours)
-    ours.mount("/mnt", "0:60", "autofs", "/etc/auto.mnt")
+    ours.mount("/mnt", "0:60", "autofs", "/etc/auto.mnt", number=22, parent=1)
     notes = document(tell("--json"))["notes"]
     assert "autofs mounts it: change its options in the map /etc/auto.mnt" in notes
 
