@@ -58,7 +58,8 @@ class Host:
         The kernel escapes no other character at which str.splitlines() splits, so a process could
         add lines by its name, and anybody by the name of a directory.
         """
-        return self.read(relative).split("\n")
+        text = self.read(relative)
+        return text.split("\n") if text else []
 
     def owner(self, relative: str) -> tuple[int, int]:
         """Return uid and gid of the owner of a /proc or /sys file. Raises OSError."""

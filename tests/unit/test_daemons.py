@@ -140,6 +140,12 @@ def test_a_process_cannot_claim_a_uid_by_its_name(tree: Tree, separator: str) ->
     assert Daemons(tree.host).of(tree.only()) == set()
 
 
+def test_an_empty_file_has_no_lines(tree: Tree) -> None:
+    """Such as the cgroup of a process on a host without control groups."""
+    tree.write("proc/10/cgroup", "")
+    assert tree.host.lines("proc/10/cgroup") == []
+
+
 def test_a_process_that_only_stays_in_a_mount_does_not_serve_it(tree: Tree, mounted: Mount) -> None:
     process(tree, 10, "one", "/mnt/other", fds={3: ""}, cwd="/mnt/one")
     assert Daemons(tree.host).of(mounted) == set()
