@@ -20,7 +20,7 @@ from functools import partial
 
 from fusetune.bench import sandbox
 from fusetune.bench.finding import (
-    FEWEST_OPENED,
+    FEWEST_SMALL,
     OPENED_BYTES,
     WALK_SECONDS,
     Found,
@@ -51,23 +51,12 @@ _TRIAL = 'for f; do (: <"$f") 2>/dev/null && echo "$f"; done; :'
 class ExistingFile:
     """A file that is read: ``path`` relative to the mount's root, ``size`` in bytes.
 
-    ``number``: its number in the holder; ``name``: its name for fio.
+    ``number``: its number in the holder, among the files of its kind; ``name``: its name for fio.
+    Of a file that fio opens, ``size`` is what is read of it.
     """
 
     path: str
     size: int
-    number: int
-    name: str
-
-
-@dataclass(frozen=True)
-class OpenedFile:
-    """A file that fio opens: ``path`` relative to the mount's root.
-
-    ``number``: its number in the holder; ``name``: its name for fio.
-    """
-
-    path: str
     number: int
     name: str
 
@@ -149,32 +138,33 @@ class _Holder:
         file = self._files[number]
         return file.path, file.size, file.fd
 
-    def _examine(self, number: int) -> tuple[str, int, bool]:
-        """Return a file's type letter as in ls, size, and whether its path still leads to it."""
+    def _examine(self, number: int) -> tuple[str, int] | None:
+        """Return a file's type letter as in ls, and size; None if its path leads elsewhere."""
         file = self._files[number]
-        held = os.fstat(file.fd)
-        try:
-            fd = open_beneath(self._top, file.path)
-        except OSError as error:
-            if error.errno not in _GONE:
-                raise
-            return stat.filemode(held.st_mode)[0], held.st_size, False
-        now = os.fstat(fd)
-        os.close(fd)
-        same = (held.st_dev, held.st_ino) == (now.st_dev, now.st_ino)
-        return stat.filemode(now.st_mode)[0], now.st_size, same
+        held, now = os.fstat(file.fd), self._status(file.path)
+        same = now and (held.st_dev, held.st_ino) == (now.st_dev, now.st_ino)
+        return _kind_and_size(now) if same else None
 
     def _examine_opened(self, number: int) -> tuple[str, int] | None:
-        """Return the type letter and size of a file that fio opened, None if it is gone."""
+        """Return the same of a file that fio opens, which may have been replaced."""
+        return _kind_and_size(self._status(self._opened[number]))
+
+    def _status(self, path: str) -> os.stat_result | None:
+        """Return the status of a path in the mount, None if it is gone. Raises OSError."""
         try:
-            fd = open_beneath(self._top, self._opened[number])
+            fd = open_beneath(self._top, path)
         except OSError as error:
             if error.errno not in _GONE:
                 raise
             return None
-        now = os.fstat(fd)
-        os.close(fd)
-        return stat.filemode(now.st_mode)[0], now.st_size
+        try:
+            return os.fstat(fd)
+        finally:
+            os.close(fd)
+
+
+def _kind_and_size(now: os.stat_result | None) -> tuple[str, int] | None:
+    return now and (stat.filemode(now.st_mode)[0], now.st_size)
 
 
 def _name(number: int) -> str:
@@ -200,7 +190,7 @@ class Existing(BenchPlace):
         Raises FusetuneError if the path of ``mount`` leads elsewhere.
         """
         self.files: list[ExistingFile] = []
-        self.opened: list[OpenedFile] = []
+        self.opened: list[ExistingFile] = []
         self._wanted = wanted
         super().__init__(host, mount, _Holder(host, mount, wanted, program).serve, inherited)
 
@@ -223,7 +213,7 @@ class Existing(BenchPlace):
                 name = str(number) if self._confined else path
                 length += len(name) + 1
                 if _PLAIN.fullmatch(name) and length < _LONGEST_LIST:
-                    self.opened.append(OpenedFile(path, number, name))
+                    self.opened.append(ExistingFile(path, OPENED_BYTES, number, name))
         except OSError as error:
             raise self._failure(error) from error
         except Unanswered:
@@ -250,7 +240,7 @@ class Existing(BenchPlace):
         else:
             others = mount.allows_other or not is_fuse(mount.fstype)
             choices = [*([sandbox.NOBODY] if others else []), sandbox.ROOT, sandbox.ROOT_READING]
-        every: list[ExistingFile | OpenedFile] = [*self.files, *self.opened]
+        every = [*self.files, *self.opened]
         readable: set[str] = set()
         for self._rights in choices:
             readable = self._readable(every, deadline, interruption)
@@ -267,18 +257,15 @@ class Existing(BenchPlace):
             )
         self.files = [file for file in self.files if file.name in readable]
         self.opened = [file for file in self.opened if file.name in readable]
-        if self._wanted.opens and len(self.opened) < FEWEST_OPENED:
+        if self._wanted.opens and len(self.opened) < FEWEST_SMALL:
             raise FusetuneError(
                 f"found {len(self.opened)} readable files of at least {OPENED_BYTES} bytes within "
-                f"{WALK_SECONDS:.0f} s, but at least {FEWEST_OPENED} are opened; name a directory "
+                f"{WALK_SECONDS:.0f} s, but at least {FEWEST_SMALL} are opened; name a directory "
                 "that has more with --files"
             )
 
     def _readable(
-        self,
-        files: Sequence[ExistingFile | OpenedFile],
-        deadline: float,
-        interruption: Interruption,
+        self, files: Sequence[ExistingFile], deadline: float, interruption: Interruption
     ) -> set[str]:
         """Return the names of those that can be opened."""
         names = [file.name for file in files]
@@ -291,10 +278,9 @@ class Existing(BenchPlace):
 
         Raises `Unanswered` after ``seconds``.
         """
-        kind, size, same = self._ask(seconds, "examine", file.number)
-        self._judge(file.path, (kind, size) if same else None, file.size)
+        self._judge(file, self._ask(seconds, "examine", file.number))
 
-    def check_opened(self, files: Sequence[OpenedFile], seconds: float) -> None:
+    def check_opened(self, files: Sequence[ExistingFile], seconds: float) -> None:
         """Raise FusetuneError if one of these can no longer be opened and read.
 
         Raises `Unanswered` after ``seconds``.
@@ -302,21 +288,20 @@ class Existing(BenchPlace):
         deadline = time.monotonic() + seconds
         for file in files:
             left = max(0.0, deadline - time.monotonic())
-            now = self._ask(left, "examine_opened", file.number)
-            self._judge(file.path, now, OPENED_BYTES)
+            self._judge(file, self._ask(left, "examine_opened", file.number))
 
-    def _judge(self, path: str, now: tuple[str, int] | None, size: int) -> None:
-        """Raise FusetuneError unless a file's type and size are ``now`` as they were."""
+    def _judge(self, file: ExistingFile, now: tuple[str, int] | None) -> None:
+        """Raise FusetuneError unless ``now`` is the type of a file, and a size no smaller."""
         if now is None:
             what = "was removed or replaced while it was read"
         elif now[0] != "-":
             what = f"is now {KINDS.get(now[0], 'no file')}"
-        elif now[1] < size:
-            what = f"shrank from {size} to {now[1]} bytes while it was read"
+        elif now[1] < file.size:
+            what = f"shrank from {file.size} to {now[1]} bytes while it was read"
         else:
             return
         raise FusetuneError(
-            f"cannot measure in {printable(self._mount.path)}: {printable(path)} {what}; name "
+            f"cannot measure in {printable(self._mount.path)}: {printable(file.path)} {what}; name "
             "files that are not being changed with --files"
         )
 

@@ -26,8 +26,10 @@ WALK_SECONDS = 2.0
 #: Files that one run reads: each is a descriptor, and a mount in fio's namespace.
 MOST_FILES = 64
 _LARGE = 16 * MIB  # files of this size come before smaller ones
-#: Bytes that are read of a file after it was opened, and the number of such files.
-OPENED_BYTES, FEWEST_OPENED, MOST_OPENED = 4096, 10, 500
+#: Bytes that are read of a file after it was opened.
+OPENED_BYTES = 4096
+#: The number of small files of one workload.
+FEWEST_SMALL, MOST_SMALL = 10, 500
 _MOST_ENTRIES = 100_000  # to examine: a directory of a hostile server may be endless
 _MOST_CHARACTERS = 8 << 20  # of all paths: those of a hostile server may have 4096 bytes each
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -82,7 +84,7 @@ def find_files(top: int, wanted: Wanted) -> tuple[list[Found], list[str]]:
     large = _large(top, found.values(), wanted) if wanted.ranges else []
     if not searched:
         return large, list(wanted.opened)
-    return large, [one.path for one in found.values() if one.size >= OPENED_BYTES][:MOST_OPENED]
+    return large, [one.path for one in found.values() if one.size >= OPENED_BYTES][:MOST_SMALL]
 
 
 def _large(top: int, found: Iterable[Found], wanted: Wanted) -> list[Found]:

@@ -14,7 +14,7 @@ from typing import Any
 from fusetune.bench import faults, worker
 from fusetune.bench.existing import Existing, ExistingFile
 from fusetune.bench.figures import Job, number
-from fusetune.bench.finding import FEWEST_OPENED, Wanted
+from fusetune.bench.finding import FEWEST_SMALL, Wanted
 from fusetune.bench.fio import only
 from fusetune.bench.place import BenchPlace
 from fusetune.bench.ranges import MIB, SHORTEST, Range, Ranges
@@ -128,7 +128,7 @@ class ReadBench(Bench):
         wanted = Wanted(
             [file.path for file in reading.files] if known else reading.paths,
             bool(self._ranged) or reading.guarded,
-            len(self._ranged) < len(self.workloads),
+            any(workload.opens for workload in self.workloads),
             reading.opened,
         )
         made = Existing(self._host, self.mount, wanted, self._fio, self._inherited)
@@ -158,7 +158,7 @@ class ReadBench(Bench):
         for workload in self.workloads:
             if workload.opens:
                 wanted = self._affordable_files(workload)
-                reading.opened = reading.opened[: max(FEWEST_OPENED, wanted)]
+                reading.opened = reading.opened[: max(FEWEST_SMALL, wanted)]
                 reading.loops = max(1, wanted // len(reading.opened))
 
     def _choose_ranges(self, reading: Reading) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from fusetune.bench import worker
 from fusetune.bench.figures import AFTERWARDS, number
+from fusetune.bench.finding import FEWEST_SMALL, MOST_SMALL
 from fusetune.bench.fio import files_of, installed, jobs_of, laying_out, only
 from fusetune.bench.holder import LAID_OUT
 from fusetune.bench.latency import Bins, bins_of
@@ -33,7 +34,6 @@ _LEAST_FREE = 16 * MIB
 _PAGE = mmap.PAGESIZE
 #: Bytes between two random page faults, if the kernel reads less than that around one.
 _LEAST_APART = MIB
-_FEWEST_FILES, _MOST_FILES = 10, 500  # small files of one workload
 # Fraction of a sample's time for small files, so that slow settings can handle all of them too.
 _FILES_SHARE = 4
 #: Samples of each workload that the byte budget must allow, and those that it should allow.
@@ -255,7 +255,7 @@ class Bench(Account):
     def _size_files(self, workload: Workload) -> None:
         """Let a sample make or open as many small files as it can in a part of its time."""
         wanted = self._affordable_files(workload)
-        self._files[workload.name] = max(_FEWEST_FILES, min(_MOST_FILES, wanted))
+        self._files[workload.name] = max(FEWEST_SMALL, min(MOST_SMALL, wanted))
         if workload.opens:
             wanted = self._affordable_files(workload)  # so many show the rate more exactly
             self._loops[workload.name] = max(1, wanted // self._files[workload.name])
@@ -283,7 +283,7 @@ class Bench(Account):
             "FUSETUNE_WRITE_SIZE": str(self._sizes.get(workload.name, 0)),
             "FUSETUNE_SKIPPED": str(apart - _PAGE),
             "FUSETUNE_FAULTS": str(max(1, self._read_size // apart)),
-            "FUSETUNE_FILES": str(self._files.get(workload.name, _FEWEST_FILES)),
+            "FUSETUNE_FILES": str(self._files.get(workload.name, FEWEST_SMALL)),
             "FUSETUNE_LOOPS": str(self._loops.get(workload.name, 1)),
         }
 

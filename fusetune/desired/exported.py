@@ -77,8 +77,6 @@ def _path_of(host: Host, name: str, known: Collection[str]) -> str:
 def _table(section: Section) -> dict[str, Any]:
     """Return the keys of a section as its file has them."""
     table: dict[str, Any] = {**section.matches, **section.values, **section.needs}
-    if "source" in table:
-        table["source"] = mask_text(table["source"])
     for name in ("leave_alone", "options", "accept", "volume_class"):
         value = getattr(section, name)
         if value is not None:
@@ -114,11 +112,7 @@ def text_of(exported: Exported) -> str:
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a result without those that are None, which TOML does not have."""
-    found = {"schema": RESULT_SCHEMA, **_known(fields)}
-    for table in (found, found.get("volume", {})):
-        if "source" in table:
-            table["source"] = mask_text(table["source"])
-    return found
+    return {"schema": RESULT_SCHEMA, **_known(fields)}
 
 
 def _known(value: Any) -> Any:
@@ -130,9 +124,13 @@ def _known(value: Any) -> Any:
 
 
 def _item(table: Mapping[str, Any]) -> Item:
+    """Return a table as TOML; the sources in it, those of mounts and volumes, are masked."""
     found = tomlkit.table()
     for name, value in table.items():
-        found[name] = _item(value) if isinstance(value, Mapping) else _inline(value)
+        if name == "source":
+            found[name] = mask_text(value)
+        else:
+            found[name] = _item(value) if isinstance(value, Mapping) else _inline(value)
     return found
 
 

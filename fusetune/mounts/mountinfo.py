@@ -44,7 +44,10 @@ def _parse(line: bytes) -> Line | None:
 
 
 def mountinfo(host: Host, pid: str = "self") -> list[Line]:
-    """Return every mount of a process's mount namespace; of a stack, the topmost comes last."""
+    """Return every mount of a process's mount namespace. Raises FusetuneError.
+
+    Up to Linux 6.7, the topmost of a stack comes last; since then, the latest that was made.
+    """
     try:
         with open(host.path(f"proc/{pid}/mountinfo"), "rb") as stream:
             return [line for line in map(_parse, stream.read().split(b"\n")) if line]

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
-from fusetune.text import unescape
+from fusetune.mounts.mountinfo import mountinfo
 
 
 @dataclass(frozen=True)
@@ -27,12 +26,7 @@ class Place:
 
 def places(host: Host) -> list[Place]:
     """Return all mounts of this process's namespace. Raises FusetuneError if it cannot be read."""
-    try:
-        with open(host.path("proc/self/mountinfo"), "rb") as stream:
-            lines = [line.split(b" ") for line in stream.read().split(b"\n") if line]
-    except OSError as error:
-        raise FusetuneError(f"cannot read /proc/self/mountinfo: {reason(error)}") from error
-    return [Place(int(w[0]), int(w[1]), w[2].decode(), unescape(w[4])) for w in lines]
+    return [Place(one.number, one.parent, one.device, one.path) for one in mountinfo(host)]
 
 
 class Attached(Protocol):

@@ -3,7 +3,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,12 +61,14 @@ def diagnose(
     host: Host,
     known: Sequence[tuple[Mount, Mapping[str, int]]] | None = None,
     backing: Path | None = None,
+    resolver: Resolver | None = None,
 ) -> Diagnosis:
     """Examine the host and every FUSE mount, without touching a path in a mount.
 
     ``known``: all mounts with their values by knob, if the caller has read them. ``backing``: a
-    server's backing directory, to be examined too. Raises UsageError if it is in a FUSE mount,
-    FusetuneError if it cannot be read.
+    server's backing directory, to be examined too. ``resolver``: that of the caller, None to read
+    the configuration. Raises UsageError if ``backing`` is in a FUSE mount, FusetuneError if it
+    cannot be read.
     """
     if known is None:
         known = [(mount, values_now(host, mount)) for mount in discover(host)]
@@ -75,13 +77,13 @@ def diagnose(
     features = [_feature(host, knob, None) for knob in SYSTEM]
     if mounts:
         features += [_feature(host, knob, mounts[0]) for knob in knobs_of(host, mounts[0])]
-    settings, problem = None, ""
-    why_left_alone: Callable[[Mount], str | None] = excluded_reason
+    problem = ""
     try:
-        config = load(host)
-        settings, why_left_alone = config.settings, Resolver(host, config).left_alone_reason
+        resolver = resolver or Resolver(host, load(host))
     except ConfigError as error:
         problem = str(error)
+    settings = resolver.config.settings if resolver else None
+    why_left_alone = resolver.left_alone_reason if resolver else excluded_reason
     stacks = Stacks(host, mounts)
     seen = Seen(
         host,

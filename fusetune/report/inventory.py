@@ -78,6 +78,7 @@ def take_inventory(host: Host, name: str | None = None) -> Inventory:
         problems.append(str(error))
     mounts = [find(host, name)] if name else discover(host)
     surveys = [_mount(host, resolver, mount, problems) for mount in mounts]
+    known = None if name else [(one.mount, _values(one)) for one in surveys]
     meminfo = re.search(r"^MemTotal: +(\d+) kB", host.read("proc/meminfo"), re.MULTILINE)
     return Inventory(
         kernel=host.read("proc/sys/kernel/osrelease"),
@@ -87,7 +88,7 @@ def take_inventory(host: Host, name: str | None = None) -> Inventory:
         modules=[one for name in MODULES if (one := loaded(host, name))],
         libfuse=_libfuse(host),
         mounts=surveys,
-        diagnosis=diagnose(host, None if name else [(one.mount, _values(one)) for one in surveys]),
+        diagnosis=diagnose(host, known, resolver=resolver),
         problems=problems,
     )
 

@@ -6,7 +6,8 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -180,23 +181,31 @@ def faults(disk: int) -> dict[str, Callable[[Any], Any]]:
     }
 
 
+@contextmanager
+def lying(
+    tmp_path: Path, name: str, fault: str, after: int, sizes: Mapping[str, int]
+) -> Iterator[HostileServer]:
+    """A server that lies about the file ``name``; it must neither delay nor lead to a secret."""
+    secret = fill(tmp_path / "secret", 2 * MIB)
+    secret.chmod(0o600)
+    lie = Fault(name, faults(os.makedev(7, 0))[fault], after)
+    with HostileServer(tmp_path / "mnt", lie, secret, sizes) as server:
+        began = time.monotonic()
+        yield server
+        assert time.monotonic() - began < 15
+    assert os.stat(secret).st_atime_ns <= os.stat(secret).st_mtime_ns
+
+
 @pytest.mark.parametrize("after", [0, 6])
 @pytest.mark.parametrize("fault", faults(0))
 def test_a_server_that_lies_leads_nowhere(
     fusetune: Fusetune, tmp_path: Path, fault: str, after: int
 ) -> None:
-    secret = fill(tmp_path / "secret", 2 * MIB)
-    secret.chmod(0o600)
-    disk = os.makedev(7, 0)
-    lie = Fault("file", faults(disk)[fault], after)
-    with HostileServer(tmp_path / "mnt", lie, secret, {"file": 64 * MIB}) as server:
-        began = time.monotonic()
+    with lying(tmp_path, "file", fault, after, {"file": 64 * MIB}) as server:
         words = ("-w", "seq-read", "--files", server.point / "file", "--budget", "5")
         line = fusetune.fails("bench", server.point, *words)
         print(line)
         assert line.startswith("fusetune: cannot ")
-        assert time.monotonic() - began < 15
-    assert os.stat(secret).st_atime_ns <= os.stat(secret).st_mtime_ns
 
 
 @pytest.mark.parametrize("after", [0, 6])
@@ -204,22 +213,16 @@ def test_a_server_that_lies_leads_nowhere(
 def test_a_server_that_lies_about_files_to_open(
     fusetune: Fusetune, tmp_path: Path, fault: str, after: int
 ) -> None:
-    secret = fill(tmp_path / "secret", 2 * MIB)
-    secret.chmod(0o600)
-    lie = Fault("lie", faults(os.makedev(7, 0))[fault], after)
     sizes = {"lie": 8192, **{f"file-{number}": 8192 for number in range(20)}}
-    with HostileServer(tmp_path / "mnt", lie, secret, sizes) as server:
-        began = time.monotonic()
+    with lying(tmp_path, "lie", fault, after, sizes) as server:
         words = ("-w", "open-storm", "--files", server.point, "--budget", "5")
         done = fusetune("bench", server.point, *words)
-        assert time.monotonic() - began < 15
     if after:  # it was found, and changed when it was opened
         assert done.stderr.splitlines()[-1].startswith("fusetune: cannot ")
         assert done.returncode == 1
     else:
         assert done.returncode == 0, done.stderr
         assert "every sample opened the same " in done.stdout
-    assert os.stat(secret).st_atime_ns <= os.stat(secret).st_mtime_ns
 
 
 def test_an_endless_directory_ends_the_walk(fusetune: Fusetune, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusetune.bench import finding
-from fusetune.bench.finding import MOST_FILES, MOST_OPENED, Wanted, find_files
+from fusetune.bench.finding import MOST_FILES, MOST_SMALL, Wanted, find_files
 from fusetune.bench.ranges import MIB, Range, Ranges
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.errors import FusetuneError
@@ -179,9 +179,9 @@ def test_files_to_open_may_be_small(tmp_path: Path) -> None:
     )
     known = Wanted(["large"], opens=True, opened=["below/small"])
     assert both_found(tmp_path, known) == (["large"], ["below/small"])
-    for number in range(MOST_OPENED):
+    for number in range(MOST_SMALL):
         make(tmp_path / "more" / str(number), 4096)
-    assert len(both_found(tmp_path, Wanted(ranges=False, opens=True))[1]) == MOST_OPENED
+    assert len(both_found(tmp_path, Wanted(ranges=False, opens=True))[1]) == MOST_SMALL
 
 
 def test_long_paths_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

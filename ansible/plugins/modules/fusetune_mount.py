@@ -175,9 +175,8 @@ def imported(module: AnsibleModule, path: str) -> dict[str, object]:
         if text:
             with open(name, "w", encoding="utf-8") as stream:
                 stream.write(text)
-    dry = ["--dry-run"] if module.check_mode else []
     kept = exported(module, path)
-    found = fusetune(module, "import", file, *dry, fine=(0, 1))
+    found = fusetune(module, "import", file, *dry_run(module), fine=(0, 1))
     refused = [
         f"{one['path']}: {one['why']}" for one in found["results"] if one["action"] == "refused"
     ]
@@ -204,8 +203,7 @@ def applied_after(
     module: AnsibleModule, path: str, imports: dict[str, object]
 ) -> dict[str, object]:
     """Set what is kept; ``imports``: the results of an import before."""
-    dry = ["--dry-run"] if module.check_mode else []
-    found = fusetune(module, "apply", path, *dry, **imports)
+    found = fusetune(module, "apply", path, *dry_run(module), **imports)
     return answer(bool(found["changes"]), found)
 
 
@@ -213,12 +211,16 @@ def absent(module: AnsibleModule, path: str) -> dict[str, object]:
     """Restore the values from before, and keep none. What is not mounted has only kept ones."""
     status, text, _said = run(module, "show", path, "--json")
     if status not in FINE:
-        dry = ["--dry-run"] if module.check_mode else []
-        forgotten = fusetune(module, "forget", path, *dry)
+        forgotten = fusetune(module, "forget", path, *dry_run(module))
         return {"changed": bool(forgotten["files"]), "result": forgotten}
     saved = json.loads(text)["saved"]
-    found = fusetune(module, "reset", path, *(["--dry-run"] if module.check_mode else []))
+    found = fusetune(module, "reset", path, *dry_run(module))
     return answer(bool(found["changes"] or saved), found)
+
+
+def dry_run(module: AnsibleModule) -> list[str]:
+    """Return the option with which a command changes nothing, in check mode."""
+    return ["--dry-run"] if module.check_mode else []
 
 
 def answer(changed: bool, found: dict[str, Any]) -> dict[str, object]:
