@@ -2,10 +2,12 @@
 """Building, loading and unloading our modules."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -39,7 +41,8 @@ def build(
 ) -> Report:
     """Build and install with DKMS, for the running kernel or for ``kernel``.
 
-    Raises FusetuneError if the source is missing, the kernel is skipped, or a build fails.
+    Raises FusetuneError if the source is missing, the kernel is skipped, or a build fails. What was
+    installed before then stays.
     """
     kernel = kernel or host.read("proc/sys/kernel/osrelease")
     commands: list[Words] = []
@@ -55,16 +58,45 @@ def build(
         if why := skipped(host, kind, sources[-1], kernel, run):
             raise FusetuneError(f"{kind.name} is not built for {kernel}: {why}")
         source = f"{kind.name}/{sources[-1]}"
-        command = ("dkms", "install", source, "-k", kernel)
-        if any(Path(host.path(DKMS), source, kernel).glob("*/module")):
+        install = ("dkms", "install", source, "-k", kernel)
+        built = Path(host.path(DKMS), source, kernel)
+        steps = [install]
+        if any(built.glob("*/module")):
             # Rebuilt, because a newer linux-source may be installed by now.
-            commands.append(("dkms", "unbuild", source, "-k", kernel))
-            if not dry_run:
-                run(commands[-1])
-        commands.append(command)
+            steps.insert(0, ("dkms", "unbuild", source, "-k", kernel))
+        commands += steps
         if not dry_run:
-            _dkms(host, kind, kernel, run(command), run)
+            with _kept(host, kind, built, install, run) if len(steps) > 1 else nullcontext():
+                for command in steps:
+                    done = run(command)
+                _dkms(host, kind, kernel, done, run)
     return _after(host, kinds, commands, run)
+
+
+@contextmanager
+def _kept(host: Host, kind: Kind, built: Path, install: Words, run: Runner) -> Iterator[None]:
+    """Put back what DKMS has ``built`` for a kernel if the block removes it without a new build.
+
+    Raises FusetuneError if it cannot be copied before.
+    """
+    kernel = built.name
+    was_installed = installed_file(host, kind, kernel)
+    with TemporaryDirectory(prefix="fusetune-") as directory:
+        copy = Path(directory, kernel)
+        try:
+            shutil.copytree(built, copy, symlinks=True)
+        except OSError as error:
+            raise FusetuneError(
+                f"{kind.name} was not rebuilt for {kernel}, because the present build could not be "
+                f"copied: {error}"
+            ) from error
+        try:
+            yield
+        finally:
+            if not built.exists():
+                shutil.copytree(copy, built, symlinks=True)
+                if was_installed:
+                    run(install)
 
 
 def _dkms(

@@ -164,6 +164,33 @@ def test_it_stops_and_puts_back_where_a_host_gets_worse(fleet: tuple[Fleet, Moun
     assert set(mounts.readahead().values()) == {4096}
 
 
+def test_hosts_that_accept_only_signed_results(
+    fleet: tuple[Fleet, Mounts], tmp_path: Path
+) -> None:
+    """The second one then does not become 10 times faster, and so gets back what it kept."""
+    hosts, mounts = fleet
+    reset(hosts)
+    measured(hosts.containers["second"], 2048)
+    measured(hosts.containers["canary"], 4096)
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    for name in OTHERS:
+        signers = hosts.containers[name].path("/etc/fusetune/allowed_signers")
+        signers.parent.mkdir(exist_ok=True)
+        signers.write_text(f"fleet {key.with_suffix('.pub').read_text()}")
+    done = rolled_out(hosts)
+    assert done.status != 0
+    assert "export.toml: not signed: " in done.text
+    done = rolled_out(hosts, fusetune_key=str(key), fusetune_worse=10, fusetune_budget="8s")
+    assert "of its earlier speed; the host was restored" in done.text
+    assert mounts.readahead() == {"canary": 4096, "second": 2048, "third": 128}
+    kept = hosts.containers["second"].run("fusetune", "show", POINT).stdout
+    assert "saved: read_ahead_kb=2048" in kept
+    done = rolled_out(hosts, fusetune_key=str(key))
+    assert done.status == 0, done.text
+    assert set(mounts.readahead().values()) == {4096}
+
+
 def test_a_lost_host_stops_it(fleet: tuple[Fleet, Mounts]) -> None:
     hosts, mounts = fleet
     reset(hosts)
@@ -240,6 +267,24 @@ def test_values_by_module_and_facts(fleet: tuple[Fleet, Mounts]) -> None:
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 1)
     assert set(mounts.readahead().values()) == {128}
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
+
+
+def test_values_that_the_configuration_outweighs(fleet: tuple[Fleet, Mounts]) -> None:
+    hosts, mounts = fleet
+    reset(hosts)
+    sections = hosts.containers["second"].path("/etc/fusetune/mounts.d")
+    sections.mkdir(parents=True)
+    section = '[[mount]]\npath = "/mnt/*"\nread_ahead_kb = {}\n'
+    (sections / "models.toml").write_text(section.format(2048))
+    task = {"path": POINT, "state": "present", "knobs": {"read_ahead_kb": "1M"}}
+    play = [{"hosts": "second", "tasks": [{"fusetune.fusetune.fusetune_mount": task}]}]
+    done = hosts.play(play)
+    assert done.of("failed") == {"second": 1}, done.text
+    wrong = "/etc/fusetune/mounts.d/models.toml:3 sets read_ahead_kb=2048"
+    assert f"set, but not for later mounts: {wrong}, which takes precedence" in done.text
+    (sections / "models.toml").write_text(section.format(1024))
+    assert hosts.play(play).of("failed") == {"second": 0}
+    assert hosts.play(play).of("changed") == {"second": 0}
 
 
 def test_a_result_of_another_kernel_is_refused(fleet: tuple[Fleet, Mounts]) -> None:

@@ -18,7 +18,8 @@ options:
     required: true
   state:
     description:
-      - C(present) sets O(knobs) and keeps them for later mounts.
+      - C(present) sets O(knobs) and keeps them for later mounts. It fails if the host's
+        configuration has other values for the mount, because these take precedence.
       - C(tuned) measures with C(fusetune auto), unless a result of it is kept already, and sets and
         keeps what is proven better.
       - C(imported) imports O(content), and then sets what is kept for the mount.
@@ -125,6 +126,7 @@ def present(module: AnsibleModule, path: str) -> dict[str, object]:
             planned = fusetune(module, *words)
         if unkept:
             keep(module, path)
+            check_kept(module, path, values)
     return answer(bool(wanted) or unkept, planned)
 
 
@@ -138,6 +140,20 @@ def keep(module: AnsibleModule, path: str) -> None:
     rows = fusetune(module, "show", path)["knobs"]
     stock = all(row["value"] in (None, row["stock"]) for row in rows if row["stock"] is not None)
     fusetune(module, "forget" if stock else "save", path)
+
+
+def check_kept(module: AnsibleModule, path: str, values: dict[str, object]) -> None:
+    """End the module unless later mounts get these values, which are set and saved."""
+    wrong = [
+        "{origin[file]}:{origin[line]} sets {name}={expected}".format(**row)
+        for row in fusetune(module, "show", path)["knobs"]
+        if row["name"] in values and kept_value(row) != values[row["name"]]
+    ]
+    if wrong:
+        module.fail_json(
+            msg=f"set, but not for later mounts: {'; '.join(wrong)}, which takes precedence",
+            changed=True,
+        )
 
 
 def tuned(module: AnsibleModule, path: str) -> dict[str, object]:

@@ -100,6 +100,10 @@ fusetune report --format html --output /tmp/report.html
 grep -q "<h3 id=m1>/mirror</h3>" /tmp/report.html || fail "report"
 
 headers=$(echo /usr/src/linux-headers-*-common/include/linux/fs.h)
+fusetune enable -o tuned_required mirror.service
+grep -q AssertPathExists=/dev/fusetuned /etc/systemd/system/mirror.service.d/50-fusetune-libfuse.conf ||
+	fail "not enabled"
+
 cp -p "$headers" /tmp/whole.h
 echo "#error forced" >>"$headers"
 attempt reinstall fusetuned-dkms

@@ -32,12 +32,14 @@ class Programs:
         self.ran: list[Words] = []
         self.answers = answers
         self.then: dict[str, Callable[[], object]] = {}
+        self.does: dict[str, Callable[[Words], tuple[int, str]]] = {}
 
     def __call__(self, words: Words) -> subprocess.CompletedProcess[str]:
         if "tuned_source" in words:
             return subprocess.CompletedProcess(words, 0, f"{self.source}\n", "")
         self.ran.append(words)
-        code, said = self.answers.get(words[0], (0, ""))
+        does = self.does.get(words[0])
+        code, said = does(words) if does else self.answers.get(words[0], (0, ""))
         if code == 0:
             self.then.get(words[0], lambda: None)()
         out, err = (said, "") if code == 0 else ("", said)

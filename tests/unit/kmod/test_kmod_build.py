@@ -5,6 +5,7 @@ tests/kernel runs the same with real modules, kernels and DKMS.
 """
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from fusetune.cli.module_ import run_told
 from fusetune.errors import FusetuneError
 from fusetune.kmod import actions, kinds, state
+from fusetune.kmod.kinds import Words
 from fusetune.report.documents.modules import module_report
 from tests import schemas
 from tests.unit.conftest import Tree
@@ -96,6 +98,32 @@ def test_a_build_that_fails_names_the_first_error(host_tree: Tree) -> None:
     assert str(raised.value) == (
         f"fusetuned was not built for {RUNNING}: /bin/sh: 1: gcc-14: not found; see {log}"
     )
+
+
+def test_a_rebuild_that_fails_keeps_the_module(host_tree: Tree) -> None:
+    installed(host_tree)
+    kernel = host_tree.root / DKMS / "0.1.0" / RUNNING
+    module = kernel / "x86_64/module/fusetuned.ko.xz"
+    module.write_text("old")
+    file = host_tree.root / f"usr/lib/modules/{RUNNING}/updates/dkms/fusetuned.ko.xz"
+
+    def dkms(words: Words) -> tuple[int, str]:
+        """Remove at "unbuild"; copy what is built at "install", but fail to build."""
+        if words[1] == "unbuild":
+            shutil.rmtree(kernel)
+            file.unlink()
+        elif not module.exists():
+            return 10, "Error! Bad return status"
+        else:
+            shutil.copy(module, file)
+        return 0, ""
+
+    run = Programs()
+    run.does["dkms"] = dkms
+    with pytest.raises(FusetuneError, match="fusetuned was not built for .*: Error! Bad return"):
+        actions.build(host_tree.host, FUSETUNED, run=run)
+    assert [words[1] for words in run.ran] == ["unbuild", "install", "install"]
+    assert (module.read_text(), file.read_text()) == ("old", "old")
 
 
 def test_a_build_without_a_log_gives_dkms_last_words(host_tree: Tree) -> None:
