@@ -21,6 +21,7 @@ from fusetune.changes.apply import Change
 from fusetune.desired.config import load
 from fusetune.desired.results import Run, saved_path
 from fusetune.desired.sections import Settings
+from fusetune.desired.volume import kernel_series
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.files import write_whole
 from fusetune.host import Host
@@ -115,6 +116,18 @@ def values_of(changes: Sequence[Change]) -> dict[str, tuple[int, int]]:
 def history_of(host: Host, mount: Mount | None) -> History:
     """Return the history of a mount, or of the host for None."""
     return _read([_path(host, mount)])
+
+
+def found_nothing_better(host: Host, mount: Mount) -> bool:
+    """Return whether the last thing done to a mount was a run of ``auto`` that changed nothing.
+
+    A run on another series of the kernel does not count.
+    """
+    entries = history_of(host, mount).entries
+    if not entries or entries[-1].command not in ("auto", "auto --live") or entries[-1].changes:
+        return False
+    run = entries[-1].run
+    return run is None or run.conditions.kernel == kernel_series(host)
 
 
 def history_named(host: Host, name: str) -> tuple[str, History]:

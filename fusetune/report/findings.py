@@ -16,6 +16,7 @@ from typing import Generic, ParamSpec
 from fusetune.changes.policy import owners_named
 from fusetune.changes.state import is_tuned
 from fusetune.desired.drivers import left_to_driver
+from fusetune.desired.history import found_nothing_better
 from fusetune.desired.results import unusable
 from fusetune.desired.sections import Settings
 from fusetune.errors import FusetuneError, UsageError
@@ -209,7 +210,8 @@ def _waiting(seen: Seen, mount: Mount) -> Iterator[Found]:
 
 
 def _stock(seen: Seen, mount: Mount) -> Iterator[Found]:
-    if not is_tuned(seen.host, mount, seen.values[mount.device]):
+    stock = not is_tuned(seen.host, mount, seen.values[mount.device])
+    if stock and not found_nothing_better(seen.host, mount):
         yield (
             f"{printable(mount.path)} has the kernel's default values",
             f"fusetune auto {shell_word(mount.path)}",
@@ -324,7 +326,11 @@ MOUNT_CHECKS: dict[str, Check[[Seen, Mount]]] = {
     "waiting": Check(
         "requests wait for the server of a mount: it is busy, stopped or hung", _waiting
     ),
-    "stock": Check("a mount has the kernel's default values", _stock),
+    "stock": Check(
+        "a mount has the kernel's default values, and the last thing done to it was not a run of "
+        "auto that found nothing better",
+        _stock,
+    ),
     "writeback-cache": Check(
         "no page of a mount was ever dirty, so it probably has no writeback cache",
         _writeback_cache,

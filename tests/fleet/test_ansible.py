@@ -164,9 +164,7 @@ def test_it_stops_and_puts_back_where_a_host_gets_worse(fleet: tuple[Fleet, Moun
     assert set(mounts.readahead().values()) == {4096}
 
 
-def test_hosts_that_accept_only_signed_results(
-    fleet: tuple[Fleet, Mounts], tmp_path: Path
-) -> None:
+def test_hosts_that_accept_only_signed_results(fleet: tuple[Fleet, Mounts], tmp_path: Path) -> None:
     """The second one then does not become 10 times faster, and so gets back what it kept."""
     hosts, mounts = fleet
     reset(hosts)
@@ -270,7 +268,7 @@ def test_values_by_module_and_facts(fleet: tuple[Fleet, Mounts]) -> None:
 
 
 def test_values_that_the_configuration_outweighs(fleet: tuple[Fleet, Mounts]) -> None:
-    hosts, mounts = fleet
+    hosts, _ = fleet
     reset(hosts)
     sections = hosts.containers["second"].path("/etc/fusetune/mounts.d")
     sections.mkdir(parents=True)

@@ -330,9 +330,7 @@ PYTHON
     for each in failed:
         assert each.startswith(f"=failed fusetuned was not built for {suite.kernel()}: ")
         assert re.search(r"gcc-\d+: not found; see /var/lib/dkms/\S+$", each), done.stdout
-    assert built == 2 * [
-        f"=built {(suite.kernel(), 'installed', _version(modules['fusetuned']))}"
-    ]
+    assert built == 2 * [f"=built {(suite.kernel(), 'installed', _version(modules['fusetuned']))}"]
 
 
 def test_make_puts_the_source_where_dkms_looks(tmp_path: Path) -> None:

@@ -142,8 +142,14 @@ def listing_documents(mount: Mount) -> list[Document]:
     bare = replace(mount, bdi=None, connection=None)
     return [
         listing([]),
-        listing([(mount, STOCK, False), (bare, {}, False), (mount, {"max_ratio": 20}, True)]),
-        listing([(replace(mount, fstype="fuse.lxcfs"), STOCK, False)]),
+        listing(
+            [
+                (mount, STOCK, False, None),
+                (bare, {}, False, None),
+                (mount, {"max_ratio": 20}, True, None),
+            ]
+        ),
+        listing([(mount, STOCK, False, "/etc/fusetune/fusetune.toml:4 sets leave_alone")]),
         listed_tree(mount),
     ]
 
@@ -257,7 +263,7 @@ def doctor_documents(mount: Mount) -> list[Document]:
 def listed_tree(mount: Mount) -> Listing:
     """``list --tree`` of a mount on all of `layers_of`."""
     below = layers_below(layers_of(mount))
-    (one,) = listing([(mount, STOCK, False)]).mounts
+    (one,) = listing([(mount, STOCK, False, None)]).mounts
     layers = [ListedLayer(each.path, each.fstype, each.device, True, []) for each in below]
     return Listing([replace(one, below=below)], layers)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fusetune.desired import history
+from fusetune.desired.results import Conditions, Run
 from fusetune.errors import UsageError
 from fusetune.mounts.mount import Mount
 from fusetune.report.doctor import diagnose
@@ -56,6 +58,25 @@ def test_a_stock_mount_and_a_tuned_one(tree: Tree, mounted: Mount) -> None:
     tree.mount("/mnt/two", device="0:41")
     tree.live(bdi="0:41", connection="41", values={"max_ratio": 20})
     assert named(tree)["stock"] == ["/mnt/one"]
+
+
+def test_a_mount_that_was_measured_in_vain(tree: Tree, mounted: Mount) -> None:
+    """Until anything is done to it, or until another kernel runs."""
+    units = {"seq-read": "MiB/s"}
+
+    def measured(kernel: str) -> None:
+        conditions = Conditions("/usr/bin/mirrorfs", None, kernel, 0, units)
+        history.record(tree.host, mounted, "auto", run=Run(conditions, []))
+
+    tree.write("proc/sys/kernel/osrelease", "6.12.94+deb13-amd64\n")
+    measured("6.1")
+    assert named(tree)["stock"] == ["/mnt/one"]
+    measured("6.12")
+    assert "stock" not in named(tree)
+    history.record(tree.host, mounted, "reset")
+    assert named(tree)["stock"] == ["/mnt/one"]
+    history.record(tree.host, mounted, "auto --live")
+    assert "stock" not in named(tree)
 
 
 def test_a_mount_left_alone_is_not_spoken_of(tree: Tree) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Text is safe for a terminal with any name of a mount, and agrees with the objects."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from fusetune.changes.journal import Journal, Record
 from fusetune.changes.state import KnobState, knob_states
+from fusetune.cli import list_
 from fusetune.desired.drift import Verified
 from fusetune.desired.inspect import Check
 from fusetune.desired.resolve import Expected
@@ -24,6 +26,7 @@ from fusetune.report.documents.show import shown
 from fusetune.report.documents.verify import verification
 from fusetune.report.text import figure_text, ratio_text
 from fusetune.toml.file import Origin
+from tests import schemas
 from tests.unit.conftest import STOCK, Tree
 from tests.unit.sample_documents import (
     SERVED,
@@ -34,6 +37,29 @@ from tests.unit.sample_documents import (
     odd_paths,
     verify_documents,
 )
+
+# list
+
+
+def test_what_the_configuration_leaves_alone_is_listed_so(
+    tree: Tree, mounted: Mount, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If the configuration is invalid, what is left alone by default."""
+    tree.mount("/var/lib/lxcfs", device="0:41", fstype="fuse.lxcfs")
+    file = tree.root / "etc/fusetune.toml"
+    for text, reason in (
+        ("[[mount]]\npath = '/mnt/one'\nleave_alone = true\n", f"{file}:3 sets leave_alone"),
+        ("[[mount]]\npath = '/mnt/one'\n", None),
+        ("[[mount]]\npath = 1\n", None),
+    ):
+        tree.write("etc/fusetune.toml", text)
+        list_.command.main(["--json"], prog_name="list", obj=tree.host, standalone_mode=False)
+        said = capsys.readouterr()
+        one, lxcfs = schemas.validate(json.loads(said.out))["mounts"]
+        assert (one["path"], one["excluded_reason"]) == ("/mnt/one", reason)
+        assert lxcfs["excluded_reason"] == "lxcfs shows container limits, not files"
+        assert (str(file) in said.err) == (text.endswith("= 1\n"))
+
 
 # Text
 
@@ -58,7 +84,7 @@ def test_text_is_fit_for_a_terminal(path: str) -> None:
 
 def test_a_path_is_printed_whole_and_unchanged() -> None:
     for path in ("/mnt/[bold]markup[/bold]", "/mnt/" + "long" * 200, "/mnt/größe 日本"):
-        assert path in listing([(replace(SERVED, path=path), STOCK, False)]).as_text()
+        assert path in listing([(replace(SERVED, path=path), STOCK, False, None)]).as_text()
 
 
 def test_no_mount() -> None:
@@ -66,7 +92,9 @@ def test_no_mount() -> None:
 
 
 def test_absent_values_are_dashes() -> None:
-    lines = lines_of(listing([(SERVED, STOCK, False), (SERVED, {"max_ratio": 7}, True)]))
+    lines = lines_of(
+        listing([(SERVED, STOCK, False, None), (SERVED, {"max_ratio": 7}, True, None)])
+    )
     assert lines[0].split() == ["mount", "type", "bdi", *sorted(STOCK), "tuned"]
     assert lines[1].split()[3:] == ["9", "12", "1", "128", "1", "no"]
     assert lines[2].split()[3:] == ["-", "-", "7", "-", "-", "yes"]

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fusetune.changes.policy import excluded_reason
 from fusetune.mounts.mount import Mount
 from fusetune.mounts.stack import Stacks
 from fusetune.report.documents.base import (
@@ -50,7 +49,7 @@ class ListedMount(MountIdentity):
     knobs: KnobValues
     tuned: Annotated[bool, "Whether any live knob differs from the kernel's default."]
     excluded_reason: Annotated[
-        Text | None, "Why fusetune leaves the mount alone by default; null if it does not."
+        Text | None, "Why fusetune leaves the mount alone; null if it does not."
     ]
     below: Annotated[
         Sequence[LayerBelow] | None,
@@ -116,11 +115,13 @@ def _row(one: ListedMount | ListedLayer, names: Sequence[str]) -> list[str]:
 
 
 def listing(
-    mounts: Sequence[tuple[Mount, Mapping[str, int], bool]], stacks: Stacks | None = None
+    mounts: Sequence[tuple[Mount, Mapping[str, int], bool, str | None]],
+    stacks: Stacks | None = None,
 ) -> Listing:
     """Return the document for mounts, their live values, and whether they are tuned.
 
-    ``stacks``: the layers below them, None to leave them out.
+    The last of each: why it is left alone, None if it is not. ``stacks``: the layers below them,
+    None to leave them out.
     """
     listed = [
         ListedMount(
@@ -134,12 +135,12 @@ def listing(
             mount.owner_uid,
             values,
             tuned,
-            excluded_reason(mount),
+            why,
             layers_below(stacks.below(mount)) if stacks else None,
         )
-        for mount, values, tuned in mounts
+        for mount, values, tuned, why in mounts
     ]
-    return Listing(listed, _layers(stacks, [one for one, _, _ in mounts]) if stacks else None)
+    return Listing(listed, _layers(stacks, [one for one, *_ in mounts]) if stacks else None)
 
 
 def _layers(stacks: Stacks, mounts: Sequence[Mount]) -> list[ListedLayer]:

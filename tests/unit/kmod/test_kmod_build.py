@@ -120,7 +120,7 @@ def test_a_rebuild_that_fails_keeps_the_module(host_tree: Tree) -> None:
 
     run = Programs()
     run.does["dkms"] = dkms
-    with pytest.raises(FusetuneError, match="fusetuned was not built for .*: Error! Bad return"):
+    with pytest.raises(FusetuneError, match=r"fusetuned was not built for .*: Error! Bad return"):
         actions.build(host_tree.host, FUSETUNED, run=run)
     assert [words[1] for words in run.ran] == ["unbuild", "install", "install"]
     assert (module.read_text(), file.read_text()) == ("old", "old")
