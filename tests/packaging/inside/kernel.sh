@@ -77,6 +77,16 @@ install --reinstall "linux-headers-$kernel"
 install --reinstall fusetuned-dkms
 [ "$(states)" = "installed installed " ] || { cat /tmp/apt; fail "afterwards: $(states)"; }
 
+# An upgrade that fails, as on a full disk.
+dpkg-deb -R "$(find /repo -name 'fusetuned-dkms_*.deb')" /tmp/broken
+printf '#!/bin/sh\nexit 1\n' >/tmp/broken/DEBIAN/preinst
+chmod 755 /tmp/broken/DEBIAN/preinst
+dpkg-deb -b /tmp/broken /tmp/broken.deb >/dev/null
+! dpkg -i /tmp/broken.deb >/tmp/apt 2>&1 || fail "a broken package was installed"
+healthy
+[ "$(states)" = "installed installed " ] || { cat /tmp/apt; fail "after a failed upgrade: $(states)"; }
+echo "a failed upgrade: $(states)"
+
 # shellcheck disable=SC2086
 apt-get -qy purge $packages >/tmp/apt 2>&1 || { cat /tmp/apt; fail purge; }
 healthy
