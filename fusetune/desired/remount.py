@@ -33,7 +33,7 @@ from fusetune.remount.record import (
 )
 from fusetune.remount.replacing import protected
 from fusetune.remount.replacing import replace as replace_file
-from fusetune.remount.switch import Switch, also_served
+from fusetune.remount.switch import Switch, also_served, identities
 from fusetune.remount.undo import undo
 from fusetune.text import printable
 
@@ -288,7 +288,7 @@ def _check_ours(before: Record | None, edit: Edit) -> None:
 
 def _switch(host: Host, found: Remount, before: Record | None, tell: Callable[[str], None]) -> None:
     """Remount; if that fails, restore files and mount, and raise FusetuneError."""
-    switch = Switch(host, found.mount, found.way, found.secrets, tell)
+    switch = Switch(host, found.mount, found.way, found.secrets, tell, identities(host))
     path = printable(found.mount.path)
     try:
         switch.forward()
@@ -302,9 +302,10 @@ def _switch(host: Host, found: Remount, before: Record | None, tell: Callable[[s
                 f"the new mount of {path} failed: {error}; restoring the old one failed as well: "
                 f"{second}; mount it by hand; 'fusetune reset {path}' restores its files"
             ) from second
-        raise FusetuneError(
-            f"the new mount of {path} failed: {error}; the old mount and its files were restored"
-        ) from error
+        restored = "the old mount and its files were restored"
+        if found.pending:  # which may include edits that the old mount was made with
+            restored = "its files are as before fusetune's first change, and it was mounted so"
+        raise FusetuneError(f"the new mount of {path} failed: {error}; {restored}") from error
 
 
 def _put_back(host: Host, found: Remount, before: Record | None) -> None:

@@ -17,7 +17,7 @@ from fusetune.intercept.way import by_library, prefix
 from fusetune.libfuse import switch
 from fusetune.libfuse.switch import FileChange
 from fusetune.recipes.edit import text_of
-from fusetune.recipes.units import command_words, unit_files, value_of
+from fusetune.recipes.units import command_words, later_drop_in, unit_files, value_of
 
 #: Sorted after those of `remount`, which may set ExecStart= as well.
 _DROP_IN = "70-fusetune-intercept.conf"
@@ -85,6 +85,11 @@ def _text(host: Host, name: str, files: list[Path], command: str, options: str) 
     found = _MARKS.match(command)
     marks = found[0] if found else ""
     _check_rights(name, files, marks)
+    if later := later_drop_in(host, name, "Service", "ExecStart", _DROP_IN):
+        raise FusetuneError(
+            f"{later} sets ExecStart=, and systemd reads it after fusetune's drop-in: rename it to "
+            f"sort before {_DROP_IN}"
+        )
     if not wants_module(options):
         options = ",".join(filter(None, (TUNED, options)))
     apart = _needs_main_process(files)

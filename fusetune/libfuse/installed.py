@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from fusetune.host import Host
 from fusetune.libfuse.options import OPTIONS, OPTIONS_VARIABLE, check_options
 from fusetune.source_age import Age, library_age
 
+_NOBODY = 65534
+_SECONDS = 10.0
 LIBRARY_DIRECTORIES = ("lib/*", "lib64")
 
 
@@ -72,12 +75,35 @@ def uses_libfuse3(program: str) -> bool | None:
         return None
     try:
         with open(path, "rb") as file:
-            if file.read(4) != b"\x7fELF":
+            if file.read(4) != b"\x7fELF" or not os.fstat(file.fileno()).st_mode & stat.S_IROTH:
                 return None
-    except OSError:
+            return "libfuse3.so" in _ldd(ldd, file.fileno())
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    said = subprocess.run([ldd, path], capture_output=True, text=True, check=False)
-    return "libfuse3.so" in said.stdout
+
+
+def _ldd(ldd: str, file: int) -> str:
+    """Return what ldd(1) prints about an open file that everyone can read.
+
+    It executes code that the file names (DT_AUDIT in ld.so(8)), so not with the rights of root.
+    Raises OSError, subprocess.TimeoutExpired.
+    """
+    is_root = os.geteuid() == 0
+    nobody = _NOBODY if is_root else None
+    done = subprocess.run(
+        [ldd, f"/proc/self/fd/{file}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        pass_fds=[file],
+        timeout=_SECONDS,
+        user=nobody,
+        group=nobody,
+        extra_groups=[] if is_root else None,
+    )
+    return done.stdout
 
 
 def run(

@@ -30,6 +30,7 @@ from fusetune.recipes.units import (
     command_text,
     command_words,
     drop_in,
+    later_drop_in,
     merged,
     mount_unit,
     unit_files,
@@ -153,6 +154,8 @@ class Files:
             return Making(settings, (), notes, way, unsaid)
         if mask_items(options, self._facts.secrets) != options:
             return Making(settings, (), [*notes, _secret(unit)])
+        if later := later_drop_in(self._host, unit, "Mount", "Options"):
+            return Making(settings, (), [*notes, _outweighed(later, "Options")])
         kind = [f"Type={fstype}"] if [fstype] != types else []
         edit = self._drop_in(unit, "Mount", [*kind, f"Options={options}"])
         return Making(settings, [edit], notes, way, unsaid)
@@ -178,6 +181,9 @@ class Files:
             return Making(settings, (), (), Way(unit), unsaid)
         if mask_words(after, self._facts.secrets) != after:
             return Making(settings, (), [_secret(unit)])
+        later = later_drop_in(self._host, unit, "Service", "ExecStart")
+        if later and after != words:
+            return Making(settings, (), [_outweighed(later, "ExecStart")])
         return Making(settings, [self._drop_in(unit, "Service", lines)], (), Way(unit), unsaid)
 
     def _script(self) -> Making | None:
@@ -219,6 +225,10 @@ def _secret(unit: str) -> str:
         f"{unit} has secrets in its options, so no drop-in is shown; change the options with "
         f"'systemctl edit {unit}'"
     )
+
+
+def _outweighed(later: Path, key: str) -> str:
+    return f"{later} sets {key}=, and systemd reads it after fusetune's: change the options there"
 
 
 def _unsaid(names: Sequence[str]) -> list[str]:

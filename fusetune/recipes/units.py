@@ -99,6 +99,16 @@ def drop_in(host: Host, unit: str) -> Path:
     return Path(host.path(f"etc/systemd/system/{unit}.d/{_DROP_IN}"))
 
 
+def later_drop_in(
+    host: Host, unit: str, section: str, key: str, ours: str = _DROP_IN
+) -> Path | None:
+    """Return a drop-in that sets a key and that systemd reads after ours, None without one."""
+    for file in unit_files(host, unit)[1:]:
+        if file.name > ours and list(assignments(text_of(file) or "", section, key)):
+            return file
+    return None
+
+
 def command_words(value: str) -> list[tuple[str, str]]:
     """Return the words of ExecStart=, each with its original text.
 

@@ -31,13 +31,15 @@ _POLL = 0.05
 #: Seconds after which a step is told, and until it is told again.
 _SHORT, _AGAIN = 2.0, 10.0
 _LINES = 3
+_Identity = tuple[str, int | None]
 
 
 @dataclass(frozen=True)
 class Switch:
     """How to unmount a file system and mount it again. ``secrets``: as for `mask_line`.
 
-    ``tell``: called with a line about each step that takes more than 2 seconds.
+    ``tell``: called with a line about each step that takes more than 2 seconds. ``known``: all
+    mounts of before; another one may lie below the old one, at the same path.
     """
 
     host: Host
@@ -45,6 +47,7 @@ class Switch:
     way: Way
     secrets: Collection[str] = ()
     tell: Callable[[str], None] = lambda line: None
+    known: Collection[_Identity] = ()
 
     @property
     def commands(self) -> list[list[str]]:
@@ -186,7 +189,7 @@ class Switch:
 
     def _is_new(self, other: Mount) -> bool:
         points = (other.path, *other.also_at)
-        return self.mount.path in points and _identity(other) != _identity(self.mount)
+        return self.mount.path in points and _identity(other) not in self.known
 
     def clear(self) -> None:
         """Remove the new mount, even if it does not reply. Raises FusetuneError."""
@@ -204,6 +207,11 @@ class Switch:
         return printable("; ".join(filter(None, lines))) or "no reason given"
 
 
+def identities(host: Host) -> frozenset[_Identity]:
+    """Return what identifies each FUSE mount that is there now."""
+    return frozenset(map(_identity, discover(host)))
+
+
 def also_served(host: Host, mount: Mount) -> list[str]:
     """Return the paths of other mounts that the same processes serve."""
     daemons = Daemons(host)
@@ -212,7 +220,7 @@ def also_served(host: Host, mount: Mount) -> list[str]:
     return [one.path for one in others if ours & daemons.processes(one).keys()]
 
 
-def _identity(mount: Mount) -> tuple[str, int | None]:
+def _identity(mount: Mount) -> _Identity:
     return mount.device, mount.instance
 
 

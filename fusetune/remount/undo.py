@@ -108,6 +108,8 @@ def _take_back_items(
         stays.append(f"{one.file} no longer mounts {record.path}, so nothing was restored there")
         return
     items = split_items(line.options)
+    ours = {item.now for item in one.items}
+    theirs = [item for item in items if item not in ours]
     for item in reversed(one.items):
         if item.now is None:
             continue
@@ -120,7 +122,7 @@ def _take_back_items(
                 "not restored"
             )
     for item in one.items:
-        if item.now is None and item.was is not None and not _given(items, item.was):
+        if item.now is None and item.was is not None and not _given(theirs, item.was):
             items.insert(item.at, item.was)
     if (options := ",".join(items)) != line.options:
         edits.append(Edit(Path(one.file), text, line.put_into(text, options)))

@@ -15,6 +15,7 @@ from tests.native.servers import command_of, run_server
 #: Options that Debian 12's versions lack, and options that only limit the speed.
 _LEFT_OUT = {
     *(("bindfs", "direct-io"), ("bindfs", "read-rate"), ("bindfs", "write-rate")),
+    ("gocryptfs", "serialize_reads"),
     *(("mergerfs", "async-read"), ("mergerfs", "read-thread-count"), ("rclone", "direct-io")),
 }
 

@@ -166,6 +166,24 @@ def test_a_new_mount_that_fails_brings_the_old_one_back(
     assert writes(container) == 64
 
 
+def test_a_mount_below_is_not_taken_for_the_new_one(by_fstab: Container) -> None:
+    container = by_fstab
+    container.run("mount", "/mnt/fstab")
+    try:
+        recipe = container.path("/usr/lib/fusetune/recipes/mirrorfs.toml").read_text()
+        head = recipe.partition("[[option]]")[0]
+        option = 'name = "no_such"\nflag = true\npropose = "true"\nabout = "x"\nclass = "safe"\n'
+        facts = 'proof = "read"\nsource = "x"\n'
+        configure(container, f"{head}[[option]]\n{option}{facts}", "recipes/mirrorfs.toml")
+        line = refused(container, "remount", "/mnt/fstab", "--now")
+        assert line.endswith("the old mount and its files were restored")
+        assert container.path("/etc/fstab").read_text() == FSTAB
+        assert len(servers(container, "/mnt/fstab")) == 2
+    finally:
+        container.path("/etc/fusetune/recipes/mirrorfs.toml").unlink(missing_ok=True)
+        container.run("umount", "--lazy", "/mnt/fstab")
+
+
 def test_an_automount_of_fstab_is_left_to_systemd(container: Container) -> None:
     """The container has no autofs, so start the unit that systemd generates from the line."""
     line = "bindfs#/srv /mnt/auto fuse noauto,x-systemd.automount 0 0\n"

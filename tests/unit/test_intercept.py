@@ -4,7 +4,9 @@
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,6 +14,8 @@ from fusetune.errors import FusetuneError, UsageError
 from fusetune.intercept import way
 from fusetune.intercept.options import MODULE_OPTIONS, is_ours, module_options, wants_module
 from fusetune.intercept.service import disable, enable
+from fusetune.libfuse import installed as lib
+from fusetune.libfuse.installed import uses_libfuse3
 from fusetune.libfuse.switch import carry_out
 from fusetune.mount_helper import Request, helper_command, split_options, translated
 from tests.unit.conftest import CHECKOUT, Tree
@@ -85,14 +89,33 @@ def test_words_before_a_command(installed: Tree) -> None:
 
 
 @pytest.fixture
-def linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A program that is linked with libfuse3 according to ldd, here a script; others are not."""
-    ldd = tmp_path / "bin" / "ldd"
-    ldd.parent.mkdir()
-    ldd.write_text('#!/bin/sh\ncase $1 in */linked) echo "libfuse3.so.3 => ..." ;; esac\n')
-    ldd.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{ldd.parent}:{os.environ['PATH']}")
-    return shutil.copy("/bin/true", str(ldd.with_name("linked")))
+def linked(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A program that is linked with libfuse3 according to ldd, here a script; others are not.
+
+    Root runs it as nobody. It prints nothing about programs of other names, nor as root.
+    """
+    with TemporaryDirectory() as directory:
+        ldd = Path(directory, "ldd")
+        ldd.parent.chmod(0o755)
+        ldd.write_text(
+            "#!/bin/sh\n[ $(id -u) -ne 0 ] || exit 1\n"
+            'case $(readlink "$1") in */linked) echo "libfuse3.so.3 => ..." ;; esac\n'
+        )
+        ldd.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+        yield shutil.copy("/bin/true", str(ldd.with_name("linked")))
+
+
+def test_a_program_that_only_its_owner_can_read_is_unknown(linked: str) -> None:
+    assert uses_libfuse3(linked)
+    Path(linked).chmod(0o750)
+    assert uses_libfuse3(linked) is None
+
+
+def test_an_ldd_that_hangs(linked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lib, "_SECONDS", 0.2)
+    Path(linked).with_name("ldd").write_text("#!/bin/sh\nexec sleep 60\n")
+    assert uses_libfuse3(linked) is None
 
 
 def test_way_of_a_program(tree: Tree, tmp_path: Path, linked: str) -> None:
@@ -198,6 +221,18 @@ def test_a_service_that_cannot_have_it(installed: Tree, lines: list[str], why: s
     _service(installed, *lines)
     with pytest.raises(FusetuneError, match=why):
         enable(installed.host, "cloud", "")
+
+
+def test_a_later_drop_in_would_outweigh_ours(installed: Tree) -> None:
+    _service(installed, "ExecStart=/usr/bin/rclone")
+    later = installed.write(
+        "etc/systemd/system/cloud.service.d/override.conf", "[Service]\nExecStart=\nExecStart=/x\n"
+    )
+    why = rf"{later} sets ExecStart=, and .*: rename it to sort before 70-fusetune-intercept.conf"
+    with pytest.raises(FusetuneError, match=why):
+        enable(installed.host, "cloud", "")
+    later.write_text("[Service]\nNice=5\n")
+    assert enable(installed.host, "cloud", "").after
 
 
 # mount.fusetune

@@ -144,6 +144,32 @@ def test_the_last_drop_in_counts(ours: Tree, tell: Any) -> None:
     assert text.endswith("\nExecStart=/usr/bin/oursd -o cache=some,writeback z /mnt/one\n")
 
 
+def test_a_later_drop_in_would_outweigh_ours(ours: Tree, tell: Any) -> None:
+    """As `systemctl edit` writes it."""
+    override = "[Service]\nExecStart=\nExecStart=/usr/bin/oursd z /mnt/one\n"
+    serve(ours, unit="ours.service")
+    ours.write("usr/lib/systemd/system/ours.service", UNIT)
+    file = ours.write("etc/systemd/system/ours.service.d/override.conf", override)
+    found = document(tell("--json", "-w", "small-write"))
+    assert found["edits"] == []
+    why = "sets ExecStart=, and systemd reads it after fusetune's: change the options there"
+    assert f"{file} {why}" in found["notes"]
+    file.write_text("[Service]\nNice=5\n")
+    assert len(document(tell("--json", "-w", "small-write"))["edits"]) == 1
+
+
+def test_a_later_drop_in_of_a_mount_unit(ours: Tree, tell: Any) -> None:
+    serve(ours)
+    unit = "[Mount]\nWhat=a\nWhere=/mnt/one\nType=fuse.ours\nOptions=ro,cache=off\n"
+    ours.write("etc/systemd/system/mnt-one.mount", unit)
+    override = ours.write(
+        "etc/systemd/system/mnt-one.mount.d/override.conf", "[Mount]\nOptions=ro\n"
+    )
+    found = document(tell("--json", "-w", "small-write"))
+    assert found["edits"] == []
+    assert any(note.startswith(f"{override} sets Options=, and ") for note in found["notes"])
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -43,6 +43,15 @@ def test_reset_undoes_byte_for_byte(
     assert "hunter2" not in capsys.readouterr().out
 
 
+def test_an_option_that_is_given_twice_comes_back_twice(mounted_by_fstab: Tree) -> None:
+    text = FSTAB.replace(OPTIONS, f"{OPTIONS},cache=off")
+    mounted_by_fstab.write("etc/fstab", text)
+    run(mounted_by_fstab, *ACCEPT)
+    assert fstab(mounted_by_fstab).count("cache=") == 1
+    run(mounted_by_fstab, "reset")
+    assert fstab(mounted_by_fstab) == text
+
+
 def test_only_our_options_are_taken_back_from_a_line_that_somebody_edited(
     mounted_by_fstab: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
