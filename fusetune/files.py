@@ -16,7 +16,8 @@ _MOST_LINKS = 40  # the kernel's MAXSYMLINKS (include/linux/namei.h)
 def write_whole(path: Path, text: str) -> None:
     """Replace the file ``path`` with ``text`` in UTF-8, atomically and synced to disk.
 
-    The new file has mode 0644, modified by the umask. Its directory is opened once, by
+    A file of this user keeps its mode, and with root also its group; a new one has mode 0644,
+    modified by the umask. Its directory is opened once, by
     `open_directory`; everything else uses that descriptor and an unpredictable temporary name.
     Raises FusetuneError, also if ``path`` exists and is not a regular file.
     """
@@ -27,8 +28,7 @@ def write_whole(path: Path, text: str) -> None:
         raise FusetuneError(f"cannot write {path}: {reason(error)}") from error
     new = f".fusetune-{secrets.token_hex(8)}"
     try:
-        _check_regular(directory, path.name)
-        _write_new(directory, new, content)
+        _write_new(directory, new, content, _regular(directory, path.name))
         os.rename(new, path.name, src_dir_fd=directory, dst_dir_fd=directory)
         os.fsync(directory)
     except OSError as error:
@@ -39,19 +39,25 @@ def write_whole(path: Path, text: str) -> None:
         os.close(directory)
 
 
-def _check_regular(directory: int, name: str) -> None:
-    """Raise OSError if ``name`` exists and is not a regular file."""
+def _regular(directory: int, name: str) -> os.stat_result | None:
+    """Return the state of a file, None without one. Raises OSError if it is not a regular file."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
-        return
+        return None
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EEXIST, "it exists and is not a regular file; choose another name")
+    return found
 
 
-def _write_new(directory: int, name: str, content: bytes) -> None:
+def _write_new(directory: int, name: str, content: bytes, old: os.stat_result | None) -> None:
+    """Write a file, synced to disk, with the mode of ``old`` if that is this user's."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(name, flags, 0o644, dir_fd=directory), "wb") as stream:
+        if old and old.st_uid == os.geteuid():
+            if os.geteuid() == 0:
+                os.fchown(stream.fileno(), -1, old.st_gid)
+            os.fchmod(stream.fileno(), old.st_mode & 0o777)
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())

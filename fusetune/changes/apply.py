@@ -10,6 +10,7 @@ from fusetune.changes.journal import KEEPING, Journal, Record
 from fusetune.changes.lock import Lock
 from fusetune.changes.overrides import note_overrides, overrides
 from fusetune.changes.policy import refusal
+from fusetune.changes.state import values_now
 from fusetune.errors import FusetuneError, for_each
 from fusetune.host import Host
 from fusetune.knobs import Absent, Knob, knobs_of, out_of_range
@@ -134,13 +135,15 @@ def set_knobs(
     with Lock(host, mount):
         journal = Journal.to_change(host, mount)
         changes = plan(host, mount, values)
-        kept = was_kept(journal)
+        kept, changed = was_kept(journal), journal.originals.keys()
         make(host, journal, changes, "set")
         drop_if_undone(host, journal, mount)
         if mount and kept and not journal.records:
-            # All values are the original ones, so the journal with this request is gone.
-            asked = {change.knob.name: change.new for change in changes}
-            note_overrides(host, mount, overrides(host, mount) | asked)
+            # All values are the original ones, so the journal with this request is gone. Those that
+            # were set back by hand before are the administrator's as well.
+            asked = changed | {knob.name for knob in values}
+            back = {name: v for name, v in values_now(host, mount).items() if name in asked}
+            note_overrides(host, mount, overrides(host, mount) | back)
     return changes
 
 

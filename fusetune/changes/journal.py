@@ -37,6 +37,11 @@ def journal_path(host: Host, mount: Mount | None) -> Path:
 KEEPING = "apply"
 #: `Record.why` of limits of the host that a mount needs.
 NEEDED = "mount"
+#: `Record.why` of a value that ``auto`` tries, then the same on live traffic.
+TRIAL, LIVE_TRIAL = "auto: trial", "auto --live: trial"
+#: `Record.why` of a value that such a run found and restores.
+PUT_BACK = "auto: put back"
+_PASSING = (TRIAL, LIVE_TRIAL, PUT_BACK)
 #: `Record.why` of a value that the server's reply to INIT set after ours, without a write of ours.
 INIT = "INIT"
 
@@ -170,6 +175,22 @@ class Journal:
                 break
             found = record.old
         return found
+
+    def last_lasting(self, knob: str) -> Record | None:
+        """Return the last write of ``knob`` that was not for a measurement, None without one."""
+        lasting = (one for one in reversed(self.records) if one.why not in _PASSING)
+        return next((one for one in lasting if one.knob == knob), None)
+
+    def before_trials(self, knob: str, value: int) -> int | None:
+        """Return the value of ``knob`` before the trials of a run that was killed.
+
+        None if ``value``, found now, is not from its last trial or, if that was not written any
+        more, from before it. Only for the holder of the lock.
+        """
+        last = self.last(knob)
+        if last is None or last.why not in (TRIAL, LIVE_TRIAL):
+            return None
+        return self.before(knob, last.why) if value in (last.new, last.old) else None
 
     def _written(self, knob: str) -> list[int]:
         return [record.new for record in self.records if record.knob == knob]

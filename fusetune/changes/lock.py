@@ -51,10 +51,12 @@ class Lock:
     may have left its work on this mount unfinished.
     """
 
-    def __init__(self, host: Host, mount: Mount | None, key: str | None = None) -> None:
+    def __init__(
+        self, host: Host, mount: Mount | None, key: str | None = None, *, in_passing: bool = False
+    ) -> None:
         """Take the lock. Raises `Busy`, naming the other process, if it is taken.
 
-        ``key``: `key_of` a mount that is gone, to remove its lock file.
+        ``key``: `key_of` a mount that is gone. ``in_passing``: what a killed holder left stays.
         """
         name = key or name_of(mount)
         self._path = host.make_dir(host.run_dir) / f"{key or key_of(mount)}.lock"
@@ -78,7 +80,9 @@ class Lock:
             if self._current():
                 break
             os.close(self._fd)  # its holder removed the file between our open and lock
-        owner, instance = _holder(os.pread(self._fd, 64, 0))
+        found = os.pread(self._fd, 64, 0)
+        self._kept = found if in_passing else b""
+        owner, instance = _holder(found)
         mine = "" if mount is None or mount.instance is None else str(mount.instance)
         self.left_behind = bool(owner) and instance in ("", mine)
         os.ftruncate(self._fd, 0)
@@ -94,5 +98,9 @@ class Lock:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._path.unlink(missing_ok=True)
+        if self._kept:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, self._kept, 0)
+        else:
+            self._path.unlink(missing_ok=True)
         os.close(self._fd)

@@ -2,13 +2,13 @@
 """Removes journals, notes and locks of mounts that are gone."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fusetune.changes.journal import key_of, unpack
-from fusetune.changes.lock import clear_lock, instance_in
+from fusetune.changes.lock import Busy, Lock, clear_lock, instance_in
 from fusetune.changes.overrides import read_overrides
 from fusetune.host import Host
 
@@ -22,9 +22,9 @@ def remove_stale(host: Host, key: str = "*") -> None:
     for path in (host.state_dir / "undo").glob(f"{key}.journal"):
         with suppress(ValueError, KeyError, FileNotFoundError):
             # ValueError: damaged; the next change of its mount reports that.
-            _remove_unless_alive(host, path, unpack(path.read_bytes().partition(b"\n")[0]))
+            _remove_unless_alive(host, path, _head)
     for path in host.run_dir.glob(f"{key}.left"):
-        _remove_unless_alive(host, path, read_overrides(path))
+        _remove_unless_alive(host, path, read_overrides)
     for path in host.run_dir.glob(f"{key}.lock"):
         with suppress(FileNotFoundError):  # released meanwhile
             if path.stem != key_of(None) and _is_of_a_gone_mount(host, path):
@@ -44,8 +44,26 @@ def _is_of_a_gone_mount(host: Host, lock: Path) -> bool:
     return now is None or instance_in(lock) not in ("", str(now))
 
 
-def _remove_unless_alive(host: Host, path: Path, about: Mapping[str, Any]) -> None:
+def _head(journal: Path) -> Mapping[str, Any]:
+    """Return what the first line of a journal says about its mount.
+
+    Raises ValueError if it is damaged, FileNotFoundError if it was removed meanwhile.
+    """
+    return unpack(journal.read_bytes().partition(b"\n")[0])
+
+
+def _remove_unless_alive(host: Host, path: Path, read: Callable[[Path], Mapping[str, Any]]) -> None:
+    """Remove our file ``path``, about which ``read`` tells, if its mount is gone."""
+    if _is_alive(host, path, read(path)):
+        return
+    # Its name may belong to another mount by now, whose file may replace this one.
+    with suppress(Busy), Lock(host, None, path.stem, in_passing=True):
+        if not _is_alive(host, path, read(path)):
+            path.unlink(missing_ok=True)
+
+
+def _is_alive(host: Host, path: Path, about: Mapping[str, Any]) -> bool:
     instance = about["instance"]
-    alive = instance is None or instance == _instance_now(host, path)
-    if not alive or about.get("boot_id", host.boot_id) != host.boot_id:
-        path.unlink(missing_ok=True)
+    if about.get("boot_id", host.boot_id) != host.boot_id:
+        return False
+    return instance is None or instance == _instance_now(host, path)

@@ -2,6 +2,7 @@
 """What ``save`` writes and ``forget`` removes: under /var/lib, or in the administrator's files."""
 
 import glob
+import hashlib
 import os
 import re
 import tomllib
@@ -27,6 +28,7 @@ from fusetune.mounts.mount import Mount
 from fusetune.text import printable
 from fusetune.toml.lines import statements
 
+_LONGEST_NAME = 200  # of a file, before .toml; the kernel allows 255 bytes
 #: Keys by which a section may be about another file system than the one at its path.
 _OTHERS = set(MATCHES) - {"path", "fstype", "source"}
 
@@ -143,6 +145,8 @@ def _section_edit(host: Host, mount: Mount, values: Mapping[str, int]) -> _Edit:
                 section[name] = value
             return _Edit(file, tomlkit.dumps(document), before)
     name = re.sub(r"[^A-Za-z0-9._-]", "_", mount.path.strip("/").replace("/", "-")) or "root"
+    if len(name) > _LONGEST_NAME:
+        name = name[:_LONGEST_NAME] + hashlib.sha256(os.fsencode(mount.path)).hexdigest()[:20]
     file = host.admin_dir / "mounts.d" / f"{name}.toml"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     if text and not text.endswith("\n"):

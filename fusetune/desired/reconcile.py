@@ -155,7 +155,9 @@ def _overridden(
     theirs = {}
     for change in _plan(host, mount, wanted):
         name, value = change.knob.name, change.old
-        last = journal.last(name)
+        last = journal.last_lasting(name)
+        if journal.before_trials(name, value) is not None:
+            continue  # `auto` was killed
         if not (last.why == KEEPING and last.new == value if last else name not in known):
             theirs[name] = value
     return theirs

@@ -6,6 +6,7 @@ from fusetune.changes.journal import Journal, journal_path
 from fusetune.changes.lock import Lock
 from fusetune.changes.overrides import note_overrides, overrides
 from fusetune.changes.stale import remove_stale
+from fusetune.changes.state import values_now
 from fusetune.desired.history import record, values_of
 from fusetune.desired.results import forget, forget_all
 from fusetune.errors import for_each
@@ -29,13 +30,15 @@ def reset(
         originals = {knob.name: v for knob, v in to_undo(host, journal, mount).items()}
         changes = enforce(host, mount, originals)
         kept = was_kept(journal)
+        changed = journal.originals.keys()
         journal.remove()
         if changes:
             record(host, mount, "reset", values_of(changes))
         if mount and not keep_saved:
             forget(host, mount)
         if mount and kept:
-            back = {change.knob.name: change.new for change in changes}
+            # With those that were set back by hand before.
+            back = {name: v for name, v in values_now(host, mount).items() if name in changed}
             # Without counts: what differs now was set here, not by another program.
             note_overrides(host, mount, overrides(host, mount) | back, {})
     return changes

@@ -4,6 +4,7 @@
 import errno
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -17,6 +18,8 @@ _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _GONE = (errno.ENOENT, errno.ENODEV)
 # What fuse_abort_conn() (fs/fuse/dev.c) sets max_background to.
 _ABORTED = 2**32 - 1
+# BDI_RATIO_SCALE (include/linux/backing-dev-defs.h): max_ratio_fine has parts per million.
+_FINER = 10000
 _UNIT_BYTES = {"bytes": 1, "KiB": 1 << 10}
 
 
@@ -59,6 +62,7 @@ class Knob:
     print as numbers. ``source``: the source of these facts. ``takes``: the accepted values, if not
     all from ``low`` to ``high``. ``init_line``: for knobs that only mounts of the module fusetuned
     have: the line of ``init`` with the result of INIT, which is both the default and the maximum.
+    ``finer``: a file that may have the same value in ten-thousandths of ``unit``.
     Knobs with the same name are equal.
     """
 
@@ -77,6 +81,7 @@ class Knob:
     words: Mapping[int, str] | None = None
     takes: str = ""
     init_line: str | None = None
+    finer: str = ""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -131,7 +136,23 @@ class Knob:
             raise FusetuneError(f"/{location} contains {text!r} instead of a number") from error
         if value == _ABORTED:
             raise Absent("the server has died, or its connection was aborted")
+        self._check_whole(host, mount)
         return value
+
+    def _check_whole(self, host: Host, mount: Mount | None) -> None:
+        """Raise `Absent` if the kernel has a value that ``file`` shows rounded (Linux 6.2).
+
+        It could not be restored through that file.
+        """
+        if not self.finer or mount is None:
+            return
+        finer = self.finer.format(bdi=mount.bdi)
+        with suppress(OSError, ValueError):
+            if int(host.read(finer)) % _FINER:
+                raise Absent(
+                    f"/{finer} has a finer value; to change it, first write a whole number to "
+                    f"/{self.location(mount)}"
+                )
 
     def write(self, host: Host, mount: Mount | None, value: int) -> None:
         """Write ``value`` and read it back.

@@ -80,6 +80,7 @@ def mounts_of(host: Host, lines: Iterable[Line]) -> list[Mount]:
             source=line.source,
             device=line.device,
             options=line.options,
+            point_read_only=line.read_only,
             owner_uid=_option_number(line.options, "user_id"),
             owner_gid=_option_number(line.options, "group_id"),
             owner_known=line.fstype == "virtiofs",

@@ -33,6 +33,8 @@ class Mount:
     ``path``: the first of its mount points; ``also_at``: the others (bind mounts).
     ``bdi``: name of its device in /sys/class/bdi, None if the kernel shows none.
     ``connection``: name of its directory in fusectl (the device number), None if there is none.
+    ``options``: of mount and super block, see `Line`; ``point_read_only``: whether its first mount
+    point is read-only here.
     ``owner_uid``, ``owner_gid``: who mounted it; 0 for virtiofs, which only root mounts.
     ``owner_known``: whether that is certain. The kernel prints user_id= relative to the mount's own
     user namespace (fs/fuse/inode.c, fuse_show_options()), where a user's ID may be 0; its real
@@ -51,6 +53,7 @@ class Mount:
     owner_gid: int = 0
     owner_known: bool = True
     options: tuple[str, ...] = ()
+    point_read_only: bool = False
     also_at: tuple[str, ...] = ()
     instance: int | None = None
 
@@ -81,4 +84,4 @@ class Mount:
     @property
     def read_only(self) -> bool:
         """Whether the super block or the mount point is read-only."""
-        return "ro" in self.options
+        return self.point_read_only or "ro" in self.options

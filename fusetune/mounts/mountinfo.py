@@ -14,7 +14,9 @@ from fusetune.text import unescape
 class Line:
     """One line of mountinfo (proc_pid_mountinfo(5)).
 
-    ``number`` and ``parent``: mount IDs. ``options``: those of the mount, then of the super block.
+    ``number`` and ``parent``: mount IDs. ``options``: those of the mount, then of the super block;
+    ro and rw are those of the super block. ``read_only``: whether the mount is. systemd makes all
+    mounts read-only in the namespace of a service that has ProtectSystem=strict (systemd.exec(5)).
     """
 
     number: int
@@ -22,6 +24,7 @@ class Line:
     device: str
     path: str
     options: tuple[str, ...]
+    read_only: bool
     fstype: str
     source: str
 
@@ -32,12 +35,15 @@ def _parse(line: bytes) -> Line | None:
     words, rest = fields.split(b" "), tail.split(b" ")
     if len(words) < 6 or len(rest) < 3:
         return None
+    flags = unescape(words[5]).split(",")
+    own = [flag for flag in flags if flag not in ("ro", "rw")]
     return Line(
         number=int(words[0]),
         parent=int(words[1]),
         device=words[2].decode(),
         path=unescape(words[4]),
-        options=tuple(unescape(words[5] + b"," + rest[2]).split(",")),
+        options=(*own, *unescape(rest[2]).split(",")),
+        read_only="ro" in flags,
         fstype=unescape(rest[0]),
         source=unescape(rest[1]),
     )

@@ -13,7 +13,7 @@ from fusetune.bench.spending import NOTHING, OPTIONS, Budget
 from fusetune.bench.usage import Usages
 from fusetune.bench.worker import Interrupted, Interruption
 from fusetune.bench.workloads import Access, Workload
-from fusetune.changes.journal import Journal
+from fusetune.changes.journal import TRIAL, Journal
 from fusetune.changes.lock import Lock
 from fusetune.changes.state import values_now
 from fusetune.desired.resolve import Resolver
@@ -29,7 +29,7 @@ from fusetune.tuner.guards import Guarded, Guards
 from fusetune.tuner.noted import changed, note_run
 from fusetune.tuner.search import Choice, Search, Trial
 from fusetune.tuner.space import FOLLOWERS, largest, searched_on, with_followers
-from fusetune.tuner.values import Values
+from fusetune.tuner.values import Values, end_killed_run
 
 Progress = Callable[[float, str], None]
 
@@ -134,7 +134,7 @@ class _Run(Values):
             progress(1.0, f"{OPTIONS[self.ended_by]} is spent")
 
     def _try(self, setting: Mapping[str, int], bench: Bench, progress: Progress) -> None:
-        self.set(with_followers(setting, self.before), "auto: trial")
+        self.set(with_followers(setting, self.before), TRIAL)
         progress(1 - bench.seconds_left / bench.budget.seconds, words_of(setting))
 
     def _search(self, search: Search, bench: Bench, kept: float, progress: Progress) -> None:
@@ -189,6 +189,8 @@ def auto(
     host = resolver.host
     resolver.check_not_left_alone(mount)
     with Lock(host, mount), Interruption() as interruption:
+        journal = Journal.to_change(host, mount)
+        end_killed_run(host, mount, journal)
         before = values_now(host, mount)
         dimensions, reasons = searched_on(resolver, mount, before, workloads, allowed_owners)
         if not dimensions:
@@ -198,7 +200,7 @@ def auto(
         known = TunedBefore(host, mount, workloads, cold=cold)
         search = known.search(dimensions, start, seed, limits)
         bench = bench_of(host, mount, workloads, budget, interruption, size=size, reading=reading)
-        run = _Run(host, mount, before, Journal.to_change(host, mount))
+        run = _Run(host, mount, before, journal)
         guards = Guards.of(workloads, start, unguarded)
         if reading:
             ahead = largest(dimensions, "read_ahead_kb")

@@ -8,7 +8,7 @@ from typing import Any
 
 from fusetune.bench.spending import NOTHING
 from fusetune.bench.worker import Interrupted, Interruption
-from fusetune.changes.journal import Journal
+from fusetune.changes.journal import LIVE_TRIAL, Journal
 from fusetune.changes.lock import Lock
 from fusetune.changes.state import values_now
 from fusetune.desired.resolve import Resolver
@@ -18,7 +18,7 @@ from fusetune.tuner.auto import Outcome, Progress, unchanged, words_of
 from fusetune.tuner.live import WAITS, Found, Live
 from fusetune.tuner.noted import changed, note_run
 from fusetune.tuner.space import searched_on, with_followers
-from fusetune.tuner.values import Values
+from fusetune.tuner.values import Values, end_killed_run
 
 
 def auto_live(
@@ -40,6 +40,8 @@ def auto_live(
     with ExitStack() as contexts:
         contexts.enter_context(Lock(host, mount))
         interruption = contexts.enter_context(Interruption())
+        journal = Journal.to_change(host, mount)
+        end_killed_run(host, mount, journal)
         before = values_now(host, mount)
         waits = [*WAITS.values()]
         dimensions, reasons = searched_on(resolver, mount, before, waits, allowed_owners)
@@ -49,10 +51,10 @@ def auto_live(
             return replace(outcome, reasons=reasons, source="live")
         start = {dimension.name: before[dimension.name] for dimension in dimensions}
         source = contexts.enter_context(Waits(host, mount, interruption.check))
-        values = Values(host, mount, before, Journal.to_change(host, mount))
+        values = Values(host, mount, before, journal)
 
         def try_setting(setting: Mapping[str, int]) -> None:
-            values.set(with_followers(setting, before), "auto --live: trial")
+            values.set(with_followers(setting, before), LIVE_TRIAL)
 
         how: Mapping[str, Any] = {"seed": seed, "check": interruption.check, "progress": progress}
         live = Live(dimensions, start, source, try_setting, seconds, **how)

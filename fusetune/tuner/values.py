@@ -3,18 +3,29 @@
 
 import errno
 from collections.abc import Mapping
+from contextlib import suppress
 
 from fusetune.bench.intervals import Interval
 from fusetune.bench.place import failure
 from fusetune.changes.apply import drop_if_undone, enforce, make, plan
-from fusetune.changes.journal import Journal
+from fusetune.changes.journal import PUT_BACK, Journal
 from fusetune.changes.state import not_stock
 from fusetune.desired.results import Run, save
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.knobs import LIVE_BY_NAME, knobs_of
+from fusetune.knobs import LIVE_BY_NAME, Absent, Knob, knobs_of
 from fusetune.mounts.control import still_mounted
 from fusetune.mounts.mount import Mount
+
+
+def end_killed_run(host: Host, mount: Mount, journal: Journal) -> None:
+    """Restore what a run of ``auto`` that was killed has left. Raises FusetuneError."""
+    found: dict[Knob, int] = {}
+    for knob in knobs_of(host, mount):
+        with suppress(Absent):
+            before = journal.before_trials(knob.name, knob.read(host, mount))
+            found |= {} if before is None else {knob: before}
+    make(host, journal, plan(host, mount, found), PUT_BACK)
 
 
 class Values:
@@ -53,7 +64,7 @@ class Values:
     def put_back(self) -> None:
         """Restore the initial values, even if the journal can no longer be written."""
         try:
-            self.set(self.before, "auto: put back")
+            self.set(self.before, PUT_BACK)
         except FusetuneError:
             enforce(self.host, self.mount, self.before)
         drop_if_undone(self.host, self.journal, self.mount)

@@ -35,4 +35,4 @@ def machine(
     for name in serials:
         command += ["-serial", f"file:/out/{name}"]
     tree = USERLAND.made("emulator", "qemu-system-x86")
-    return ["setpriv", "--pdeathsig=KILL", *command_inside(tree, out, directories or {}, *command)]
+    return command_inside(tree, out, directories or {}, *command)

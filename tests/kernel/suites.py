@@ -172,7 +172,8 @@ def command_inside(
 ) -> list[str | Path]:
     """Return the words that run a command in any tree, as `Suite.inside` does."""
     binds = [f"{path}={there}" for path, there in directories.items()]
-    return [RIG, "inside", directory, out, *binds, "--", *command]
+    # It ends with the tests, also if these are killed.
+    return ["setpriv", "--pdeathsig=KILL", RIG, "inside", directory, out, *binds, "--", *command]
 
 
 #: Every virtual machine runs this suite's programs: the same libfuse, whatever the kernel.

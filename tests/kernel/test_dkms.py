@@ -317,7 +317,8 @@ PYTHON
         PYTHONPATH=. python3 -B /tmp/build.py
         files >/tmp/installed
         without_compiler
-        files | diff /tmp/installed - && [ "$(wc -l </tmp/installed)" = 2 ]
+        files | diff /tmp/installed -
+        [ "$(wc -l </tmp/installed)" = 2 ]
         PYTHONPATH=. python3 -B /tmp/build.py
     """
     there = f"/usr/src/{package(modules['fusetuned'])}"

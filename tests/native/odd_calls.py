@@ -46,15 +46,17 @@ def changing(point: Path, count: str) -> None:
 
         thread = threading.Thread(target=change)
         thread.start()
-        for _ in range(int(count)):
-            target, fstype, options = (ctypes.addressof(texts[name]) for name in texts)
-            call_mount(b"s", target, fstype, 6, options)
-            for where in (point, other):
-                for line in lines_at(where):
-                    assert line.partition(" - ")[2].startswith("fuse"), line
-                    detach(where)
-        ended.set()
-        thread.join()
+        try:
+            for _ in range(int(count)):
+                target, fstype, options = (ctypes.addressof(texts[name]) for name in texts)
+                call_mount(b"s", target, fstype, 6, options)
+                for where in (point, other):
+                    for line in lines_at(where):
+                        assert line.partition(" - ")[2].startswith("fuse"), line
+                        detach(where)
+        finally:
+            ended.set()
+            thread.join()
     print("done")
 
 

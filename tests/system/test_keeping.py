@@ -190,6 +190,16 @@ def test_excluded_mounts_are_left_alone(quiet: Container, server: Answering) -> 
     assert [values(quiet, bdi)["max_background"] for bdi in (lxcfs, own, alone)] == [12] * 3
 
 
+def test_the_sandbox_makes_no_mount_read_only(quiet: Container, server: Answering) -> None:
+    """systemd makes each one so for the service that it starts after it (ProtectSystem=strict)."""
+    (bdi,) = server.mount("/mnt/before")
+    catch_up(quiet, server)
+    quiet.run("systemctl", "stop", SERVICE)
+    configure(quiet, '[[mount]]\nmount_option = "ro"\nmax_background = 50\n', "mounts.d/a.toml")
+    catch_up(quiet, server)
+    assert has(quiet, bdi, {})
+
+
 # What cannot be written or read
 
 

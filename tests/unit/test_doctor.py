@@ -142,9 +142,11 @@ def test_no_writeback_cache(tree: Tree, mounted: Mount) -> None:
 
 def test_a_read_only_mount_needs_no_writeback_cache(tree: Tree) -> None:
     tree.mount("/mnt/one", options="ro")
-    tree.live()
-    tree.write("sys/kernel/debug/bdi/0:40/stats", "BdiDirtied:     0 kB\n")
-    assert "writeback-cache" not in named(tree)
+    tree.mount("/mnt/seen-from-a-sandbox", device="0:41", flags="ro")
+    for bdi in ("0:40", "0:41"):
+        tree.live(bdi, bdi[2:])
+        tree.write(f"sys/kernel/debug/bdi/{bdi}/stats", "BdiDirtied:     0 kB\n")
+    assert named(tree)["writeback-cache"] == ["/mnt/seen-from-a-sandbox"]
 
 
 @pytest.mark.parametrize(("upper", "found"), [(129, True), (128, False), (64, False)])

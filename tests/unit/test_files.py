@@ -49,6 +49,26 @@ def test_nobody_else_may_write_it(tmp_path: Path, mask: int, mode: int) -> None:
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_the_mode_of_an_existing_file_stays(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "file"
+    file.touch(mode)
+    if os.geteuid() == 0:
+        os.chown(file, 0, STRANGER)
+    group = file.stat().st_gid
+    write_whole(file, "text")
+    assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_gid) == (mode, group)
+
+
+def test_a_strangers_mode_does_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    file.chmod(0o666)
+    with mock.patch("os.geteuid", return_value=STRANGER):
+        write_whole(file, "text")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
 def test_a_link_at_a_name_that_one_can_guess_is_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("root's alone")

@@ -11,9 +11,9 @@ from unittest import mock
 
 import pytest
 
-from fusetune.changes.apply import make, plan
+from fusetune.changes.apply import make, plan, set_knobs
 from fusetune.changes.journal import Journal
-from fusetune.errors import FusetuneError
+from fusetune.errors import FusetuneError, UsageError
 from fusetune.knobs import (
     LIVE,
     REMOUNT,
@@ -99,6 +99,28 @@ def test_a_live_knob_in_its_file(tree: Tree, mounted: Mount, knob: Knob) -> None
     knob.write(tree.host, mounted, value)
     assert knob.read(tree.host, mounted) == value
     assert tree.values() == before | {knob.name: value}
+
+
+def test_a_limit_that_is_finer_than_its_knob_stays(tree: Tree, mounted: Mount) -> None:
+    """Linux 6.2 has max_bytes and max_ratio_fine, in parts per million."""
+    (knob,) = (one for one in LIVE if one.name == "max_ratio")
+    finer = "sys/class/bdi/0:40/max_ratio_fine"
+    tree.write(finer, "10000\n")
+    assert knob.read(tree.host, mounted) == 1
+    tree.write(finer, "13000\n")
+    with pytest.raises(Absent, match=f"^/{finer} has a finer value; .* a whole number to /sys/"):
+        knob.read(tree.host, mounted)
+    with pytest.raises(FusetuneError, match=r"^max_ratio is absent: "):
+        set_knobs(tree.host, mounted, {knob: 20})
+    assert (tree.read(finer), tree.values()["max_ratio"]) == ("13000\n", 1)
+
+
+def test_background_requests_cannot_be_forbidden() -> None:
+    """They would wait for ever, and with them every fsync."""
+    (knob,) = (one for one in LIVE if one.name == "max_background")
+    assert knob.parse("1") == 1
+    with pytest.raises(UsageError, match="max_background=0 is out of range: 1 to 65535 requests"):
+        knob.parse("0")
 
 
 @pytest.mark.parametrize("knob", SYSTEM, ids=lambda knob: knob.name)

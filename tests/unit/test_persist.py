@@ -108,6 +108,14 @@ def test_a_new_section_gets_a_file_of_its_own(tree: Tree, tuned: Mount) -> None:
     assert text_of(tree.host.admin_dir) == {}
 
 
+def test_a_long_path_gets_a_file_too(tree: Tree, tuned: Mount) -> None:
+    for end in "ab":
+        deep = replace(tuned, path="/mnt/" + "/".join(["deep" * 20] * 4) + end)
+        save_now(tree.host, deep, admin=True, dry_run=False)
+        assert Resolver(tree.host, load(tree.host)).expected(deep)
+    assert len(list((tree.host.admin_dir / "mounts.d").iterdir())) == 2
+
+
 @pytest.mark.parametrize(
     "path",
     ["/mnt/[x]*?", "/mnt/new\nline", '/mnt/"\\', "/mnt/\x1b[31m", "/mnt/größe 日本", "/", "/mnt/#"],

@@ -8,17 +8,19 @@ import pytest
 
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.changes.apply import set_knobs
-from fusetune.changes.journal import KEEPING, Journal, Record
+from fusetune.changes.journal import KEEPING, PUT_BACK, TRIAL, Journal, Record
 from fusetune.changes.lock import Busy, Lock
 from fusetune.changes.overrides import overrides
 from fusetune.desired.reconcile import LEFT_AFTER, Reconciled, reconcile, reconcile_all
 from fusetune.desired.reset import reset
 from fusetune.desired.results import Unusable, save, saved_path
 from fusetune.errors import FusetuneError
+from fusetune.knobs import LIVE_BY_NAME
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.tuner.auto import preview
 from tests.unit.conftest import STOCK, Tree
+from tests.unit.journals import files_of_run
 from tests.unit.kept_values import BOTH, KNOBS, made, resolver
 
 NOW = STOCK | {"max_ratio": 20, "max_background": 64}
@@ -220,6 +222,60 @@ def test_one_killed_after_its_work_excuses_nothing_later(tree: Tree, mounted: Mo
     by_hand(tree, "max_ratio", 7)
     assert reconcile(resolver(tree), mounted).overridden == {"max_ratio": 7}
     assert tree.values()["max_ratio"] == 7
+
+
+def trial(old: int, new: int) -> Record:
+    return Record("max_ratio", old, new, TRIAL, 0.0)
+
+
+@pytest.mark.parametrize("left", [50, 40])
+def test_what_a_killed_auto_tried_is_nobodys(tree: Tree, mounted: Mount, left: int) -> None:
+    """Also if another command has run since. Its last trial may not have been written."""
+    reconcile(resolver(tree, BOTH), mounted)
+    Journal(tree.host, mounted).append([trial(20, 40), trial(40, 50)])
+    by_hand(tree, "max_ratio", left)
+    die(tree)
+    set_knobs(tree.host, mounted, {LIVE_BY_NAME["max_background"]: 16})
+    assert files_of_run(tree) == []
+    assert reconcile(resolver(tree), mounted).overridden == {"max_background": 16}
+    assert tree.values() == NOW | {"max_background": 16}
+
+
+def test_a_value_by_hand_after_a_killed_auto_is_the_administrators(
+    tree: Tree, mounted: Mount
+) -> None:
+    reconcile(resolver(tree, BOTH), mounted)
+    Journal(tree.host, mounted).append([trial(20, 40), trial(40, 50)])
+    by_hand(tree, "max_ratio", 7)
+    assert reconcile(resolver(tree), mounted).overridden == {"max_ratio": 7}
+
+
+def test_after_a_measurement_the_configuration_still_counts(tree: Tree, mounted: Mount) -> None:
+    reconcile(resolver(tree, "[[mount]]\nmax_ratio = 20\n"), mounted)
+    Journal(tree.host, mounted).append([trial(20, 50), Record("max_ratio", 50, 20, PUT_BACK, 0.0)])
+    assert made(reconcile(resolver(tree, "[[mount]]\nmax_ratio = 30\n"), mounted)) == {
+        "max_ratio": 30
+    }
+
+
+def test_what_was_set_back_by_hand_is_the_administrators_after_a_reset(
+    tree: Tree, mounted: Mount
+) -> None:
+    reconcile(resolver(tree, BOTH), mounted)
+    by_hand(tree, "max_ratio", STOCK["max_ratio"])
+    reset(tree.host, mounted)
+    assert overrides(tree.host, mounted) == {"max_ratio": 1, "max_background": 12}
+    assert reconcile(resolver(tree), mounted) == Reconciled()
+    assert tree.values() == STOCK
+
+
+def test_a_request_for_what_was_set_back_by_hand_counts(tree: Tree, mounted: Mount) -> None:
+    only = "[[mount]]\nmax_ratio = 20\n"
+    reconcile(resolver(tree, only), mounted)
+    by_hand(tree, "max_ratio", STOCK["max_ratio"])
+    assert set_knobs(tree.host, mounted, {LIVE_BY_NAME["max_ratio"]: STOCK["max_ratio"]}) == []
+    assert reconcile(resolver(tree, only), mounted) == Reconciled()
+    assert tree.values() == STOCK
 
 
 def test_what_the_answer_to_init_overwrote_is_set_again(tree: Tree, mounted: Mount) -> None:

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from fusetune.changes.journal import key_of
+from fusetune.changes.journal import Journal, key_of
 from fusetune.changes.lock import Busy, Lock
 from fusetune.changes.overrides import note_overrides
 from fusetune.changes.stale import remove_stale
@@ -63,7 +63,7 @@ def test_a_note_that_another_fusetune_removes_meanwhile_is_no_error(
     note_overrides(tree.host, mounted, {"max_ratio": 7})
 
     def removing(path: Path) -> dict[str, int]:
-        path.unlink()
+        path.unlink(missing_ok=True)
         return {"instance": -1}
 
     with mock.patch("fusetune.changes.stale.read_overrides", removing):
@@ -79,6 +79,26 @@ def test_a_reused_device_number_is_another_mount(tree: Tree, mounted: Mount) -> 
     note_overrides(tree.host, again, {"max_ratio": 7})
     remove_stale(tree.host)
     assert files(tree) == {"0:40.lock"}  # nothing tells that it is another's
+
+
+@pytest.mark.parametrize("kind", ["journal", "left"])
+def test_what_a_later_mount_with_this_number_writes_meanwhile_stays(
+    tree: Tree, mounted: Mount, kind: str
+) -> None:
+    """Nobody else can write it while it is examined again, but until then."""
+    assert mounted.instance
+    remembered(tree, replace(mounted, instance=mounted.instance + 1))
+
+    def taken_late(*key: object, **how: bool) -> Lock:
+        journal_with(tree.host, mounted, RECORDS)
+        note_overrides(tree.host, mounted, {"max_ratio": 8})
+        return Lock(*key, **how)  # type: ignore[arg-type]
+
+    with mock.patch("fusetune.changes.stale.Lock", taken_late):
+        remove_stale(tree.host)
+    assert {f"0:40.{kind}", "0:40.lock"} <= files(tree)
+    assert Journal(tree.host, mounted).records == RECORDS
+    assert tree.read("run/0:40.lock") == "4242"
 
 
 def killed_at(tree: Tree, mount: Mount) -> None:

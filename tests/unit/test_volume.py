@@ -221,6 +221,22 @@ def test_a_mount_is_described(tree: Tree) -> None:
     )
 
 
+def test_a_sandbox_where_every_mount_is_read_only_changes_nothing(tree: Tree) -> None:
+    """As systemd's ProtectSystem=strict does to the mounts that are there before a service."""
+    tree.write("proc/sys/kernel/osrelease", "6.12.9-amd64\n")
+    tree.write("etc/fusetune.toml", '[[mount]]\nmount_option = "ro"\nmax_ratio = 7\n')
+    tree.mount("/mnt/one", flags="ro,nosuid,relatime")
+    tree.live()
+    process(tree, 7, "mirrorfs", fds={3: "40"})
+    volume, mount = described(tree), tree.only()
+    assert volume
+    assert volume.options == ()
+    assert mount.read_only
+    resolver = Resolver(tree.host, load(tree.host))
+    assert resolver.expected(mount) == {}
+    assert resolver.expected(replace(mount, options=("ro",))).keys() == {"max_ratio"}
+
+
 def test_without_its_server_a_mount_is_not_known(tree: Tree, mounted: Mount) -> None:
     assert described(tree) is None
 

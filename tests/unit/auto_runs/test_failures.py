@@ -7,7 +7,7 @@ import pytest
 
 from fusetune.bench.runner import BudgetSpent
 from fusetune.bench.worker import Interrupted
-from fusetune.changes.journal import Journal
+from fusetune.changes.journal import TRIAL, Journal, Record
 from fusetune.desired.reset import reset
 from fusetune.desired.results import saved_for
 from fusetune.errors import FusetuneError
@@ -58,6 +58,19 @@ def test_a_value_that_the_kernel_refuses_ends_the_run(
     assert tree.values() == STOCK
     assert not tree.journals()
     assert saved_for(tree.host, mounted) is None
+
+
+def test_what_a_killed_run_tried_is_not_where_the_next_one_starts(
+    tree: Tree, mounted: Mount, bench: type[SimulatedBench]
+) -> None:
+    """Although another command has removed the lock meanwhile."""
+    Journal(tree.host, mounted).append([Record("max_ratio", 1, 50, TRIAL, 0.0)])
+    tree.live(values={"max_ratio": 50})
+    outcome = run(tree, mounted)
+    assert outcome.before == STOCK
+    assert not outcome.choice.changed
+    assert tree.values() == STOCK
+    assert not tree.journals()
 
 
 @pytest.mark.parametrize("error", [FusetuneError("it is full"), OSError(28, "it is full")])

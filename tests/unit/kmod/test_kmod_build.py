@@ -126,6 +126,21 @@ def test_a_rebuild_that_fails_keeps_the_module(host_tree: Tree) -> None:
     assert (module.read_text(), file.read_text()) == ("old", "old")
 
 
+def test_what_cannot_be_copied_is_not_rebuilt(
+    host_tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(host_tree)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    run = Programs()
+    with pytest.raises(FusetuneError, match="because the present build could not be copied: "):
+        actions.build(host_tree.host, FUSETUNED, run=run)
+    assert run.ran == []
+
+
 def test_a_build_without_a_log_gives_dkms_last_words(host_tree: Tree) -> None:
     run = Programs(dkms=(1, "first\nError! You must be root\n"))
     with pytest.raises(FusetuneError, match=r": Error! You must be root$"):

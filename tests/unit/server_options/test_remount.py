@@ -169,6 +169,31 @@ def test_a_file_that_others_can_change(mounted_by_fstab: Tree, what: str) -> Non
     refused(mounted_by_fstab, f"users other than root can change .*/{what}, so")
 
 
+@pytest.mark.parametrize("what", ["etc/fstab", "etc"])
+def test_a_file_that_belongs_to_somebody_else(
+    mounted_by_fstab: Tree, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He could rename what is in a directory of his."""
+    if os.geteuid():
+        monkeypatch.setattr("os.geteuid", lambda: 65534)
+        what = ""
+    else:
+        os.chown(mounted_by_fstab.root / what, 65534, -1)
+    refused(mounted_by_fstab, f"users other than root can change .*{what}, so")
+
+
+def test_the_file_keeps_its_mode_and_group(mounted_by_fstab: Tree) -> None:
+    file = mounted_by_fstab.root / "etc/fstab"
+    file.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(file, 0, 65534)
+    before = file.stat()
+    assert run(mounted_by_fstab) == 0
+    after = file.stat()
+    assert after.st_ino != before.st_ino
+    assert (after.st_mode, after.st_gid) == (before.st_mode, before.st_gid)
+
+
 def test_a_worse_fstab_is_found_by_findmnt_itself(tree: Tree) -> None:
     line = "tmpfs /tmp tmpfs defaults 0 0\n"
     check(tree.host, Edit(Path("/etc/fstab"), line, line.replace("defaults", "size=1m")))
