@@ -91,6 +91,18 @@ def by_fstab(container: Container) -> Iterator[Container]:
         yield container
 
 
+@pytest.fixture
+def refusing(container: Container) -> Iterator[None]:
+    """A recipe that proposes an option which mirrorfs refuses."""
+    recipe = container.path("/usr/lib/fusetune/recipes/mirrorfs.toml").read_text()
+    head = recipe.partition("[[option]]")[0]
+    option = 'name = "no_such"\nflag = true\npropose = "true"\nabout = "x"\nclass = "safe"\n'
+    facts = 'proof = "read"\nsource = "x"\n'
+    configure(container, f"{head}[[option]]\n{option}{facts}", "recipes/mirrorfs.toml")
+    yield
+    container.path("/etc/fusetune/recipes/mirrorfs.toml").unlink()
+
+
 def writes(container: Container) -> int:
     """Return how many WRITEs the server gets for a program's 64 writes of a page."""
     file = container.path("/run/counters.json")
@@ -166,22 +178,25 @@ def test_a_new_mount_that_fails_brings_the_old_one_back(
     assert writes(container) == 64
 
 
-def test_a_mount_below_is_not_taken_for_the_new_one(by_fstab: Container) -> None:
+def test_a_mount_below_is_not_taken_for_the_new_one(by_fstab: Container, refusing: None) -> None:
     container = by_fstab
     container.run("mount", "/mnt/fstab")
     try:
-        recipe = container.path("/usr/lib/fusetune/recipes/mirrorfs.toml").read_text()
-        head = recipe.partition("[[option]]")[0]
-        option = 'name = "no_such"\nflag = true\npropose = "true"\nabout = "x"\nclass = "safe"\n'
-        facts = 'proof = "read"\nsource = "x"\n'
-        configure(container, f"{head}[[option]]\n{option}{facts}", "recipes/mirrorfs.toml")
         line = refused(container, "remount", "/mnt/fstab", "--now")
         assert line.endswith("the old mount and its files were restored")
         assert container.path("/etc/fstab").read_text() == FSTAB
         assert len(servers(container, "/mnt/fstab")) == 2
     finally:
-        container.path("/etc/fusetune/recipes/mirrorfs.toml").unlink(missing_ok=True)
         container.run("umount", "--lazy", "/mnt/fstab")
+
+
+def test_pending_edits_that_fail_are_undone_and_told(by_fstab: Container, refusing: None) -> None:
+    fusetune(by_fstab, "remount", "/mnt/fstab")
+    assert "no_such" in by_fstab.path("/etc/fstab").read_text()
+    line = refused(by_fstab, "remount", "/mnt/fstab", "--now")
+    assert line.endswith("its files are as before fusetune's first change, and it was mounted so")
+    assert by_fstab.path("/etc/fstab").read_text() == FSTAB
+    assert len(servers(by_fstab, "/mnt/fstab")) == 1
 
 
 def test_an_automount_of_fstab_is_left_to_systemd(container: Container) -> None:
