@@ -177,6 +177,9 @@ def _run() -> int:
     try:
         code: int | None = cli.main(prog_name="fusetune", standalone_mode=False)
         sys.stdout.flush()
+    except getattr(click.exceptions, "NoArgsIsHelpError", ()) as error:
+        error.show()  # the help of a group without a command; click 8.1 prints it without an error
+        code = ExitCode.USAGE
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "fusetune"

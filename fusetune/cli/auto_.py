@@ -107,8 +107,9 @@ _NOT_LIVE = {
 )
 @click.option(
     "--target",
-    type=click.Choice(list(Target)),
-    default=Target.THROUGHPUT,
+    # Of members of an enumeration, click takes the values until 8.1, and the names since 8.2.
+    type=click.Choice([one.value for one in Target]),
+    default=Target.THROUGHPUT.value,
     show_default=True,
     help="What to improve: throughput, or the time within which 99 % of a workload's operations "
     "complete.",

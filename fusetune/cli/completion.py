@@ -15,19 +15,33 @@ import click
 from click.shell_completion import CompletionItem
 
 from fusetune.cli.common import HOST_TARGET
-from fusetune.errors import FusetuneError
+from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
 
 
 def mount_argument(metavar: str, *, required: bool = True, count: int = 1) -> Callable[..., Any]:
-    """Return the argument ``name`` for a mount, with completion.
+    """Return the argument ``name`` for a mount, with completion. An empty one is refused.
 
     ``metavar``: as shown in --help; if it contains "host", the host is completed as well.
     ``count``: -1 for any number of mounts.
     """
     return click.argument(
-        "name", metavar=metavar, required=required, nargs=count, shell_complete=_mounts
+        "name",
+        metavar=metavar,
+        required=required,
+        nargs=count,
+        callback=_not_empty,
+        shell_complete=_mounts,
     )
+
+
+def _not_empty(
+    context: click.Context, parameter: click.Parameter, name: str | tuple[str, ...] | None
+) -> str | tuple[str, ...] | None:
+    # Of an unset variable in a script, which means neither every mount nor the current directory.
+    if name == "" or (isinstance(name, tuple) and "" in name):
+        raise UsageError("a mount's name is empty; give its mount point, or its bdi such as 0:43")
+    return name
 
 
 def _mounts(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:

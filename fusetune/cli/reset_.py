@@ -31,20 +31,38 @@ EXAMPLES = (
     is_flag=True,
     help="Restore only the values of mounts; keep what is saved for 'apply' and later mounts.",
 )
+@click.option(
+    "--keep-results",
+    is_flag=True,
+    help="With --all: restore everything, but keep saved results.",
+)
 @dry_run_option
 @json_option
 @pass_host_of_mounts
 def command(
-    host: Host, name: str | None, everything: bool, keep_saved: bool, dry_run: bool, as_json: bool
+    host: Host,
+    name: str | None,
+    everything: bool,
+    keep_saved: bool,
+    keep_results: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     if everything == bool(name):
         raise UsageError("give either a mount, 'host' or --all: fusetune reset M")
+    if keep_results and not everything:
+        raise UsageError("--keep-results needs --all: fusetune reset --all --keep-results")
+    if keep_results and keep_saved:
+        raise UsageError(
+            "give either --keep-saved, to restore only the values of mounts, or --keep-results: "
+            "fusetune reset --all --keep-results"
+        )
     if keep_saved and name == HOST_TARGET:
         raise UsageError("--keep-saved is for mounts: fusetune reset M --keep-saved")
     if everything and keep_saved:
         found = reset_every_mount(host, dry_run=dry_run)
     elif everything:
-        found = reset_everything(host, dry_run=dry_run)
+        found = reset_everything(host, dry_run=dry_run, keep_saved=keep_results)
     elif name == HOST_TARGET:
         found = reset_host(host, dry_run=dry_run)
     else:

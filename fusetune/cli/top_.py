@@ -50,6 +50,6 @@ def command(
     refuse_host(name or "")
     if interval < LEAST_INTERVAL:
         raise UsageError(f"the interval must be at least {LEAST_INTERVAL:g} s")
-    mount = find(host, name) if name else None
+    mount = find(host, name) if name is not None else None
     if run(host, mount, interval, count, trace=trace, as_json=as_json) and mount:
         warn(f"{printable(mount.path)} was unmounted")

@@ -24,7 +24,7 @@ EXAMPLES = (("Does every mount have the values that are kept for it?", "verify")
 def command(host: Host, name: str | None, as_json: bool) -> int:
     refuse_host(name or "")
     resolver = Resolver(host, load(host))
-    verified = verify(host, resolver, [find(host, name)] if name else discover(host))
+    verified = verify(host, resolver, [find(host, name)] if name is not None else discover(host))
     document = verification(verified, ages(host))
     browse(document, as_json)
     for problem in document.problems:

@@ -44,15 +44,21 @@ def reset(
     return changes
 
 
-def reset_all(host: Host, *, dry_run: bool = False) -> list[Change]:
-    """Reset the host and every mount, then raise FusetuneError for the first failure."""
+def reset_all(host: Host, *, dry_run: bool = False, keep_saved: bool = False) -> list[Change]:
+    """Reset the host and every mount, then raise FusetuneError for the first failure.
+
+    ``keep_saved``: do not forget what is saved for any mount.
+    """
 
     def one(mount: Mount | None) -> list[Change]:
         changed = journal_path(host, mount).exists()
-        return reset(host, mount, dry_run=dry_run) if changed else []
+        if not changed:
+            return []
+        return reset(host, mount, dry_run=dry_run, keep_saved=keep_saved)
 
     changes = for_each((None, *discover(host)), one)
     if not dry_run:
-        forget_all(host)
+        if not keep_saved:
+            forget_all(host)
         remove_stale(host)
     return changes

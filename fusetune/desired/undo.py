@@ -80,8 +80,11 @@ def reset_every_mount(host: Host, *, dry_run: bool) -> Reset:
     return Reset(for_each(changed, one))
 
 
-def reset_everything(host: Host, *, dry_run: bool) -> Reset:
-    """Restore values and files of every mount, and the host's values, also for later boots."""
+def reset_everything(host: Host, *, dry_run: bool, keep_saved: bool = False) -> Reset:
+    """Restore values and files of every mount, and the host's values, also for later boots.
+
+    ``keep_saved``: do not forget what is saved for any mount.
+    """
 
     def one(file: Path) -> list[Undone]:
         return [undo(host, read_file(file), dry_run=dry_run)]
@@ -89,6 +92,6 @@ def reset_everything(host: Host, *, dry_run: bool) -> Reset:
     try:
         undone = for_each(record_files(host), one)
     finally:
-        values = reset_all(host, dry_run=dry_run)
+        values = reset_all(host, dry_run=dry_run, keep_saved=keep_saved)
         lines = forget_persisted(host, dry_run=dry_run)
     return Reset([*values, *lines], undone)

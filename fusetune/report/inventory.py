@@ -76,9 +76,9 @@ def take_inventory(host: Host, name: str | None = None) -> Inventory:
         resolver = Resolver(host, load(host))
     except FusetuneError as error:
         problems.append(str(error))
-    mounts = [find(host, name)] if name else discover(host)
+    mounts = [find(host, name)] if name is not None else discover(host)
     surveys = [_mount(host, resolver, mount, problems) for mount in mounts]
-    known = None if name else [(one.mount, _values(one)) for one in surveys]
+    known = None if name is not None else [(one.mount, _values(one)) for one in surveys]
     meminfo = re.search(r"^MemTotal: +(\d+) kB", host.read("proc/meminfo"), re.MULTILINE)
     return Inventory(
         kernel=host.read("proc/sys/kernel/osrelease"),

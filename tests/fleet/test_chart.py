@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The Helm chart: by Helm itself, by Kubernetes' schemas, and wrong values in one line."""
 
+import os
+import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +13,7 @@ import yaml
 
 from fusetune import __version__
 from tests.fleet.chart import CHART, KUBERNETES, Rendered, helm, render, validate
-from tests.native.mirror import CHECKOUT
+from tests.native.mirror import CHECKOUT, PATIENCE, wait_for
 from tests.native.requirements import requires
 
 pytestmark = requires("go")
@@ -75,6 +79,32 @@ def test_prometheus_scrapes_often_enough() -> None:
     rendered = render(metrics={"podMonitor": True, "interval": 300})
     (endpoint,) = rendered.kind("PodMonitor")["spec"]["podMetricsEndpoints"]
     assert endpoint["interval"] == "60s"
+
+
+def test_the_last_metrics_go_with_the_pod(tmp_path: Path) -> None:
+    """The node's own node_exporter would serve them for ever."""
+    file, program = tmp_path / "fusetune.prom", tmp_path / "bin" / "fusetune"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho metrics >{file}\n")
+    program.chmod(0o755)
+    (report,) = (
+        one
+        for one in render(**EVERYTHING).pod("DaemonSet")["containers"]
+        if one["name"] == "report"
+    )
+    command = [word.replace("/metrics/", f"{tmp_path}/") for word in report["command"]]
+    path = f"{program.parent}:{os.environ['PATH']}"
+    with subprocess.Popen(
+        command, env={**os.environ, "PATH": path}, start_new_session=True
+    ) as container:
+        try:
+            wait_for(file.exists, "a report")
+            container.terminate()
+            container.wait(PATIENCE)
+            assert not file.exists()
+        finally:
+            with suppress(ProcessLookupError):  # it had not slept yet
+                os.killpg(container.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("name", ["123", "true", "null", "1e3"])

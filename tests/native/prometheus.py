@@ -75,7 +75,8 @@ class Prometheus:
         self._port, node = _free_port(), _free_port()
         self.address = f"http://127.0.0.1:{self._port}"
         rules = re.sub(r"\bfor: \w+", "for: 1s", monitoring.ALERTS.read_text())
-        (directory / "rules.yml").write_text(rules.replace("[10m]", "[2s]"))
+        rules = rules.replace("[10m]", "[2s]").replace("offset 9m", "offset 1s")
+        (directory / "rules.yml").write_text(rules)
         jobs = [
             {
                 "job_name": job,

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The command line's errors for wrong words, and the modules that it loads."""
 
+import importlib
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn
 from unittest.mock import Mock
 
+import click
 import pytest
 
 from fusetune import __version__
-from fusetune.cli import cli, commands, examples, main, profile_
+from fusetune.cli import cli, commands, examples, lib_, main, profile_
 from fusetune.errors import FusetuneError
 from tests.unit.conftest import CHECKOUT
 
@@ -124,6 +127,39 @@ def test_help_of_a_command(command: str, here: Run) -> None:
 
 
 @each_command
+def test_choices_are_plain_strings(command: str) -> None:
+    """Of members of an enumeration, click takes the values until 8.1, and the names since 8.2."""
+    params = importlib.import_module(f"fusetune.cli.{command}_").command.params
+    choices = [param for param in params if isinstance(param.type, click.Choice)]
+    for param in choices:
+        assert {type(choice) for choice in param.type.choices} == {str}
+        assert not isinstance(param.default, StrEnum)
+
+
+def test_a_group_without_a_command_prints_its_help(
+    here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As click does since 8.2, by an error that older versions do not have."""
+
+    class NoArgs(click.UsageError):
+        def show(self, file: object = None) -> None:
+            click.echo(self.format_message(), err=True)
+
+    def refuse(context: click.Context, words: list[str]) -> NoReturn:
+        raise NoArgs(context.get_help(), context)
+
+    old = here("lib")
+    assert (old.stdout + old.stderr).startswith(
+        "Usage: fusetune lib [OPTIONS] COMMAND [ARGS]...\n\n"
+    )
+    monkeypatch.setattr(click.exceptions, "NoArgsIsHelpError", NoArgs, raising=False)
+    monkeypatch.setattr(lib_.command, "parse_args", refuse)
+    new = here("lib")
+    assert (new.returncode, new.stdout) == (2, "")
+    assert new.stderr == old.stdout + old.stderr
+
+
+@each_command
 def test_examples_are_right_and_fit_a_terminal(command: str, here: Run) -> None:
     assert examples(command)
     shown = here(command, "--help").stdout
@@ -168,6 +204,8 @@ def test_version(here: Run) -> None:
         ("set host enable_uring=0 --allow-owner \u00b2", "there is no such user"),
         ("reset", "give either a mount, 'host' or --all"),
         ("reset host --all", "give either a mount, 'host' or --all"),
+        ("reset /mnt/x --keep-results", "--keep-results needs --all: "),
+        ("reset --all --keep-saved --keep-results", "give either --keep-saved, to restore only "),
         ("auto", "Missing argument 'M'"),
         ("auto host", "give a mount instead of the host"),
         ("auto /mnt -w nonsense", "unknown workload 'nonsense'; known are mixed"),
@@ -214,6 +252,22 @@ def test_wrong_use_is_told_in_one_line(words: str, message: str, tmp_path: Path,
     assert message in line
     assert line.startswith("fusetune")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("verify", "report", "top -n 1", "show", "export /mnt", "bench", "apply", "reset"),
+        *("apply --all --dry-run", "reset --all --dry-run"),
+    ],
+)
+def test_an_empty_name_means_no_mount(words: str, tmp_path: Path, here: Run) -> None:
+    """Of an unset variable in a script; neither every mount nor the current directory is meant."""
+    done = here(*own_directories(tmp_path), *words.split(), "")
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert one_line(done) == (
+        "fusetune: a mount's name is empty; give its mount point, or its bdi such as 0:43"
+    )
 
 
 @pytest.mark.parametrize("word", ["/mnt/point", "./mnt", "_x", "0:43"])

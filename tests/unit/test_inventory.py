@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fusetune.desired.curve import Curve
 from fusetune.desired.results import Run, save
+from fusetune.errors import FusetuneError
 from fusetune.mounts.discover import discover
 from fusetune.report.documents.expected import Origin
 from fusetune.report.documents.inventory import FuseModule, HostReport, host_report
@@ -89,6 +90,11 @@ def test_a_mount_as_it_is_and_should_be(host_tree: Tree) -> None:
     assert (found.saved.gain_ratio, found.saved.ci95) == (1.5, (1.2, 1.9))
     assert (document.differences, document.dirty_percent) == (2, 20)
     assert {finding.name for finding in document.findings} >= {"waiting"}
+
+
+def test_an_empty_name_is_not_every_mount(host_tree: Tree) -> None:
+    with pytest.raises(FusetuneError):
+        take_inventory(host_tree.host, "")
 
 
 def test_wrong_configuration_is_a_problem_not_a_failure(host_tree: Tree) -> None:

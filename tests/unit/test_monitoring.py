@@ -13,6 +13,7 @@ from fusetune.kmod.kinds import KINDS
 from fusetune.knobs import LIVE
 from fusetune.report.prometheus import METRICS
 from tests.monitoring import ALERTS, DASHBOARD, queries
+from tests.unit.conftest import CHECKOUT
 
 #: node_exporter's metric about the file (collector/textfile.go).
 _COLLECTOR = {"node_textfile_mtime_seconds": {"file"}}
@@ -75,6 +76,19 @@ def test_metrics_and_labels_are_in_the_table(name: str) -> None:
     labels = set().union(*(_KNOWN[metric] for metric, _ in found)) | _ADDED
     for words in re.findall(r"\b(?:by|without|on|ignoring) *\(([^)]*)\)", expression):
         assert set(re.split(r", *", words)) <= labels
+
+
+@pytest.mark.parametrize("scriptlets", ["debian/fusetune.prerm", "rpm/fusetune.spec"])
+def test_the_last_metrics_go_with_the_package(scriptlets: str) -> None:
+    """Otherwise node_exporter would serve them for ever. No run may write them again."""
+    service = (CHECKOUT / "systemd" / "fusetune-report.service").read_text()
+    (file,) = re.findall(r"^ExecStart=.* --output (\S+)$", service, re.M)
+    text = (CHECKOUT / scriptlets).read_text()
+    stop = re.search(r"\bstop (?:.*\\\n)*.*\bfusetune-report[.]service", text)
+    remove = re.search(rf"^\trm -f {re.escape(file)}$", text, re.M)
+    assert stop
+    assert remove
+    assert stop.end() < remove.start()
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """reset restores the original values, and forgets nothing that must still be restored."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -16,11 +17,12 @@ from fusetune.desired.reconcile import LEFT_AFTER, reconcile
 from fusetune.desired.reset import reset, reset_all
 from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import save, saved_for
-from fusetune.desired.undo import reset_every_mount, reset_named
+from fusetune.desired.sysctl import persist
+from fusetune.desired.undo import reset_every_mount, reset_everything, reset_named
 from fusetune.errors import FusetuneError
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
-from tests.unit.conftest import STOCK, Tree
+from tests.unit.conftest import CHECKOUT, STOCK, Tree
 from tests.unit.knob_values import KNOBS, NEW, knobs
 
 
@@ -200,6 +202,30 @@ def test_reset_all(tree: Tree) -> None:
     assert tree.read("proc/sys/fs/pipe-max-size") == "1048576\n"
     assert tree.journals() == []
     assert list((tree.host.state_dir / "saved").iterdir()) == []
+
+
+def test_everything_but_saved_results_can_be_reset(tree: Tree) -> None:
+    one, two = two_mounts(tree)
+    set_knobs(tree.host, one, knobs(max_ratio=5))
+    pipe = {KNOBS["fs.pipe-max-size"]: 1 << 21}
+    set_knobs(tree.host, None, pipe)
+    persist(tree.host, pipe, dry_run=False)
+    save(tree.host, one, {"max_ratio": 5}, "auto", 1.5)
+    save(tree.host, replace(two, path="/mnt/unmounted"), {"max_ratio": 6}, "auto", 1.5)
+    saved = sorted((tree.host.state_dir / "saved").iterdir())
+    assert len(saved) == 2
+    assert len(reset_everything(tree.host, dry_run=False, keep_saved=True).changes) == 3
+    assert tree.values() == STOCK
+    assert tree.read("proc/sys/fs/pipe-max-size") == "1048576\n"
+    assert not (tree.root / "etc/sysctl.d/60-fusetune.conf").exists()
+    assert tree.journals() == []
+    assert sorted((tree.host.state_dir / "saved").iterdir()) == saved
+
+
+@pytest.mark.parametrize("file", ["debian/fusetune.prerm", "rpm/fusetune.spec"])
+def test_a_removal_of_the_package_keeps_saved_results(file: str) -> None:
+    found = re.findall(r"fusetune (reset .*) \|\|", (CHECKOUT / file).read_text())
+    assert found == ["reset --all --keep-results"]
 
 
 def test_mounts_can_be_reset_alone(tree: Tree) -> None:

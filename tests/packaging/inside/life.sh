@@ -59,14 +59,21 @@ install $packages
 fusetune list >/dev/null || fail "reinstalled"
 ldconfig -p | grep -q "/fusetune/libfuse3.so" || fail "lib enable --system was forgotten"
 
-# Remove it while a mount is tuned; its values must be restored.
+# Remove it while a mount is tuned; its values must be restored, and what is saved must stay.
 mkdir /source /mirror
 mirrorfs /source /mirror
 bdi=$(mountpoint -d /mirror)
 fusetune set /mirror max_ratio=7 >/dev/null
+fusetune save /mirror >/dev/null
+metrics=/var/lib/prometheus/node-exporter
+mkdir -p $metrics
+fusetune report --format prometheus --output $metrics/fusetune.prom
 # shellcheck disable=SC2086
 apt-get -qy remove $packages >/tmp/apt 2>&1 || { cat /tmp/apt; fail remove; }
 [ "$(cat "/sys/class/bdi/$bdi/max_ratio")" = 1 ] || fail "a value stayed: $(cat /tmp/apt)"
+[ -n "$(ls /var/lib/fusetune/saved)" ] || fail "saved results removed with the packages"
+[ ! -e $metrics/fusetune.prom ] || fail "node_exporter has the last metrics for ever"
+rmdir -p --ignore-fail-on-non-empty $metrics
 umount /mirror
 rmdir /source /mirror
 # shellcheck disable=SC2086

@@ -115,15 +115,22 @@ run reinstall fusetune fusetuned-dkms
 intact "$NEW"
 
 # Remove it while a mount is tuned; its values must be restored.
+fusetune save /mirror >/dev/null
+metrics=/var/lib/prometheus/node-exporter
+mkdir -p $metrics
+fusetune report --format prometheus --output $metrics/fusetune.prom
 # shellcheck disable=SC2086
 run remove $packages
 [ "$(cat "/sys/class/bdi/$bdi/read_ahead_kb")" = 128 ] || fail "a value stayed: $(cat /tmp/said)"
 [ -z "$(dkms status)" ] || fail "dkms: $(dkms status)"
 umount /mirror
 rmdir /source /mirror
-# There is no purge: the administrator's files and the history stay.
+# There is no purge: the administrator's files, the history and saved results stay.
 [ -e /etc/fusetune/mounts.d/mirror.toml ] || fail "configuration removed with the packages"
 [ -n "$(ls /var/lib/fusetune/history)" ] || fail "history removed with the packages"
+[ -n "$(ls /var/lib/fusetune/saved)" ] || fail "saved results removed with the packages"
+[ ! -e $metrics/fusetune.prom ] || fail "node_exporter has the last metrics for ever"
+rmdir -p --ignore-fail-on-non-empty $metrics
 rm -r /etc/fusetune /var/lib/fusetune
 files >/tmp/after
 diff /tmp/before /tmp/after || fail "left behind or changed"
