@@ -89,8 +89,9 @@ OPTIONS: Mapping[str, ModuleOption] = {
         "file",
     ),
     "keep_cache": _conditional(
-        "keep a file's cached pages when it is opened again while its size and mtime are the same",
-        "every change behind the mount changes a file's size or mtime",
+        "keep a file's cached pages when it is opened again while its size, mtime and ctime are "
+        "the same",
+        "every change behind the mount changes a file's size, mtime or ctime",
         "a program reads outdated data",
         "The open of a file with cached pages then sends a GETATTR.",
     ),
@@ -107,8 +108,9 @@ OPTIONS: Mapping[str, ModuleOption] = {
     "max_pages": ModuleOption(
         "the largest number of pages per request that INIT may negotiate, from 1",
         "safe",
-        more="Without CAP_SYS_ADMIN it may not exceed the parameter max_pages_per_req. Larger "
-        "requests also require the server to ask for them at INIT.",
+        more="It may not exceed what fits into a pipe of fs.pipe-max-size bytes nor, without "
+        "CAP_SYS_ADMIN, the parameter max_pages_per_req. Larger requests also require the server "
+        "to ask for them at INIT.",
         range=(1, _MOST_16),
         unit="pages",
         value="N",

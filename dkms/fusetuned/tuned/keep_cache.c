@@ -7,16 +7,21 @@
  * the file is unchanged.
  *
  * Here: with keep_cache, an open of a file that has cached pages sends one GETATTR.
- * If size and mtime are the ones noted for the pages, the pages stay; otherwise
- * they are dropped, as in stock.
+ * If size, mtime and ctime are the ones noted for the pages, the pages stay;
+ * otherwise they are dropped, as in stock.
  *
  * Why it is safe:
- * - Size and mtime are noted before pages are read. If the file has no pages, they
- *   are the inode's; otherwise they are noted from GETATTR after all pages have
- *   been dropped. So a note may be older than the pages, but never newer. If size
- *   and mtime still equal the note, the file has not changed in between.
+ * - The three are noted before pages are read. If the file has no pages, they are
+ *   the inode's; otherwise they are noted from GETATTR after all pages have been
+ *   dropped. So a note may be older than the pages, but never newer.
+ * - If the three still equal the note, the file has not changed in between. Size
+ *   and mtime alone would not show that: a file may change, be read, and then be
+ *   put back with its old mtime, as by cp -p. No one can set ctime back.
  * - The attributes come from the server at each open, whatever their timeout. With
  *   the writeback cache, the kernel's own would not show another client's change.
+ *   They may then also differ from the server's after a change made here, as ctime
+ *   does on most servers. A note of the inode's then drops unchanged pages, but
+ *   only once, because the next note is from GETATTR.
  * - Without a note, and after an error, the pages are dropped, as in stock.
  */
 #include "fuse_i.h"
@@ -50,6 +55,8 @@ static int ask(struct fuse_mount *fm, struct inode *inode, struct tuned_version 
 		.size = out.attr.size,
 		.mtime = out.attr.mtime,
 		.mtime_ns = out.attr.mtimensec,
+		.ctime = out.attr.ctime,
+		.ctime_ns = out.attr.ctimensec,
 		.known = true,
 	};
 	return err;
@@ -57,12 +64,14 @@ static int ask(struct fuse_mount *fm, struct inode *inode, struct tuned_version 
 
 static struct tuned_version of_inode(struct inode *inode)
 {
-	const struct timespec64 mtime = tuned_mtime(inode);
+	const struct timespec64 mtime = tuned_mtime(inode), ctime = tuned_ctime(inode);
 
 	return (struct tuned_version) {
 		.size = i_size_read(inode),
 		.mtime = mtime.tv_sec,
 		.mtime_ns = mtime.tv_nsec,
+		.ctime = ctime.tv_sec,
+		.ctime_ns = ctime.tv_nsec,
 		.known = true,
 	};
 }
@@ -81,7 +90,8 @@ static bool is_noted(struct fuse_inode *fi, const struct tuned_version *version)
 
 	spin_lock(&fi->lock);
 	same = cached->known && cached->size == version->size &&
-	       cached->mtime == version->mtime && cached->mtime_ns == version->mtime_ns;
+	       cached->mtime == version->mtime && cached->mtime_ns == version->mtime_ns &&
+	       cached->ctime == version->ctime && cached->ctime_ns == version->ctime_ns;
 	spin_unlock(&fi->lock);
 	return same;
 }

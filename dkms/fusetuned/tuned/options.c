@@ -76,9 +76,15 @@ int __init tuned_open_pipe_limit(void)
 	return PTR_ERR_OR_ZERO(pipe_limit);
 }
 
+/*
+ * The parameters are removed later. The lock waits for a write that has found the
+ * module live and reads the file; later writes find that the module is going.
+ */
 void tuned_close_pipe_limit(void)
 {
+	kernel_param_lock(THIS_MODULE);
 	fput(pipe_limit);
+	kernel_param_unlock(THIS_MODULE);
 }
 
 /* Sets *pages to what a pipe can hold. Returns 0 or an error of the read. */
@@ -96,6 +102,15 @@ static int pipe_pages(unsigned int *pages)
 		return -EINVAL;
 	*pages = min_t(unsigned int, bytes >> PAGE_SHIFT, MOST_PAGES);
 	return 0;
+}
+
+/* Lowers pages to what a pipe can hold; if that is unknown, to the stock limit. */
+static unsigned int fitting(unsigned int pages)
+{
+	unsigned int most;
+
+	return pipe_pages(&most) ? min_t(unsigned int, pages, STOCK_PAGES) :
+				   min(pages, most);
 }
 
 /* 0: the limit of the kernel's own FUSE. */
@@ -189,6 +204,8 @@ static int parse_max_pages(struct fs_context *fsc, unsigned int pages,
 		err = pipe_pages(&most);
 		if (err)
 			return err;
+	} else {
+		most = fitting(most);
 	}
 	if (!pages || pages > most)
 		return invalfc(fsc, "max_pages may be 1 to %u", most);
@@ -246,12 +263,9 @@ void tuned_show_options(struct seq_file *m, struct fuse_conn *fc)
 
 unsigned int tuned_default_pages(void)
 {
-	unsigned int pages = READ_ONCE(max_pages_per_req), most;
+	unsigned int pages = READ_ONCE(max_pages_per_req);
 
-	if (!pages)
-		return 0;
-	return pipe_pages(&most) ? min_t(unsigned int, pages, STOCK_PAGES) :
-				   min(pages, most);
+	return pages ? fitting(pages) : 0;
 }
 
 bool tuned_hides_xattr(struct inode *inode, const char *name)

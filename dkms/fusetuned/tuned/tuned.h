@@ -82,11 +82,13 @@ struct tuned_conn {
 	bool negotiated;
 };
 
-/* A file's size and mtime as the server has them; keep_cache.c. */
+/* A file's size, mtime and ctime as the server has them; keep_cache.c. */
 struct tuned_version {
 	u64 size;
 	u64 mtime;
+	u64 ctime;
 	u32 mtime_ns;
+	u32 ctime_ns;
 	bool known;
 };
 
@@ -273,9 +275,11 @@ struct user_namespace;
 #ifdef FUSE_ALLOW_IDMAP
 #define tuned_idmap struct mnt_idmap
 #define tuned_mtime(inode) inode_get_mtime(inode)
+#define tuned_ctime(inode) inode_get_ctime(inode)
 #else
 #define tuned_idmap struct user_namespace
 #define tuned_mtime(inode) ((inode)->i_mtime)
+#define tuned_ctime(inode) ((inode)->i_ctime)
 #endif
 
 /* The INIT flags that are offered in addition to those of fs/fuse. */

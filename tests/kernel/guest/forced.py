@@ -21,7 +21,7 @@ from tests.kernel.guest.plain import (
     opened,
     serving,
 )
-from tests.kernel.guest.rig import KERNEL, PAGE, expect_errno, load, run
+from tests.kernel.guest.rig import KERNEL, PAGE, expect_errno, fresh_source, load, run, tuned
 
 _HALF, _MIB = 1 << 19, 1 << 20
 #: Every option, with values that differ from the kernel's.
@@ -194,7 +194,7 @@ def check_timeouts() -> None:
 
 
 def check_keep_cache() -> None:
-    """Pages survive an open only if size and mtime are unchanged."""
+    """Pages survive an open only if size, mtime and ctime are unchanged."""
     load()
     first, second = os.urandom(16 * PAGE), os.urandom(16 * PAGE)
 
@@ -223,6 +223,55 @@ def check_keep_cache() -> None:
             path.write_bytes(first)
             assert reads(path, first) >= 0
             assert file.data == first
+
+
+def check_keep_cache_of_a_file_that_was_put_back() -> None:
+    """Pages of a version in between are dropped, although size and mtime are the noted ones."""
+    load()
+    first, second = os.urandom(16 * PAGE), os.urandom(16 * PAGE)
+    for option in ("", "attr_timeout=99", "writeback_cache"):
+        server = Plain()
+        file = server.add("file", first)
+        with serving(server, "keep_cache", *filter(None, [option])) as point:
+            path = point / "file"
+            with opened(path, os.O_RDONLY) as fd:  # notes the first version
+                file.data, file.mtime, file.ctime = bytearray(second), 2000, 2000
+                assert os.pread(fd, len(second), 0) == second
+            file.data, file.mtime, file.ctime = bytearray(first), 1000, 3000
+            assert path.read_bytes() == first, option
+            server.counts.clear()
+            assert path.read_bytes() == first
+            assert server.counts["READ"] == 0
+    # A real file, whose ctime nobody can set.
+    source = fresh_source() / "file"
+    source.write_bytes(first)
+    before = source.stat()
+    with tuned(mount="keep_cache+attr_timeout=99") as mirror:
+        path = mirror.mountpoint / "file"
+        with opened(path, os.O_RDONLY) as fd:
+            source.write_bytes(second)
+            assert os.pread(fd, len(second), 0) == second
+        source.write_bytes(first)
+        os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert path.read_bytes() == first
+
+
+def check_keep_cache_with_the_kernels_own_times() -> None:
+    """With the writeback cache, the kernel's ctime is not the server's; pages survive even so."""
+    load()
+    data = os.urandom(16 * PAGE)
+    server = Plain()
+    file = server.add("file")
+    with serving(server, "keep_cache", "writeback_cache") as point:
+        path = point / "file"
+        path.write_bytes(data)
+        with opened(path, os.O_RDONLY):  # keeps the inode, and the kernel's times
+            os.sync()
+            Path("/proc/sys/vm/drop_caches").write_text("1\n")
+            for reads in (True, None, False, False):  # the second open may drop the pages
+                server.counts.clear()
+                assert path.read_bytes() == file.data == data
+                assert reads in (None, server.counts["READ"] > 0)
 
 
 def check_no_xattr_and_no_access() -> None:

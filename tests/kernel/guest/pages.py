@@ -5,6 +5,7 @@ import errno
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -96,6 +97,31 @@ def check_parameter_is_taken_before_the_pipe_is_set() -> None:
             assert largest(mirror) == (pages, pages)
 
 
+def _write_repeatedly(parameter: Path) -> None:
+    while True:
+        with suppress(OSError):  # the module is not loaded now
+            fd = os.open(parameter, os.O_WRONLY)
+            try:
+                os.write(fd, b"64")
+            finally:
+                os.close(fd)
+
+
+def check_parameter_is_written_while_the_module_is_unloaded() -> None:
+    """Writes use the file with the pipe's limit only while it is open, and do not stop rmmod."""
+    unload()
+    parameter = MODULE / "parameters" / "max_pages_per_req"
+    writer = raw.start(partial(_write_repeatedly, parameter))
+    try:
+        for _ in range(5):
+            run("modprobe", "fusetuned")
+            wait_for(lambda: parameter.read_text() == "64\n", "a write")
+            run("rmmod", "fusetuned")
+    finally:
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
+
+
 def check_max_pages_of_a_mount() -> None:
     """The mount option overrides the parameter and is shown; invalid values are refused."""
     load("max_pages_per_req=64")
@@ -140,7 +166,7 @@ def check_proc_of_who_mounts_does_not_matter() -> None:
 
 
 def check_max_pages_in_a_user_namespace() -> None:
-    """Root in a user namespace of its own gets at most the parameter."""
+    """Root in a user namespace of its own gets at most the parameter, and what a pipe holds."""
     load("userns_mounts=Y")
     fresh_source()
     set_pipe_limit(4 << 20)
@@ -168,6 +194,8 @@ def check_max_pages_in_a_user_namespace() -> None:
     assert [status(512), status(513)] == [0, 1]
     with tuned(mount="max_pages=1024"):
         pass
+    set_pipe_limit(1 << 20)
+    assert [status(256), status(257)] == [0, 1]
 
 
 def check_max_pages_file() -> None:

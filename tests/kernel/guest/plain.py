@@ -62,6 +62,7 @@ class File:
     data: bytearray = field(default_factory=bytearray)
     mode: int = 0o100644
     mtime: int = 1000
+    ctime: int = 1000
 
 
 @dataclass
@@ -158,10 +159,8 @@ class Plain:
 
     def _attr(self, node: int) -> bytes:
         file = File(1, mode=0o040755) if node == 1 else self._file(node)
-        size, time = len(file.data), file.mtime
-        attr = struct.pack(
-            "=6Q10I", node, size, 0, time, time, time, 0, 0, 0, file.mode, 1, 0, 0, 0, 4096, 0
-        )
+        sizes, times = (len(file.data), 0), (file.mtime, file.mtime, file.ctime)
+        attr = struct.pack("=6Q10I", node, *sizes, *times, 0, 0, 0, file.mode, 1, 0, 0, 0, 4096, 0)
         return attr if self.minor >= 9 else attr[:80]
 
     def _entry(self, node: int) -> bytes:
@@ -186,6 +185,7 @@ class Plain:
             file.mtime = mtime
         if valid & _SETS_MODE:
             file.mode = mode
+        file.ctime += 1
         return self._getattr(node, body)
 
     def _open(self, _node: int, body: bytes) -> bytes:
@@ -228,6 +228,7 @@ class Plain:
         file.data = file.data.ljust(offset, b"\0")
         file.data[offset : offset + size] = data
         file.mtime += 1
+        file.ctime += 1
         return struct.pack("=II", size, 0)
 
 
