@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Text of paths: unescaped from the kernel, printable, quoted for a shell; numbers with nouns."""
+"""Text of paths: unescaped from the kernel, printable, quoted; numbers with nouns."""
 
 import os
 import re
 import shlex
+
+_PLAIN_IN_UNIT = re.compile(r"[^\s\"'\\;#]+")
 
 
 def unescape(field: bytes) -> str:
@@ -27,3 +29,10 @@ def shell_word(path: str) -> str:
     if path.isprintable():
         return shlex.quote(path)
     return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(path)) + "'"
+
+
+def unit_word(word: str) -> str:
+    """Return ``word`` as a word in a unit file, where specifiers and variables stay as they are."""
+    if _PLAIN_IN_UNIT.fullmatch(word):
+        return word
+    return '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'

@@ -33,17 +33,17 @@ void mirror_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /*
  * Opens the file or creates it. Sets *made if this call created it, because only
- * then may its owner be changed. The name may appear or disappear between the two
+ * then may it be removed again. The name may appear or disappear between the two
  * calls, so they are repeated. Each failure needs another process to act in between;
  * after OPEN_TRIES in a row, assume that it will not stop.
  */
-static int open_or_make(int dirfd, const char *name, int flags, mode_t mode, bool exclusive,
-			bool *made)
+static int open_or_make(struct call *call, int dirfd, const char *name, int flags, mode_t mode,
+			bool exclusive, bool *made)
 {
 	int tries, fd = -1;
 
 	for (tries = 0; tries < OPEN_TRIES; tries++) {
-		fd = openat(dirfd, name, flags | O_CREAT | O_EXCL, mode);
+		fd = create_file(call, dirfd, name, flags, mode);
 		*made = fd != -1;
 		if (fd != -1 || errno != EEXIST || exclusive)
 			return fd;
@@ -67,15 +67,11 @@ void mirror_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t m
 		return;
 	}
 	call = call_begin(req, OP_CREATE, 0);
-	fd = open_or_make(dirfd, name, source_flags(&call.mirror->opts, fi->flags), mode,
+	fd = open_or_make(&call, dirfd, name, source_flags(&call.mirror->opts, fi->flags), mode,
 			  fi->flags & O_EXCL, &made);
 	if (fd == -1) {
 		reply_err(&call, errno);
 		return;
-	}
-	if (made && give_to_caller(&call, dirfd, name, mode) == -1) {
-		err = errno;
-		goto out_unlink;
 	}
 	/*
 	 * Do not unlink the new file if its lookup fails: most likely another process
@@ -93,7 +89,6 @@ void mirror_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t m
 
 out_forget:
 	inode_forget(inode_get(e.ino), 1);
-out_unlink:
 	if (made)
 		unlinkat(dirfd, name, 0);
 out_close:

@@ -5,13 +5,16 @@
  *
  * mirrorfs acts as the user that runs it, and mounts with default_permissions, so
  * that the kernel checks the caller's permissions. If that user is root, the caller
- * becomes the owner of new files.
+ * becomes the owner of new files, because they are created with its user and group ID.
  */
 #include "ops.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
+#include <sys/fsuid.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static uint64_t delay_of(const struct options *opts, enum opcode op)
@@ -163,73 +166,104 @@ static void mirror_forget_multi(fuse_req_t req, size_t count, struct fuse_forget
 	fuse_reply_none(req);
 }
 
-/*
- * New files inherit the group of a directory with the set-group-ID bit. The mode is set
- * again, because chown(2) clears set-ID bits.
- */
-int give_to_caller(struct call *call, int dirfd, const char *name, mode_t mode)
+/* Whether what this thread creates belongs to the caller anyway. */
+static bool acts_as_caller(struct call *call)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(call->req);
-	gid_t gid = ctx->gid;
-	struct stat st;
 
-	if (!call->mirror->owned_by_caller)
-		return 0;
-	if (stat_fd(dirfd, &st) == -1)
-		return -1;
-	if (st.st_mode & S_ISGID)
-		gid = (gid_t)-1;
-	else if (ctx->uid == geteuid() && gid == getegid())
-		return 0;
-	if (fchownat(dirfd, name, ctx->uid, gid, AT_SYMLINK_NOFOLLOW) == -1)
-		return -1;
-	if (S_ISDIR(mode) || !(mode & (S_ISUID | S_ISGID)))
-		return 0;
-	return fchmodat(dirfd, name, mode & 07777, 0);
+	return !call->mirror->owned_by_caller ||
+	       (ctx->uid == geteuid() && ctx->gid == getegid());
 }
 
-static void reply_made(struct call *call, fuse_ino_t parent, const char *name, mode_t mode,
-			int result)
+/* setfsuid(2) and setfsgid(2) report no failure, but return the previous ID; -1 is none to set. */
+static bool has_ids(const struct fuse_ctx *ctx)
 {
-	int dirfd = inode_get(parent)->fd, err;
+	return (uid_t)setfsuid((uid_t)-1) == ctx->uid && (gid_t)setfsgid((gid_t)-1) == ctx->gid;
+}
 
-	if (result == -1) {
+int act_as_caller(struct call *call)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(call->req);
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
+
+	if (acts_as_caller(call))
+		return 0;
+	if (syscall(SYS_capget, &header, caps) == -1)
+		return -1;
+	setfsgid(ctx->gid);
+	setfsuid(ctx->uid);
+	if (!has_ids(ctx)) {
+		errno = EPERM;
+		return -1;
+	}
+	/*
+	 * setfsuid(2) drops the capabilities that concern files. They are needed, because the
+	 * kernel has checked the caller's permissions with groups that are not known here.
+	 */
+	return (int)syscall(SYS_capset, &header, caps);
+}
+
+void act_as_self(struct call *call)
+{
+	int err = errno;
+
+	if (acts_as_caller(call))
+		return;
+	setfsuid(geteuid());
+	setfsgid(getegid());
+	errno = err;
+}
+
+int create_file(struct call *call, int dirfd, const char *name, int flags, mode_t mode)
+{
+	int fd = act_as_caller(call);
+
+	if (fd == 0)
+		fd = openat(dirfd, name, flags | O_CREAT | O_EXCL, mode);
+	act_as_self(call);
+	return fd;
+}
+
+static void reply_made(struct call *call, fuse_ino_t parent, const char *name, int result)
+{
+	act_as_self(call);
+	if (result == -1)
 		reply_err(call, errno);
-		return;
-	}
-	if (give_to_caller(call, dirfd, name, mode) == -1) {
-		err = errno;
-		unlinkat(dirfd, name, S_ISDIR(mode) ? AT_REMOVEDIR : 0);
-		reply_err(call, err);
-		return;
-	}
-	reply_name(call, parent, name);
+	else
+		reply_name(call, parent, name);
 }
 
 static void mirror_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 			 dev_t rdev)
 {
 	struct call call = call_begin(req, OP_MKNOD, 0);
+	int result = act_as_caller(&call);
 
-	reply_made(&call, parent, name, mode,
-		    mknodat(inode_get(parent)->fd, name, mode, rdev));
+	if (result == 0)
+		result = mknodat(inode_get(parent)->fd, name, mode, rdev);
+	reply_made(&call, parent, name, result);
 }
 
 static void mirror_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct call call = call_begin(req, OP_MKDIR, 0);
+	int result = act_as_caller(&call);
 
-	reply_made(&call, parent, name, S_IFDIR | mode,
-		    mkdirat(inode_get(parent)->fd, name, mode));
+	if (result == 0)
+		result = mkdirat(inode_get(parent)->fd, name, mode);
+	reply_made(&call, parent, name, result);
 }
 
 static void mirror_symlink(fuse_req_t req, const char *target, fuse_ino_t parent,
 			   const char *name)
 {
 	struct call call = call_begin(req, OP_SYMLINK, 0);
+	int result = act_as_caller(&call);
 
-	reply_made(&call, parent, name, S_IFLNK,
-		    symlinkat(target, inode_get(parent)->fd, name));
+	if (result == 0)
+		result = symlinkat(target, inode_get(parent)->fd, name);
+	reply_made(&call, parent, name, result);
 }
 
 static void mirror_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,

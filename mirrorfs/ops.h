@@ -39,8 +39,16 @@ int lookup_name(struct call *call, fuse_ino_t parent, const char *name,
 		struct fuse_entry_param *e);
 /* Whether ENOENT is replied as a cacheable negative entry; if so, fills e with it. */
 bool lasts_missing(struct call *call, int err, struct fuse_entry_param *e);
-/* Makes the caller the owner of a new file. Returns -1 with errno set on failure. */
-int give_to_caller(struct call *call, int dirfd, const char *name, mode_t mode);
+/*
+ * Between these two calls, what this thread creates belongs to the caller from the start.
+ * Changing its owner and mode by name afterwards would be a race, because the caller may
+ * have put another file or a symbolic link there. act_as_caller() returns -1 with errno
+ * set on failure; act_as_self() must follow either way, and keeps errno.
+ */
+int act_as_caller(struct call *call);
+void act_as_self(struct call *call);
+/* openat(2) of a new file, which belongs to the caller. */
+int create_file(struct call *call, int dirfd, const char *name, int flags, mode_t mode);
 
 /* init.c */
 void mirror_init(void *userdata, struct fuse_conn_info *conn);

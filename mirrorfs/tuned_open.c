@@ -32,15 +32,9 @@ static int make_or_find(struct call *call, fuse_ino_t parent, const char *name, 
 	for (tries = 0; tries < OPEN_TRIES; tries++) {
 		*fd = -1;
 		if (flags & O_CREAT)
-			*fd = openat(dirfd, name, made_flags | O_CREAT | O_EXCL, mode);
+			*fd = create_file(call, dirfd, name, made_flags, mode);
 		if (flags & O_CREAT && *fd == -1 && (errno != EEXIST || flags & O_EXCL))
 			return errno;
-		if (*fd != -1 && give_to_caller(call, dirfd, name, mode) == -1) {
-			err = errno;
-			close(*fd);
-			unlinkat(dirfd, name, 0);
-			return err;
-		}
 		err = lookup_name(call, parent, name, e);
 		if (!err)
 			return 0;

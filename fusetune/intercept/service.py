@@ -15,9 +15,11 @@ from fusetune.host import Host
 from fusetune.intercept.options import REQUIRED, TUNED, library_options, wants_module
 from fusetune.intercept.way import by_library, prefix
 from fusetune.libfuse import switch
+from fusetune.libfuse.installed import LIBRARY_VARIABLE
+from fusetune.libfuse.options import OPTIONS_VARIABLE
 from fusetune.libfuse.switch import FileChange
 from fusetune.recipes.edit import text_of
-from fusetune.recipes.units import command_words, later_drop_in, unit_files, value_of
+from fusetune.recipes.units import assignments, command_words, later_drop_in, unit_files, value_of
 
 #: Sorted after those of `remount`, which may set ExecStart= as well.
 _DROP_IN = "70-fusetune-intercept.conf"
@@ -34,10 +36,12 @@ def enable(host: Host, unit: str, options: str) -> FileChange:
     """
     name = switch.service_name(unit)
     path = _path(host, name)
-    files = [file for file in unit_files(host, name) if file.name != _DROP_IN]
+    ours = (switch.DROP_IN, _DROP_IN)
+    files = [file for file in unit_files(host, name) if file.name not in ours]
     command = _command(name, files) if files else ""
     if not files or by_library(host, _program(command), options):
-        change = switch.enable(host, unit, library_options(options))
+        library = library_options(options)
+        change = switch.enable(host, unit, library, _own_variables(name, files, library))
         if REQUIRED in options.split(","):
             change = replace(change, after=f"{change.after}{_ASSERTION}")
         other = text_of(path)
@@ -65,6 +69,40 @@ def disable(host: Host, unit: str) -> FileChange:
 
 def _path(host: Host, name: str) -> Path:
     return Path(host.path(f"etc/systemd/system/{name}.d/{_DROP_IN}"))
+
+
+def _own_variables(name: str, files: Sequence[Path], options: str) -> dict[str, str]:
+    """Return the variables that a service sets for itself.
+
+    Raises FusetuneError if they cannot be read, or if a drop-in after ours would replace ours.
+    """
+    names = [LIBRARY_VARIABLE, *([OPTIONS_VARIABLE] if options else [])]
+    for file in (one for one in files[1:] if one.name > switch.DROP_IN):
+        values = list(assignments(text_of(file) or "", "Service", "Environment"))
+        found = _variables(name, values)
+        replaced = names if "" in values else [one for one in names if one in found]
+        if replaced:
+            raise FusetuneError(
+                f"{file} replaces {replaced[0]}, and systemd reads it after fusetune's drop-in: "
+                f"rename it to sort before {switch.DROP_IN}"
+            )
+    return _variables(name, value_of([*files], "Service", "Environment"))
+
+
+def _variables(name: str, values: Sequence[str]) -> dict[str, str]:
+    """Return the variables in values of Environment=, with specifiers."""
+    found: dict[str, str] = {}
+    for value in values:
+        words = [word for word, _ in command_words(value)]
+        if not words and (LIBRARY_VARIABLE in value or OPTIONS_VARIABLE in value):
+            raise FusetuneError(
+                f"an Environment= of {name} has an escape that only systemd reads; write it "
+                f"without one, see 'systemctl cat {name}'"
+            )
+        for word in words:
+            variable, _, text = word.partition("=")
+            found[variable] = text
+    return found
 
 
 def _program(command: str) -> str:

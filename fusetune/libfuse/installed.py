@@ -15,6 +15,8 @@ from fusetune.source_age import Age, library_age
 
 _NOBODY = 65534
 _SECONDS = 10.0
+#: Where the loader looks first (ld.so(8)).
+LIBRARY_VARIABLE = "LD_LIBRARY_PATH"
 LIBRARY_DIRECTORIES = ("lib/*", "lib64")
 
 
@@ -57,8 +59,8 @@ def environment(host: Host, options: str, inherited: Mapping[str, str]) -> dict[
     Raises UsageError for wrong ``options``, FusetuneError if the library is not installed.
     """
     check_options(options)
-    more = {"LD_LIBRARY_PATH": search_path(host), OPTIONS_VARIABLE: options}
-    for name, separator in (("LD_LIBRARY_PATH", ":"), (OPTIONS_VARIABLE, ",")):
+    more = {LIBRARY_VARIABLE: search_path(host), OPTIONS_VARIABLE: options}
+    for name, separator in ((LIBRARY_VARIABLE, ":"), (OPTIONS_VARIABLE, ",")):
         # Ours comes first in the path; later options win, so ours come last.
         parts = [more[name], inherited.get(name, "")]
         more[name] = separator.join(filter(None, parts if separator == ":" else parts[::-1]))

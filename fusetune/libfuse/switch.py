@@ -5,18 +5,26 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fusetune.errors import FusetuneError, UsageError, reason
 from fusetune.files import write_whole
 from fusetune.host import Host
-from fusetune.libfuse.installed import ages, directories, search_path
-from fusetune.libfuse.options import OPTIONS_VARIABLE, check_options
+from fusetune.libfuse.installed import (
+    LIBRARY_VARIABLE,
+    ages,
+    directories,
+    environment,
+    search_path,
+)
+from fusetune.libfuse.options import OPTIONS_VARIABLE
 from fusetune.source_age import OLDER, older_allowed
+from fusetune.text import unit_word
 
 PROGRAM = "/usr/bin/fusetune"
-_DROP_IN = "50-fusetune-libfuse.conf"
+DROP_IN = "50-fusetune-libfuse.conf"
 _SYSTEM_FILE = "etc/ld.so.conf.d/00-fusetune.conf"
 
 
@@ -52,7 +60,7 @@ def restart(name: str) -> str:
 
 def _unit_change(host: Host, unit: str, text: str | None) -> FileChange:
     name = service_name(unit)
-    path = Path(host.path(f"etc/systemd/system/{name}.d/{_DROP_IN}"))
+    path = Path(host.path(f"etc/systemd/system/{name}.d/{DROP_IN}"))
     return FileChange(path, _text(path), text, restart(name))
 
 
@@ -70,14 +78,18 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
+def enable(
+    host: Host, unit: str | None, options: str = "", own: Mapping[str, str] | None = None
+) -> FileChange:
     """Return the change that makes a service, or the whole host (None), use the tuned library.
+
+    ``own``: the variables that the service's other files set. Specifiers in them are not expanded:
+    the drop-in repeats the values, because systemd uses only the last one of each variable.
 
     Raises UsageError for a name that cannot be a service or wrong options, FusetuneError if the
     library is not installed, or would replace a newer one of the distribution for the whole host.
     """
-    check_options(options)
-    path = search_path(host)
+    variables = environment(host, options, own or {})
     on, off = ("enable", f"disable {unit}") if unit else ("lib enable", "lib disable --system")
     lines = [f"# Written by 'fusetune {on}'; 'fusetune {off}' undoes it."]
     if unit is None:
@@ -86,12 +98,21 @@ def enable(host: Host, unit: str | None, options: str = "") -> FileChange:
                 "options for the whole host belong in sections in /etc/fusetune/mounts.d"
             )
         _check_age(host)
-        return _system_change(host, "\n".join([*lines, *path.split(":"), ""]))
-    lines += ["[Service]", f"Environment=LD_LIBRARY_PATH={path}"]
+        return _system_change(host, "\n".join([*lines, *search_path(host).split(":"), ""]))
+    if own and own.keys() & {LIBRARY_VARIABLE, OPTIONS_VARIABLE}:
+        lines += [
+            f"# If {LIBRARY_VARIABLE} or {OPTIONS_VARIABLE} of the unit changes, run 'fusetune "
+            "enable' again."
+        ]
+    lines += ["[Service]", _assignment(LIBRARY_VARIABLE, variables)]
     # The host's limits that the mount needs, from the configuration and these options.
     lines += [f"ExecStartPre=-+{PROGRAM} set host --for-unit %n" + _for(options)]
-    lines += [f"Environment={OPTIONS_VARIABLE}={options}"] if options else []
+    lines += [_assignment(OPTIONS_VARIABLE, variables)] if options else []
     return _unit_change(host, unit, "\n".join([*lines, ""]))
+
+
+def _assignment(name: str, variables: Mapping[str, str]) -> str:
+    return f"Environment={unit_word(f'{name}={variables[name]}')}"
 
 
 def _for(options: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fusetune.host import Host
 from fusetune.recipes.edit import text_of
+from fusetune.text import unit_word
 
 #: Made from fstab by systemd-fstab-generator(8).
 GENERATED = "run/systemd/generator"
@@ -22,7 +23,6 @@ _DIRECTORIES = (
     "run/systemd/generator.late",
 )
 _DROP_IN = "60-fusetune-options.conf"
-_PLAIN = re.compile(r"[^\s\"'\\;#]+")
 # An escape that stands for another character than the one after the backslash.
 _C_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\[^\\\"' ]")
 _TOKEN = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')+""", re.DOTALL)
@@ -125,13 +125,7 @@ def command_words(value: str) -> list[tuple[str, str]]:
 
 def command_text(words: list[str], written: Mapping[str, str]) -> str:
     """Return words for ExecStart=; those in ``written`` keep their original text."""
-    return " ".join(written.get(word) or _quoted(word) for word in words)
-
-
-def _quoted(word: str) -> str:
-    if _PLAIN.fullmatch(word):
-        return word
-    return '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
+    return " ".join(written.get(word) or unit_word(word) for word in words)
 
 
 def merged(before: str, section: str, lines: Sequence[str]) -> str:

@@ -4,9 +4,10 @@
  * options that it does not know.
  *
  * Each option is taken from the first of these that has it: the command line, `options` of the most
- * specific section in mounts.d, FUSETUNE_OPTIONS. A privileged program (AT_SECURE) reads neither
- * files nor environment, because the user who starts it must not configure it. Files and
- * directories that others than root may change are ignored.
+ * specific section in mounts.d, FUSETUNE_OPTIONS. Sections give none to a mount that one of them
+ * leaves alone. A privileged program (AT_SECURE) reads neither files nor environment, because the
+ * user who starts it must not configure it. Files and directories that others than root may change
+ * are ignored.
  */
 #define _GNU_SOURCE
 
@@ -161,7 +162,8 @@ int tuned_read_channels(struct tuned_options *options, const struct tuned_about 
 	if (getauxval(AT_SECURE))
 		return 0;
 	read_sections(about, &best);
-	if (best.found && tuned_take_list(&more, best.options, MOUNTS_DIR) == -1)
+	if (best.found && !best.left_alone &&
+	    tuned_take_list(&more, best.options, MOUNTS_DIR) == -1)
 		return -1;
 	tuned_add(options, &more);
 	list = getenv(ENVIRONMENT);

@@ -72,16 +72,21 @@ struct tuned_rank {
 /* Size of "options" in a section, with its NUL. */
 #define TUNED_LIST	1024
 
+/*
+ * What sections say: options, and whether they do not apply because the mount is left alone. Each
+ * is found by itself, so each has the rank of its section.
+ */
 struct tuned_section {
 	int found;
-	struct tuned_rank rank;
+	int left_alone;
+	struct tuned_rank rank, alone_rank;
 	char options[TUNED_LIST];
 };
 
 /*
- * Searches the text of one file for the most specific section that matches and has options; of
- * equally specific ones, takes the last. best may hold one already. Returns 0, or the number, from
- * 1, of the line that cannot be parsed.
+ * Searches the text of one file for the most specific section that matches and has options, and for
+ * the one with leave_alone; of equally specific ones, takes the last. best may hold some already.
+ * Returns 0, or the number, from 1, of the line that cannot be parsed.
  */
 unsigned int tuned_find(const char *text, size_t length, const struct tuned_about *about,
 			struct tuned_section *best);

@@ -16,6 +16,9 @@ static const char *const matches[TUNED_MATCHES] = { "path", "source", "server", 
 static const char *const matches_elsewhere[] = { "volume_handle", "volume", "label", "namespace",
 						 "csi_driver", "mount_option" };
 
+/* Bits of the keys that a section has, after those of matches and options. */
+#define SEEN_LEAVE_ALONE	(1U << (TUNED_MATCHES + 1))
+
 struct text {
 	const char *at, *end;
 };
@@ -85,14 +88,19 @@ static int read_string(struct text *line, char *value)
 	return line->at++ < line->end ? 0 : -1;
 }
 
-/* Skips a number or a boolean; no key that is used here has one. */
-static int read_bare(struct text *line)
+/* Reads a number or a boolean. */
+static int read_bare(struct text *line, char *value)
 {
-	const char *start = line->at;
+	size_t length = 0;
 
-	while (line->at < line->end && (is_bare(*line->at) || *line->at == '+' || *line->at == '.'))
-		line->at++;
-	return line->at > start ? 0 : -1;
+	while (line->at < line->end &&
+	       (is_bare(*line->at) || *line->at == '+' || *line->at == '.')) {
+		if (length == VALUE - 1)
+			return -1;
+		value[length++] = *line->at++;
+	}
+	value[length] = '\0';
+	return length ? 0 : -1;
 }
 
 /* Skips a list of strings on one line; no key that is used here has one. */
@@ -159,27 +167,54 @@ static int section_matches(int which, const char *pattern, const struct tuned_ab
 	return tuned_matches_glob(pattern, slash ? slash + 1 : value);
 }
 
-static void end_section(struct reading *reading, struct tuned_section *best)
+/* Whether a section of this rank counts instead of the best before it. */
+static int outranks(const struct tuned_rank *rank, const struct tuned_rank *best)
 {
 	unsigned int i;
 
-	if (!reading->in_section || !reading->about_it || !reading->section.found)
-		return;
-	for (i = 0; best->found && i < 2 * TUNED_MATCHES; i++) {
-		if (reading->section.rank.of[i] > best->rank.of[i])
-			break;
-		if (reading->section.rank.of[i] < best->rank.of[i])
-			return;
-	}
-	*best = reading->section;
+	for (i = 0; i < 2 * TUNED_MATCHES; i++)
+		if (rank->of[i] != best->of[i])
+			return rank->of[i] > best->of[i];
+	return 1;
 }
 
-static int take_key(struct reading *reading, const char *key, const char *value,
+static void end_section(struct reading *reading, struct tuned_section *best)
+{
+	const struct tuned_section *section = &reading->section;
+
+	if (!reading->in_section || !reading->about_it)
+		return;
+	if (section->found && outranks(&section->rank, &best->rank)) {
+		best->found = 1;
+		best->rank = section->rank;
+		strcpy(best->options, section->options);
+	}
+	if (reading->seen & SEEN_LEAVE_ALONE && outranks(&section->rank, &best->alone_rank)) {
+		best->left_alone = section->left_alone;
+		best->alone_rank = section->rank;
+	}
+}
+
+static int take_leave_alone(struct reading *reading, const char *value, int quoted)
+{
+	if (quoted || reading->seen & SEEN_LEAVE_ALONE)
+		return -1;
+	if (strcmp(value, "true") && strcmp(value, "false"))
+		return -1;
+	reading->seen |= SEEN_LEAVE_ALONE;
+	reading->section.left_alone = !strcmp(value, "true");
+	return 0;
+}
+
+/* value: "" if it is a list */
+static int take_key(struct reading *reading, const char *key, const char *value, int quoted,
 		    const struct tuned_about *about)
 {
 	unsigned int other;
 	int which;
 
+	if (!strcmp(key, "leave_alone"))
+		return take_leave_alone(reading, value, quoted);
 	for (other = 0; other < sizeof(matches_elsewhere) / sizeof(*matches_elsewhere); other++)
 		if (!strcmp(key, matches_elsewhere[other]))
 			reading->about_it = 0;
@@ -189,7 +224,7 @@ static int take_key(struct reading *reading, const char *key, const char *value,
 	if (which == TUNED_MATCHES && strcmp(key, "options"))
 		return 0;
 	/* The key is given twice, or is not a string. */
-	if (!value || (reading->seen & (1U << which)))
+	if (!quoted || (reading->seen & (1U << which)))
 		return -1;
 	reading->seen |= 1U << which;
 	if (which == TUNED_MATCHES) {
@@ -230,11 +265,12 @@ static int read_line(struct reading *reading, struct text *line, const struct tu
 		if (!reading->in_section || read_key(line, key) == -1 || line->at == line->end)
 			return -1;
 		quoted = *line->at == '"' || *line->at == '\'';
+		value[0] = '\0';
 		if (quoted)
 			got = read_string(line, value);
 		else
-			got = *line->at == '[' ? read_list(line) : read_bare(line);
-		if (got == -1 || take_key(reading, key, quoted ? value : NULL, about) == -1)
+			got = *line->at == '[' ? read_list(line) : read_bare(line, value);
+		if (got == -1 || take_key(reading, key, value, quoted, about) == -1)
 			return -1;
 	}
 	return at_end(line) ? 0 : -1;

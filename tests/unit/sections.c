@@ -21,6 +21,6 @@ int main(int argc, char **argv)
 
 	size = fread(text, 1, sizeof(text), stdin);
 	printf("%u ", tuned_find(text, size, &about, &best));
-	printf("%s\n", best.found ? best.options : "");
+	printf("%s\n", best.found && !best.left_alone ? best.options : "");
 	return 0;
 }

@@ -207,6 +207,106 @@ def test_a_service_of_a_libfuse3_server(installed: Tree, linked: str) -> None:
         enable(installed.host, "cloud", "tuned")
 
 
+def _library_drop_in(tree: Tree, server: str, options: str, *lines: str) -> list[str]:
+    """Enable the library for a service; return the Environment= of the drop-in."""
+    tree.write("usr/lib64/fusetune/libfuse3.so.3", "")
+    _service(tree, f"ExecStart={server} /a /b", *lines)
+    carry_out(tree.host, enable(tree.host, "cloud", options))
+    again = enable(tree.host, "cloud", options)
+    assert again.after == again.before  # nothing is added twice
+    text = tree.read("etc/systemd/system/cloud.service.d/50-fusetune-libfuse.conf")
+    written = [line.strip() for line in text.splitlines()]
+    return [line for line in written if line.startswith(("Environment=", "# If"))]
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "expected"),
+    [
+        (
+            [],
+            "max_pages=64",
+            ["LD_LIBRARY_PATH=/usr/lib64/fusetune", "FUSETUNE_OPTIONS=max_pages=64"],
+        ),
+        (
+            ["Environment=LD_LIBRARY_PATH=/opt/lib FUSETUNE_OPTIONS=direct_io", "Environment=A=1"],
+            "max_pages=64",
+            [
+                "LD_LIBRARY_PATH=/usr/lib64/fusetune:/opt/lib",
+                "FUSETUNE_OPTIONS=direct_io,max_pages=64",
+            ],
+        ),
+        # The last one counts; the service keeps options of its own if there are none of ours.
+        (
+            [
+                "Environment=LD_LIBRARY_PATH=/old FUSETUNE_OPTIONS=direct_io",
+                "Environment=LD_LIBRARY_PATH=/new",
+            ],
+            "",
+            ["LD_LIBRARY_PATH=/usr/lib64/fusetune:/new"],
+        ),
+        (
+            ["Environment=LD_LIBRARY_PATH=/old", "Environment=", "Environment=A=1"],
+            "",
+            ["LD_LIBRARY_PATH=/usr/lib64/fusetune"],
+        ),
+        # Quotes, continued lines; specifiers are expanded again, and $ means nothing.
+        (
+            ['Environment="A=1 2" \'LD_LIBRARY_PATH=/opt/%i/my "$lib":/100%%\' \\', " B=2"],
+            "",
+            ['"LD_LIBRARY_PATH=/usr/lib64/fusetune:/opt/%i/my \\"$lib\\":/100%%"'],
+        ),
+    ],
+)
+def test_variables_of_the_service_are_kept(
+    installed: Tree, linked: str, lines: list[str], options: str, expected: list[str]
+) -> None:
+    """systemd uses the last Environment= of each variable, so the drop-in repeats them."""
+    found = _library_drop_in(installed, linked, options, *lines)
+    assert [line for line in found if line[0] != "#"] == [f"Environment={one}" for one in expected]
+    own = any(name in one for one in expected for name in (":/", "direct_io"))
+    assert any(line[0] == "#" for line in found) == own
+
+
+def test_variables_of_a_drop_in_are_kept(installed: Tree, linked: str) -> None:
+    installed.write(
+        "etc/systemd/system/cloud.service.d/10-own.conf",
+        "[Service]\nEnvironment=LD_LIBRARY_PATH=/own\n",
+    )
+    lines = _library_drop_in(installed, linked, "", "Environment=LD_LIBRARY_PATH=/opt/lib")
+    assert lines[-1] == "Environment=LD_LIBRARY_PATH=/usr/lib64/fusetune:/own"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "replaced"),
+    [
+        ("Environment=LD_LIBRARY_PATH=/x", "", "LD_LIBRARY_PATH"),
+        ("Environment=", "", "LD_LIBRARY_PATH"),
+        ("Environment=FUSETUNE_OPTIONS=direct_io", "splice=off", "FUSETUNE_OPTIONS"),
+        ("Environment=FUSETUNE_OPTIONS=direct_io", "", None),
+        ("Environment=A=LD_LIBRARY_PATH=/x", "", None),
+    ],
+)
+def test_a_later_drop_in_would_replace_our_variables(
+    installed: Tree, linked: str, text: str, options: str, replaced: str | None
+) -> None:
+    installed.write("usr/lib64/fusetune/libfuse3.so.3", "")
+    _service(installed, f"ExecStart={linked} /a /b")
+    later = installed.write(
+        "etc/systemd/system/cloud.service.d/override.conf", f"[Service]\n{text}\n"
+    )
+    if replaced is None:
+        assert enable(installed.host, "cloud", options).after
+        return
+    why = f"{later} replaces {replaced}, and .*: rename it to sort before 50-fusetune-libfuse.conf"
+    with pytest.raises(FusetuneError, match=why):
+        enable(installed.host, "cloud", options)
+
+
+def test_variables_that_cannot_be_written_again(installed: Tree, linked: str) -> None:
+    with pytest.raises(FusetuneError, match=r"^an Environment= of cloud\.service has an escape"):
+        _library_drop_in(installed, linked, "", r"Environment=LD_LIBRARY_PATH=/a\x20b")
+
+
 @pytest.mark.parametrize(
     ("lines", "why"),
     [

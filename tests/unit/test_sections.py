@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fusetune.desired.config import load
+from fusetune.desired.host_limits import of_mount
 from fusetune.desired.sections import LIBRARY_MATCHES, MATCHES
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
@@ -40,11 +41,15 @@ def _patterns(value: str) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def _cases(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str, str]]]:
+def _cases(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str, object]]]:
     """A mount, and sections about it."""
     about = {key: draw(_PATHS) for key in ("path", "source", "server")}
     about["fstype"] = "".join(draw(_NAMES))
-    optional = {key: _patterns(value) for key, value in about.items()}
+    optional: dict[str, st.SearchStrategy[object]] = {
+        **{key: _patterns(value) for key, value in about.items()},
+        "leave_alone": st.booleans(),
+        "max_ratio": st.just(5),
+    }
     section = st.fixed_dictionaries({}, optional=optional)
     return about, draw(st.lists(section, max_size=6))
 
@@ -86,24 +91,56 @@ def read(reader: Path, text: str, *about: str) -> str:
 )
 @given(case=_cases())
 def test_the_same_section_counts(
-    reader: Path, tree: Tree, case: tuple[dict[str, str], list[dict[str, str]]]
+    reader: Path, tree: Tree, case: tuple[dict[str, str], list[dict[str, object]]]
 ) -> None:
     about, sections = case
     document = tomlkit.document()
     tables = tomlkit.aot()
     for number, section in enumerate(sections, 1):
         table = tomlkit.table()
-        table.update({**section, "max_ratio": 5, "options": f"max_background={number}"})
+        # A section that only leaves its mounts alone may have no options.
+        more = {} if "max_ratio" in section else {"options": f"max_pages={number}"}
+        table.update({**section, **more})
         tables.append(table)
     document["mount"] = tables
     text = tomlkit.dumps(document)
     tree.write("etc/mounts.d/x.toml", text if sections else "# none\n")
     mount = Mount(about["path"], about["fstype"], about["source"], "0:40")
-    matching = list(load(tree.host).matching(tree.host, mount, _Server(about["server"])))
-    ranked = max(enumerate(matching), key=lambda pair: (pair[1].rank, pair[0]), default=None)
-    expected = ranked[1].options if ranked else ""
+    config, server = load(tree.host), _Server(about["server"])
+    matching = list(config.matching(tree.host, mount, server))
+    ranked = sorted(enumerate(matching), key=lambda pair: (pair[1].rank, pair[0]), reverse=True)
+    alone = [one.leave_alone for _, one in ranked if one.leave_alone is not None]
+    options = [one.options for _, one in ranked if one.options is not None]
+    expected = "" if True in alone[:1] else "".join(options[:1])
     said = read(reader, text if sections else "# none\n", *about.values())
     assert said == f"0 {expected}"
+    assert of_mount(tree.host, config, mount, server).pages == int(said.partition("=")[2] or 0)
+
+
+_OPTIONS = "options = 'max_background=7'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"[[mount]]\n{_OPTIONS}[[mount]]\npath = '/x'\nleave_alone = true\n", False),
+        (f"[[mount]]\npath = '/x'\nleave_alone = true\n[[mount]]\n{_OPTIONS}", False),
+        # Not the most specific section that says so.
+        (
+            f"[[mount]]\npath = '/x'\n{_OPTIONS}leave_alone = false\n"
+            "[[mount]]\nserver = 'p'\nleave_alone = true\n",
+            True,
+        ),
+        # Less specific than the options, but no other section says otherwise.
+        (f"[[mount]]\npath = '/x'\n{_OPTIONS}[[mount]]\nleave_alone = true\n", False),
+        (f"[[mount]]\n{_OPTIONS}[[mount]]\npath = '/y'\nleave_alone = true\n", True),
+        # Of equally specific sections, the later one.
+        (f"[[mount]]\n{_OPTIONS}leave_alone = true\n[[mount]]\nleave_alone = false\n", True),
+    ],
+)
+def test_a_mount_that_is_left_alone_has_no_options(reader: Path, text: str, found: bool) -> None:
+    expected = "max_background=7" if found else ""
+    assert read(reader, text, "/x", "s", "/p", "fuse") == f"0 {expected}"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +161,10 @@ def test_the_same_section_counts(
         (f"[[mount]]\noptions = '{'x' * 1024}'", 2),
         (f"[[mount]]\npath = '{'x' * 4096}'", 2),
         (f"[[mount]]\n{'x' * 64} = 1", 2),
+        ("[[mount]]\nleave_alone = 'true'\n", 2),
+        ("[[mount]]\nleave_alone = 1\n", 2),
+        ("[[mount]]\nleave_alone = []\n", 2),
+        ("[[mount]]\nleave_alone = true\nleave_alone = true\n", 3),
     ],
 )
 def test_lines_and_those_that_are_not_understood(reader: Path, text: str, line: int) -> None:

@@ -70,6 +70,18 @@ def test_the_most_specific_section_counts(sections: Path) -> None:
     assert background("", "") == 0  # the kernel's choice
 
 
+def test_a_mount_that_is_left_alone(sections: Path) -> None:
+    """Sections give it no options; the command line and the environment still do."""
+    (sections / "a.toml").write_text(
+        "[[mount]]\nserver = 'hello'\nleave_alone = true\n"
+        '[[mount]]\npath = "/other"\nleave_alone = false\n'
+    )
+    (sections / "b.toml").write_text('[[mount]]\noptions = "max_background=22"\n')
+    assert background("", "") == 0  # the kernel's choice
+    assert background("", "max_background=11") == 11
+    assert background("max_background=33", "") == 33
+
+
 @pytest.mark.parametrize(
     "text",
     [

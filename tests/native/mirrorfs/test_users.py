@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Files belong to the user who creates them, and their modes apply to other users.
 
-The server runs as root, makes the caller the owner of new files (fchownat(2)), and mounts with
-default_permissions, so the kernel checks modes. A set-group-ID directory passes on its group
-(inode(7)).
+The server runs as root, creates files with the user and group ID of the caller (setfsuid(2)), and
+mounts with default_permissions, so the kernel checks modes. A set-group-ID directory passes on its
+group (inode(7)).
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,80 @@ def test_what_a_caller_makes_is_the_callers(mount: Mount, source: Path) -> None:
     (source / "roots").chmod(0o666)
     assert as_nobody(f"echo x >> '{root}/roots'").returncode == 0
     assert (source / "roots").stat().st_uid == 0
+
+
+@pytest.mark.usefixtures("reachable")
+def test_what_a_caller_makes_has_the_mode_that_was_asked_for(mount: Mount, source: Path) -> None:
+    source.chmod(0o777)
+    root = mount("allow_other").mountpoint
+    program = (
+        "import os, socket, stat; os.umask(0);"
+        " os.close(os.open('file', os.O_CREAT | os.O_WRONLY, 0o6751));"
+        " os.close(os.open('closed', os.O_CREAT | os.O_WRONLY, 0));"
+        " os.mknod('node', stat.S_IFREG | 0o4711); os.mkfifo('fifo', 0o2622);"
+        " os.mkdir('directory', 0o1707); os.symlink('target', 'link');"
+        " socket.socket(socket.AF_UNIX).bind('socket')"
+    )
+    made = as_nobody(f"cd '{root}' && {sys.executable} -c \"{program}\"")
+    assert made.returncode == 0, made.stderr
+    states = {path.name: path.lstat() for path in source.iterdir()}
+    assert {name: oct(state.st_mode) for name, state in states.items()} == {
+        "file": oct(stat.S_IFREG | 0o6751),
+        "closed": oct(stat.S_IFREG),
+        "node": oct(stat.S_IFREG | 0o4711),
+        "fifo": oct(stat.S_IFIFO | 0o2622),
+        "directory": oct(stat.S_IFDIR | 0o1707),
+        "link": oct(stat.S_IFLNK | 0o777),
+        "socket": oct(stat.S_IFSOCK | 0o777),
+    }
+    assert {(state.st_uid, state.st_gid) for state in states.values()} == {(NOBODY, NOBODY)}
+
+
+@pytest.mark.usefixtures("reachable")
+def test_the_server_stays_root_after_a_caller_has_made_something(
+    mount: Mount, source: Path
+) -> None:
+    """Also after a failure: all threads create, read and remove what only root may."""
+    (source / "open").mkdir(0o777)
+    (source / "open").chmod(0o777)
+    root = mount("allow_other").mountpoint
+    made = as_nobody(f"cd '{root}/open' && for n in 1 2 3 4; do echo x >$n; mkdir 1 $n.d; done")
+    assert "File exists" in made.stderr
+    (root / "roots").mkdir(0o700)
+    (root / "roots" / "file").write_text("r")
+    os.chown(root / "roots" / "file", 77, 77)
+    for path in (source / "roots", source / "open" / "1"):
+        path.chmod(0)
+    assert (root / "roots" / "file").read_text() == "r"
+    assert (source / "roots").stat().st_uid == 0
+    assert (root / "open" / "1").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("kind", ["create", "mknod", "fifo", "mkdir", "symlink"])
+@pytest.mark.usefixtures("reachable")
+def test_a_file_swapped_in_while_another_is_made_keeps_owner_and_mode(
+    mount: Mount, source: Path, kind: str
+) -> None:
+    """A user who can rename in the source gets neither root's file nor a set-ID bit on it."""
+    victim = source.parent / "victim"
+    bait = source / "bait"
+    victim.write_text("root's")
+    if kind == "mkdir":
+        bait.mkdir(0o755)
+    elif kind in ("create", "mknod"):  # their mode was set through a symbolic link
+        bait.symlink_to(victim)
+    else:
+        bait.write_text("root's")
+    source.chmod(0o777)
+    before = [(path.lstat().st_mode, path.lstat().st_uid) for path in (victim, bait)]
+    root = mount("allow_other").mountpoint
+    script = Path(__file__).with_name("swapping.py")
+    here = source.parent  # relative paths: another test run may close pytest's directories
+    words = f"'{script}' {kind} '{root.relative_to(here)}' '{source.relative_to(here)}' 1"
+    made = as_nobody(f"cd '{here}' && {sys.executable} {words}")
+    assert made.returncode == 0, made.stderr
+    assert int(made.stdout) > 0
+    assert [(path.lstat().st_mode, path.lstat().st_uid) for path in (victim, bait)] == before
 
 
 @pytest.mark.usefixtures("reachable")
