@@ -44,11 +44,12 @@ class Remembered:
 
 @dataclass(frozen=True)
 class _Edit:
-    """A configuration file's new text, and its previous values."""
+    """A configuration file's new text, and its values about the mount before and after."""
 
     file: Path
     text: str
     before: dict[str, int] | None
+    after: dict[str, int] | None = None
 
     def make(self, host: Host) -> None:
         if not self.text.strip():
@@ -65,7 +66,8 @@ def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembe
     kernel's defaults or the file cannot be written, `ConfigError` if the configuration is invalid.
     """
     load(host)
-    values = not_stock(knobs_of(host, mount), values_now(host, mount))
+    now = values_now(host, mount)
+    values = not_stock(knobs_of(host, mount), now)
     if not values:
         raise FusetuneError(
             f"{printable(mount.path)} has the kernel's default values, so there is nothing to "
@@ -73,11 +75,11 @@ def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembe
             "'fusetune forget'"
         )
     if admin:
-        edit = _section_edit(host, mount, values)
+        edit = _section_edit(host, mount, values, now)
         if not dry_run:
             edit.make(host)
             _note_saved(host, mount, edit.file, values)
-        return Remembered(edit.file, edit.before, (edit.before or {}) | values)
+        return Remembered(edit.file, edit.before, edit.after)
     before = _saved_values(host, mount)
     if not dry_run:
         save(host, mount, values, "save")
@@ -126,8 +128,12 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
     return forgotten + [Remembered(edit.file, edit.before, None) for edit in edits]
 
 
-def _section_edit(host: Host, mount: Mount, values: Mapping[str, int]) -> _Edit:
+def _section_edit(
+    host: Host, mount: Mount, values: dict[str, int], now: Mapping[str, int]
+) -> _Edit:
     """Return the edit that writes ``values`` into the section of ``mount``.
+
+    Other values that the section has become those of ``now``, all values of the mount.
 
     That is the section for this path alone if there is one, otherwise a new one in a file of
     mounts.d named after the path.
@@ -141,9 +147,11 @@ def _section_edit(host: Host, mount: Mount, values: Mapping[str, int]) -> _Edit:
             ):
                 continue  # perhaps about another file system at this path
             before = _values(section)
-            for name, value in values.items():
-                section[name] = value
-            return _Edit(file, tomlkit.dumps(document), before)
+            after = before | {name: now[name] for name in before if name in now} | values
+            for name, value in after.items():
+                if before.get(name) != value:
+                    section[name] = value
+            return _Edit(file, tomlkit.dumps(document), before, after)
     name = re.sub(r"[^A-Za-z0-9._-]", "_", mount.path.strip("/").replace("/", "-")) or "root"
     if len(name) > _LONGEST_NAME:
         name = name[:_LONGEST_NAME] + hashlib.sha256(os.fsencode(mount.path)).hexdigest()[:20]
@@ -156,7 +164,7 @@ def _section_edit(host: Host, mount: Mount, values: Mapping[str, int]) -> _Edit:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FusetuneError(f"cannot add a section to {file}: {error}; edit it by hand") from error
-    return _Edit(file, text, None)
+    return _Edit(file, text, None, values)
 
 
 def _new_section(mount: Mount, values: Mapping[str, int]) -> str:

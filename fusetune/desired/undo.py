@@ -93,5 +93,7 @@ def reset_everything(host: Host, *, dry_run: bool, keep_saved: bool = False) -> 
         undone = for_each(record_files(host), one)
     finally:
         values = reset_all(host, dry_run=dry_run, keep_saved=keep_saved)
+        for mount in () if dry_run else discover(host):
+            remove_left_behind(host, mount, _REMOVING_SECONDS)
         lines = forget_persisted(host, dry_run=dry_run)
     return Reset([*values, *lines], undone)

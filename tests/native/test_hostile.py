@@ -11,7 +11,7 @@ import secrets
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -323,8 +323,11 @@ def test_what_others_put_there_is_left_and_told(
         assert [file.name for file in directory.iterdir()] == ["letter"]
 
 
+@pytest.mark.parametrize(
+    "words", [lambda mirror: [mirror.mountpoint], lambda mirror: ["--all"]], ids=["M", "--all"]
+)
 def test_what_a_killed_run_left_is_removed_through_no_link(
-    fusetune: Fusetune, mirror: Mirror, secret: Path
+    fusetune: Fusetune, mirror: Mirror, secret: Path, words: Callable[[Mirror], list[Path | str]]
 ) -> None:
     """By the next run; one file was replaced by a link, which is kept."""
     mount = fusetune.find(mirror.mountpoint)
@@ -338,5 +341,5 @@ def test_what_a_killed_run_left_is_removed_through_no_link(
     assert [file.name for file in directory.iterdir()] == ["write-data"]
     (directory / "write-data").unlink()
     scratch_note(fusetune.host, mount).write_text(f'[{mount.instance}, "{directory.name}"]')
-    assert fusetune("reset", mirror.mountpoint).returncode == 0
+    assert fusetune("reset", *words(mirror)).returncode == 0
     wait_for(lambda: not directory.exists(), "the removal, which reset does not wait for")

@@ -108,6 +108,19 @@ def test_a_new_section_gets_a_file_of_its_own(tree: Tree, tuned: Mount) -> None:
     assert text_of(tree.host.admin_dir) == {}
 
 
+def test_what_the_section_has_follows_the_mount(tree: Tree, tuned: Mount) -> None:
+    """Also back to a default, which a pattern's section may not replace then."""
+    head = "[[mount]]\npath = '/mnt/one'\n"
+    values = "read_ahead_kb = '4M'  # once\nmax_ratio = 20\nmax_background = 64\n"
+    file = tree.write("etc/mounts.d/a.toml", head + values)
+    tree.live(values=tree.values() | {"read_ahead_kb": 128})
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert written.before == {"read_ahead_kb": 4096, "max_ratio": 20, "max_background": 64}
+    assert written.after == {"read_ahead_kb": 128, "max_ratio": 20, "max_background": 12}
+    changed = "read_ahead_kb = 128  # once\nmax_ratio = 20\nmax_background = 12\n"
+    assert file.read_text() == head + changed
+
+
 def test_a_long_path_gets_a_file_too(tree: Tree, tuned: Mount) -> None:
     for end in "ab":
         deep = replace(tuned, path="/mnt/" + "/".join(["deep" * 20] * 4) + end)
