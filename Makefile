@@ -264,9 +264,9 @@ define aliases
 endef
 
 install:
-	cd fusetune && find . -name '*.py' -printf '%P\0' -o -name '*.fio' -printf '%P\0' \
-		-o -path './report/templates/*' -printf '%P\0' | \
-		xargs -0 -I{} install -D -m 644 {} $(DESTDIR)$(MODULES)/fusetune/{}
+	find fusetune -name '*.py' -printf '%P\0' -o -name '*.fio' -printf '%P\0' \
+		-o -path 'fusetune/report/templates/*' -printf '%P\0' | \
+		xargs -0 -I{} install -D -m 644 fusetune/{} $(DESTDIR)$(MODULES)/fusetune/{}
 	install -d $(DESTDIR)$(PREFIX)/bin
 	printf '%s\n' "$$LAUNCHER" >$(DESTDIR)$(PREFIX)/bin/fusetune
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/fusetune

@@ -104,13 +104,17 @@ def spec(entries: list[Release], sources: list[str]) -> str:
 
 
 def _own_files() -> Iterator[tuple[str, Path]]:
-    """Yield the project's files: those that git tracks, or all if this is not a checkout."""
+    """Yield the project's files: those that git tracks, or all if this is not a checkout.
+
+    Not those in build, where fetch.sh puts the sources.
+    """
     if (_ROOT / ".git").exists():
         command = ["git", "-C", str(_ROOT), "ls-files", "-z"]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         names = [name for name in done.stdout.split("\0") if name]
     else:
-        names = [str(path.relative_to(_ROOT)) for path in _ROOT.rglob("*") if path.is_file()]
+        found = (str(path.relative_to(_ROOT)) for path in _ROOT.rglob("*") if path.is_file())
+        names = [name for name in found if not name.startswith("build/")]
     for name in sorted(names):
         if (_ROOT / name).exists():
             yield name, _ROOT / name

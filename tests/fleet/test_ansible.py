@@ -335,6 +335,7 @@ def test_the_role_installs_from_a_repository(fleet: tuple[Fleet, Mounts], tmp_pa
         "fusetune_repository": "deb [trusted=yes] file:/repository ./",
     }
     play = [{"hosts": "all", "roles": [role]}]
+    assert hosts.play(play, "--check").of("failed") == dict.fromkeys(SUITES, 0)
     done = hosts.play(play)
     assert done.of("failed") == dict.fromkeys(SUITES, 1), done.text
     assert "Failed to update apt cache" in done.text

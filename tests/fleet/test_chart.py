@@ -107,6 +107,41 @@ def test_the_last_metrics_go_with_the_pod(tmp_path: Path) -> None:
                 os.killpg(container.pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize(
+    ("script", "ends", "said"),
+    [
+        ("echo $* >{file}", 0, "auto --budget=10m /volume"),
+        ("echo none >{file}; exit 4", 0, "none"),
+        ("echo failed >{file}; exit 1", 1, "failed"),
+        (
+            "trap 'sleep 0.5; echo back >{file}; exit 130' TERM; touch {file}.on; sleep 60 & wait",
+            1,
+            "back",
+        ),
+    ],
+    ids=["better", "nothing better", "failed", "ended"],
+)
+def test_how_the_job_ends(tmp_path: Path, script: str, ends: int, said: str) -> None:
+    file, program = tmp_path / "said", tmp_path / "bin" / "fusetune"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script.format(file=file)}\n")
+    program.chmod(0o755)
+    (auto,) = render(auto=AUTO).pod("Job")["initContainers"]
+    path = f"{program.parent}:{os.environ['PATH']}"
+    with subprocess.Popen(
+        auto["command"], env={**os.environ, "PATH": path}, start_new_session=True
+    ) as container:
+        try:
+            if "TERM" in script:
+                wait_for(file.with_suffix(".on").exists, "auto")
+                container.terminate()
+            assert container.wait(PATIENCE) == ends
+            assert file.read_text() == f"{said}\n"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(container.pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("name", ["123", "true", "null", "1e3"])
 def test_names_that_yaml_takes_for_something_else_stay_strings(name: str) -> None:
     """Such a name is valid in Kubernetes (RFC 1123)."""

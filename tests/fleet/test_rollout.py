@@ -32,6 +32,8 @@ apply\\ *|reset\\ *)
     echo '{"changes": []}' ;;
 forget\\ *) echo "$1" >>'%(directory)s/calls'; echo '{"files": [{"file": "/x"}]}' ;;
 list\\ *) echo '{"mounts": []}' ;;
+bench\\ *) echo "$*" >>'%(directory)s/calls'
+    echo '{"series": [{"workloads": [{"figure": 1}]}]}' ;;
 verify\\ *) cat '%(directory)s/verified'; cat '%(directory)s/said' >&2
     exit "$(cat '%(directory)s/status')" ;;
 esac
@@ -89,6 +91,15 @@ def test_without_a_difference_it_succeeds(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.status == 0, done.text
     assert done.of("failed") == {"canary": 0, "second": 0}
     assert "reset" not in (tmp_path / "calls").read_text()
+
+
+def test_workloads_as_a_string(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As -e on the command line gives them."""
+    words = ("-e", "fusetune_workloads=seq-read,rand-read", "-e", "fusetune_worse=0.5")
+    done = rolled_out(tmp_path, monkeypatch, 0, "", POINT, *words)
+    assert done.status == 0, done.text
+    measured = f"bench {POINT} --json --budget 60s -w seq-read -w rand-read"
+    assert (tmp_path / "calls").read_text().splitlines() == [measured, "apply", measured]
 
 
 def test_check_mode_compares_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,9 @@ def _hashes(directory: Path) -> dict[str, str]:
 
 
 def test_source_packages_are_the_same_again(dist: Path, checkout: Path, tmp_path: Path) -> None:
-    again = tmp_path / "again"
+    again, download = tmp_path / "again", checkout / "build" / "sources" / "linux.deb"
+    download.parent.mkdir(parents=True)
+    download.touch()  # not packed, in a tree without git either
     done = make_dist(checkout, again, given=sources()[2:4])
     assert done.returncode == 0, done.stderr
     packed = {name: value for name, value in _hashes(again).items() if ".orig" in name}
@@ -116,3 +118,12 @@ def test_a_source_that_is_none_is_refused(tmp_path: Path, name: str, says: str) 
     assert done.returncode == 1
     assert done.stderr.startswith(f"dist.py: {source}{says}" if says else "dist.py: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_everything_is_installed_below_a_relative_directory(checkout: Path) -> None:
+    command = ["make", "--silent", "-C", str(checkout), "install", "DESTDIR=stage"]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    found = {path.name for path in checkout.glob("*/stage/**/*.py")}
+    assert not found
+    assert (checkout / "stage/usr/share/fusetune/fusetune/cli/__init__.py").exists()
+    assert (checkout / "stage/usr/bin/fusetune").exists()
