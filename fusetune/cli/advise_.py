@@ -44,7 +44,7 @@ EXAMPLES = (
     help="Measure M and each FUSE mount that it lies on, and name the one that limits the speed. "
     "The default workload is then mixed.",
 )
-@budget_options
+@budget_options("--measure-layers")
 @json_option
 @pass_host_of_mounts
 def command(

@@ -41,9 +41,6 @@ allow_owner_option = click.option(
     metavar="USER",
     help="Allow this user's mounts more dirty memory; may be repeated.",
 )
-admin_option = click.option(
-    "--admin", is_flag=True, help="Change the administrator's files in /etc/fusetune/mounts.d."
-)
 pass_host = click.make_pass_decorator(Host)
 
 
@@ -130,7 +127,7 @@ def measuring_options(function: Callable[..., Any]) -> Callable[..., Any]:
     from fusetune.bench.workloads import DEFAULT
 
     more = "; or profile: the traffic that 'fusetune profile' recorded"
-    return workload_option("What to measure", DEFAULT, more)(budget_options(function))
+    return workload_option("What to measure", DEFAULT, more)(budget_options()(function))
 
 
 def plot_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -204,32 +201,40 @@ def files_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def budget_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that limit how much a command measures."""
+def budget_options(only_with: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options that limit how much a command measures.
+
+    ``only_with``: the option without which they have no effect, if any.
+    """
     from fusetune.bench.spending import MOST_WRITTEN
 
-    return _with_options(
-        function,
+    def words(text: str) -> str:
+        return f"With {only_with}: {text[0].lower()}{text[1:]}" if only_with else text
+
+    options = (
         click.option(
             "--budget",
             type=Duration(),
             default=60.0,
             show_default="60s",
-            help="Time limit of the whole run.",
+            help=words("Time limit of the whole run."),
         ),
         click.option(
             "--budget-bytes",
             type=Size(),
             default=MOST_WRITTEN,
             show_default="8G",
-            help="Limit of bytes that the whole run writes.",
+            help=words("Limit of bytes that the whole run writes."),
         ),
         click.option(
             "--size",
             type=Size(),
-            help="Size of a scratch file.  [default: as large as budget and free space allow]",
+            help=words(
+                "Size of a scratch file.  [default: as large as budget and free space allow]"
+            ),
         ),
     )
+    return lambda function: _with_options(function, *options)
 
 
 def _with_options(function: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,7 +4,6 @@
 import click
 
 from fusetune.cli.common import (
-    admin_option,
     dry_run_option,
     json_option,
     pass_host_of_mounts,
@@ -21,7 +20,12 @@ EXAMPLES = (("Keep no values for later mounts of this file system", "forget /mnt
 
 @click.command("forget", help=__doc__)
 @mount_argument("M")
-@admin_option
+@click.option(
+    "--admin",
+    is_flag=True,
+    help="Also remove sections for this path alone from fusetune.toml and mounts.d of "
+    "/etc/fusetune.",
+)
 @dry_run_option
 @json_option
 @pass_host_of_mounts

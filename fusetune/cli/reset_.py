@@ -19,7 +19,7 @@ from fusetune.report.documents.changes import reset_changes
 
 EXAMPLES = (
     ("Restore the values that a mount had before fusetune", "reset /mnt/x"),
-    ("Restore everything on this host", "reset --all"),
+    ("Restore the values of all mounts and of the host", "reset --all"),
 )
 
 
@@ -34,7 +34,7 @@ EXAMPLES = (
 @click.option(
     "--keep-results",
     is_flag=True,
-    help="With --all: restore everything, but keep saved results.",
+    help="With --all: keep saved results.",
 )
 @dry_run_option
 @json_option

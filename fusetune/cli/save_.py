@@ -4,7 +4,6 @@
 import click
 
 from fusetune.cli.common import (
-    admin_option,
     dry_run_option,
     json_option,
     pass_host_of_mounts,
@@ -25,7 +24,12 @@ EXAMPLES = (("Keep the current values for later mounts of this file system", "sa
 
 @click.command("save", help=__doc__)
 @mount_argument("M")
-@admin_option
+@click.option(
+    "--admin",
+    is_flag=True,
+    help="Write them into the section for this path alone, in fusetune.toml or mounts.d of "
+    "/etc/fusetune; if there is none, add one in mounts.d.",
+)
 @dry_run_option
 @json_option
 @pass_host_of_mounts
