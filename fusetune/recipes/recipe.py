@@ -102,10 +102,16 @@ class ServerFacts:
     ] = ()
     second_own: Annotated[
         Sequence[Sentence],
-        "The same, but only if the live instance has the option, which names something private.",
+        "The same, but only if the live instance has the option, which names something private or "
+        "changes the host, as --a=false.",
     ] = ()
     second_not_with: Annotated[
         Sequence[Sentence], "Options of the live instance with which a second instance is not safe."
+    ] = ()
+    second_unset: Annotated[
+        Sequence[Name],
+        "Environment variables that a second instance does not get, as wildcard patterns. The "
+        "server or its supervisor sets them for one process, such as the number of a descriptor.",
     ] = ()
     fuse: Annotated[bool, "false: this mount is served by the kernel instead of FUSE."] = True
     fuse_because: Annotated[Sentence | None, "Why, with fuse = false."] = None

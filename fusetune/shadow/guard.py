@@ -37,7 +37,7 @@ _POLL = 50  # milliseconds: nothing signals the reply to INIT
 #: Seconds for which a mount must serve: right after a server dies, no request waits either.
 _SERVING = 0.1
 _LAST_OUTPUT, _LAST_LINES = 4096, 3  # bytes of output, of which lines are shown
-#: A word of a command line, and a part of one.
+#: Parts of a command line's words; no word contains a null character.
 POINT, PRIVATE = "\0point", "{private}"
 
 
@@ -172,7 +172,7 @@ class Guard:
             os._exit(127)
 
     def _words(self) -> list[str]:
-        words = [self._start.point if word == POINT else word for word in self._start.words]
+        words = [word.replace(POINT, self._start.point) for word in self._start.words]
         return [word.replace(PRIVATE, self._private or PRIVATE) for word in words]
 
     def _wait(self, descriptor: int, seconds: float | None = None) -> bool:

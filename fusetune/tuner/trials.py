@@ -29,7 +29,7 @@ from fusetune.host import Host
 from fusetune.intercept import way
 from fusetune.intercept.options import REQUIRED
 from fusetune.recipes.examined import Examined
-from fusetune.recipes.second import not_safe_with, second_words
+from fusetune.recipes.second import not_safe_with, second_variables, second_words
 from fusetune.shadow.shadows import Shadow, Shadows
 from fusetune.text import printable, shell_word
 from fusetune.tuner.candidates import Candidates, Options
@@ -215,7 +215,8 @@ class Trials:
         try:
             server = self._seen.recipe.server
             before = prefix(self._host, self._seen.module_options(plan))
-            shadow = self._shadows.mount(second_words(server, words), environment, before)
+            variables = second_variables(server, environment)
+            shadow = self._shadows.mount(second_words(server, words), variables, before)
             if server.second == "read-only" and not shadow.mount.read_only:
                 self._shadows.end(shadow)
                 raise FusetuneError("its recipe's second_with does not make it read-only")

@@ -144,6 +144,22 @@ def test_a_server_that_does_not_mount_is_told_and_ended(
     assert list(fusetune.run.iterdir()) == []
 
 
+def test_a_second_instance_does_not_get_variables_of_the_first_alone(
+    fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the number of a descriptor that its supervisor passes to it."""
+    source, point = tmpfs_dir / "source", tmp_path / "mnt"
+    shipped = Path("fusetune/recipes/sshfs.toml").read_text()
+    unset = 'second_unset = ["_SSHFS_*"]\nsecond_because'
+    fusetune.configure(shipped.replace("second_because", unset, 1), "recipes/sshfs.toml")
+    monkeypatch.setenv("_SSHFS_SUPERVISOR", "7")
+    monkeypatch.setenv("SSHFS_USER", "8")
+    with run_server(command_of("sshfs", source, point, tmp_path), point, tmp_path / "log"):
+        tell = "echo has=${_SSHFS_SUPERVISOR-no},${SSHFS_USER-no} >&2; exit 1"
+        (tmp_path / "ssh").write_text(f"#!/bin/sh\n{tell}\n")
+        assert "has=no,8" in fusetune.fails("auto", point, *TRY, timeout=60)
+
+
 #: What a process reports about itself, except for what always differs.
 _TELL = (
     "id; umask; ulimit -a; pwd; env | grep -v ^_= | sort; "

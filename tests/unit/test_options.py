@@ -28,8 +28,8 @@ from fusetune.errors import FusetuneError
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.recipes.plan import Circumstances, plan
-from fusetune.shadow.conditions import _limits
-from fusetune.shadow.guard import POINT
+from fusetune.shadow.conditions import Conditions, _limits
+from fusetune.shadow.guard import POINT, PRIVATE, Guard, Start
 from fusetune.shadow.words import with_point
 from fusetune.tuner.candidates import Candidates, Options
 from fusetune.tuner.costs import UNLIMITED, Limits
@@ -373,6 +373,10 @@ def test_options_in_words() -> None:
         (["s", "/a", "x", "-o", "x=/mnt/x"], ["s", "/a", POINT, "-o", "x=/mnt/x"]),
         (["s", "/a", "/mnt//x/", "-f"], ["s", "/a", POINT, "-f"]),
         (["s", "/a", "/mnt/bound"], ["s", "/a", POINT]),
+        (["s", "-f=h", "-d=/mnt/x"], ["s", "-f=h", f"-d={POINT}"]),
+        (["s", "--d=x"], ["s", f"--d={POINT}"]),
+        (["s", "a=/mnt/x"], "does not name it"),
+        (["s", "-p=/mnt/x", "-d=/mnt/x"], "names it more than once"),
         (["s", "/mnt/x", "/mnt/x"], "names it more than once"),
         (["/mnt/x", "/a", "/dev/fd/9"], "does not name it"),
     ],
@@ -388,6 +392,12 @@ def test_a_second_instance_is_mounted_elsewhere(
             with_point(tree.host, mount, words, "/mnt")
     else:
         assert with_point(tree.host, mount, words, "/mnt") == wanted
+
+
+def test_a_mount_point_in_an_option_is_replaced(tree: Tree) -> None:
+    start = Start(["s", f"-d={POINT}", POINT, f"-c={PRIVATE}"], {}, "/run/1")
+    guard = Guard(tree.host, cast(Conditions, None), start, -1)
+    assert guard._words() == ["s", "-d=/run/1", "/run/1", f"-c={PRIVATE}"]
 
 
 def test_limits_of_a_process(tree: Tree) -> None:
