@@ -73,5 +73,8 @@ def _line(server: ServerFacts, words: Sequence[str], texts: Iterable[str]) -> Co
     for text in texts:
         if option := option_of(text):
             spelling, value = option
-            known.append(Spellings(text, spelling, (), None, value in ("true", "false")))
+            # Go's libraries also accept one dash.
+            single = option_of(text[1:]) if text.startswith("--") else None
+            also = (single[0],) if single and server.options == "long" else ()
+            known.append(Spellings(text, spelling, also, None, value in ("true", "false")))
     return CommandLine(words, known, server.options, server.subcommands)

@@ -45,6 +45,11 @@ def test_each_that_may_only_read_says_how() -> None:
             "juicefs mount --read-only -update-fstab -o ro r:// /m --cache-dir /c",
             "juicefs mount --read-only -update-fstab=false -o ro r:// /m --cache-dir={private}",
         ),
+        (
+            "juicefs",
+            "juicefs mount -cache-dir /c r:// /m",
+            "juicefs mount --read-only -o ro -cache-dir={private} r:// /m",
+        ),
         ("mirrorfs", "mirrorfs /s /m", "mirrorfs -o counters={private}/counters /s /m"),
         (
             "alluxio",
