@@ -32,45 +32,25 @@ void mirror_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 }
 
 /*
- * Opens the file or creates it. Sets *made if this call created it, because only
- * then may it be removed again. The name may appear or disappear between the two
- * calls, so they are repeated. Each failure needs another process to act in between;
- * after OPEN_TRIES in a row, assume that it will not stop.
+ * The kernel sends this for a name that it has not found, and then does not check whether the
+ * caller may open the file. If another file has this name by now, the kernel must look it up again
+ * (ESTALE), and check that.
  */
-static int open_or_make(struct call *call, int dirfd, const char *name, int flags, mode_t mode,
-			bool exclusive, bool *made)
-{
-	int tries, fd = -1;
-
-	for (tries = 0; tries < OPEN_TRIES; tries++) {
-		fd = create_file(call, dirfd, name, flags, mode);
-		*made = fd != -1;
-		if (fd != -1 || errno != EEXIST || exclusive)
-			return fd;
-		fd = openat(dirfd, name, flags | O_NOFOLLOW);
-		if (fd != -1 || errno != ENOENT)
-			return fd;
-	}
-	return fd;
-}
-
 void mirror_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		   struct fuse_file_info *fi)
 {
 	struct call call;
 	int dirfd = inode_get(parent)->fd, fd, err;
 	struct fuse_entry_param e;
-	bool made = false;
 
 	if (atomic_open_asked()) {
 		mirror_tuned_open(req, parent, name, mode, fi);
 		return;
 	}
 	call = call_begin(req, OP_CREATE, 0);
-	fd = open_or_make(&call, dirfd, name, source_flags(&call.mirror->opts, fi->flags), mode,
-			  fi->flags & O_EXCL, &made);
+	fd = create_file(&call, dirfd, name, source_flags(&call.mirror->opts, fi->flags), mode);
 	if (fd == -1) {
-		reply_err(&call, errno);
+		reply_err(&call, errno == EEXIST && !(fi->flags & O_EXCL) ? ESTALE : errno);
 		return;
 	}
 	/*
@@ -89,8 +69,7 @@ void mirror_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t m
 
 out_forget:
 	inode_forget(inode_get(e.ino), 1);
-	if (made)
-		unlinkat(dirfd, name, 0);
+	unlinkat(dirfd, name, 0);
 out_close:
 	close(fd);
 	reply_err(&call, err);

@@ -20,8 +20,10 @@ static void undo_open(struct call *call, struct inode *inode, int fd)
 }
 
 /*
- * Looks the name up; creates the file if it does not exist and O_CREAT is set.
- * Repeats this for the same reason as open_or_make().
+ * Looks the name up; creates the file if it does not exist and O_CREAT is set. The
+ * name may appear or disappear between the two, so they are repeated. Each failure
+ * needs another process to act in between; after OPEN_TRIES in a row, assume that it
+ * will not stop.
  */
 static int make_or_find(struct call *call, fuse_ino_t parent, const char *name, mode_t mode,
 			int flags, struct fuse_entry_param *e, int *fd)

@@ -139,6 +139,39 @@ def test_a_file_swapped_in_while_another_is_made_keeps_owner_and_mode(
     assert [(path.lstat().st_mode, path.lstat().st_uid) for path in (victim, bait)] == before
 
 
+_RENAMING = """
+import os, sys, threading, time
+for n in range(40):
+    def rename():
+        time.sleep(n / 1000)
+        os.rename("source/secret", f"source/{n}")
+    thread = threading.Thread(target=rename)
+    thread.start()
+    try:
+        fd = os.open(f"mnt/{n}", os.O_CREAT | os.O_RDWR)
+        print(os.read(fd, 9))
+    except PermissionError:
+        print("refused")
+    thread.join()
+    os.rename(f"source/{n}", "source/secret")
+"""
+
+
+@pytest.mark.usefixtures("reachable")
+def test_a_file_renamed_to_the_name_of_a_new_one_is_not_opened(mount: Mount, source: Path) -> None:
+    """The kernel asks for a new file after its lookup, and then checks no permission."""
+    (source / "secret").write_text("root's")
+    (source / "secret").chmod(0o600)
+    source.chmod(0o777)
+    root = mount("allow_other", "delay=10ms").mountpoint
+    assert (root.name, source.name) == ("mnt", "source")
+    made = as_nobody(f"cd '{source.parent}' && {sys.executable} -c '{_RENAMING}'")
+    assert made.returncode == 0, made.stderr
+    said = made.stdout.splitlines()
+    assert len(said) == 40
+    assert set(said) == {"b''", "refused"}
+
+
 @pytest.mark.usefixtures("reachable")
 def test_permissions_hold_for_other_users(mount: Mount, source: Path) -> None:
     (source / "secret").write_text("s")
