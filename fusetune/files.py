@@ -57,7 +57,7 @@ def _write_new(directory: int, name: str, content: bytes, old: os.stat_result | 
         if old and old.st_uid == os.geteuid():
             if os.geteuid() == 0:
                 os.fchown(stream.fileno(), -1, old.st_gid)
-            os.fchmod(stream.fileno(), old.st_mode & 0o777)
+            os.fchmod(stream.fileno(), old.st_mode & 0o755)  # group bits may be an ACL's mask
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())

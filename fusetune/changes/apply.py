@@ -135,7 +135,7 @@ def set_knobs(
     with Lock(host, mount):
         journal = Journal.to_change(host, mount)
         changes = plan(host, mount, values)
-        kept, changed = was_kept(journal), journal.originals.keys()
+        kept, changed = was_kept(journal), journal.changed
         make(host, journal, changes, "set")
         drop_if_undone(host, journal, mount)
         if mount and kept and not journal.records:

@@ -143,6 +143,11 @@ class Journal:
             found.setdefault(record.knob, record.old)
         return found
 
+    @property
+    def changed(self) -> set[str]:
+        """The names of the knobs that were changed, not just for a measurement."""
+        return {record.knob for record in self.records if record.why not in _PASSING}
+
     def wrote(self, knob: str, value: int) -> bool:
         """Whether ``value``, found now, differs from the original and was written by fusetune."""
         return value in self._written(knob) and value != self.originals[knob]

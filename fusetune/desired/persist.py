@@ -22,7 +22,7 @@ from fusetune.desired.sections import MATCHES
 from fusetune.errors import FusetuneError
 from fusetune.files import write_whole
 from fusetune.host import Host
-from fusetune.knobs import LIVE_BY_NAME, knobs_of
+from fusetune.knobs import LIVE_BY_NAME, knobs_of, out_of_range
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
@@ -74,6 +74,9 @@ def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembe
             "save; change them with 'fusetune set' or 'fusetune auto', or remove saved ones with "
             "'fusetune forget'"
         )
+    for name, value in values.items():
+        if why := out_of_range(host, mount, LIVE_BY_NAME[name], value):
+            raise FusetuneError(f"{why}; change it with 'fusetune set' first")
     if admin:
         edit = _section_edit(host, mount, values, now)
         if not dry_run:

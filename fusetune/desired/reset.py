@@ -30,7 +30,7 @@ def reset(
         originals = {knob.name: v for knob, v in to_undo(host, journal, mount).items()}
         changes = enforce(host, mount, originals)
         kept = was_kept(journal)
-        changed = journal.originals.keys()
+        changed = journal.changed
         journal.remove()
         if changes:
             record(host, mount, "reset", values_of(changes))

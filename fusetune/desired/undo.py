@@ -2,8 +2,9 @@
 """Everything that ``reset`` restores and removes."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fusetune.bench.scratch import remove_left_behind
@@ -86,14 +87,20 @@ def reset_everything(host: Host, *, dry_run: bool, keep_saved: bool = False) -> 
     ``keep_saved``: do not forget what is saved for any mount.
     """
 
-    def one(file: Path) -> list[Undone]:
-        return [undo(host, read_file(file), dry_run=dry_run)]
+    undone: list[Undone] = []
 
-    try:
-        undone = for_each(record_files(host), one)
-    finally:
-        values = reset_all(host, dry_run=dry_run, keep_saved=keep_saved)
-        for mount in () if dry_run else discover(host):
-            remove_left_behind(host, mount, _REMOVING_SECONDS)
-        lines = forget_persisted(host, dry_run=dry_run)
-    return Reset([*values, *lines], undone)
+    def one(file: Path) -> list[Change]:
+        undone.append(undo(host, read_file(file), dry_run=dry_run))
+        return []
+
+    def clear(mount: Mount) -> list[Change]:
+        remove_left_behind(host, mount, _REMOVING_SECONDS)
+        return []
+
+    steps: list[Callable[[], Sequence[Change | Line]]] = [
+        *(partial(one, file) for file in record_files(host)),
+        partial(reset_all, host, dry_run=dry_run, keep_saved=keep_saved),
+        *(partial(clear, mount) for mount in (() if dry_run else discover(host))),
+        partial(forget_persisted, host, dry_run=dry_run),
+    ]
+    return Reset(for_each(steps, lambda step: step()), undone)

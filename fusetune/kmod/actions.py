@@ -75,7 +75,7 @@ def build(
 
 @contextmanager
 def _kept(host: Host, kind: Kind, built: Path, install: Words, run: Runner) -> Iterator[None]:
-    """Put back what DKMS has ``built`` for a kernel if the block removes it without a new build.
+    """Put back what DKMS has ``built`` for a kernel if the block does not replace it.
 
     Raises FusetuneError if it cannot be copied before.
     """
@@ -93,7 +93,9 @@ def _kept(host: Host, kind: Kind, built: Path, install: Words, run: Runner) -> I
         try:
             yield
         finally:
-            if not built.exists():
+            is_there = installed_file(host, kind, kernel) if was_installed else built.exists()
+            if not is_there:
+                shutil.rmtree(built, ignore_errors=True)
                 shutil.copytree(copy, built, symlinks=True)
                 if was_installed:
                     run(install)

@@ -80,6 +80,8 @@ def knobs_of(host: Host, mount: Mount | None) -> Sequence[Knob]:
 
 def out_of_range(host: Host, mount: Mount | None, knob: Knob, value: int) -> str | None:
     """Return why ``value`` is out of the mount's own range, None if it is not."""
+    if value < knob.low:
+        return f"{knob.name}={value} is out of range: the smallest value is {knob.low}"
     most = knob.on(host, mount).high
     if most is None or value <= most:
         return None

@@ -79,13 +79,15 @@ def uses_libfuse3(program: str) -> bool | None:
         with open(path, "rb") as file:
             if file.read(4) != b"\x7fELF" or not os.fstat(file.fileno()).st_mode & stat.S_IROTH:
                 return None
-            return "libfuse3.so" in _ldd(ldd, file.fileno())
+            # By its path for $ORIGIN (ld.so(8)), which nobody might not be allowed to follow.
+            ways = (os.path.realpath(path), f"/proc/self/fd/{file.fileno()}")
+            return any("libfuse3.so" in _ldd(ldd, way, file.fileno()) for way in ways)
     except (OSError, subprocess.TimeoutExpired):
         return None
 
 
-def _ldd(ldd: str, file: int) -> str:
-    """Return what ldd(1) prints about an open file that everyone can read.
+def _ldd(ldd: str, path: str, file: int) -> str:
+    """Return what ldd(1) prints about a file that everyone can read, open as ``file``.
 
     It executes code that the file names (DT_AUDIT in ld.so(8)), so not with the rights of root.
     Raises OSError, subprocess.TimeoutExpired.
@@ -93,7 +95,7 @@ def _ldd(ldd: str, file: int) -> str:
     is_root = os.geteuid() == 0
     nobody = _NOBODY if is_root else None
     done = subprocess.run(
-        [ldd, f"/proc/self/fd/{file}"],
+        [ldd, path],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -280,6 +280,10 @@ def test_values_that_the_configuration_outweighs(fleet: tuple[Fleet, Mounts]) ->
     assert done.of("failed") == {"second": 1}, done.text
     wrong = "/etc/fusetune/mounts.d/models.toml:3 sets read_ahead_kb=2048"
     assert f"set, but not for later mounts: {wrong}, which takes precedence" in done.text
+    alone = section.replace("read_ahead_kb = {}", "leave_alone = true")
+    (sections / "models.toml").write_text(alone)
+    done = hosts.play(play)
+    assert "not for later mounts: the configuration leaves the mount alone" in done.text
     (sections / "models.toml").write_text(section.format(1024))
     assert hosts.play(play).of("failed") == {"second": 0}
     assert hosts.play(play).of("changed") == {"second": 0}

@@ -108,6 +108,15 @@ def test_a_new_section_gets_a_file_of_its_own(tree: Tree, tuned: Mount) -> None:
     assert text_of(tree.host.admin_dir) == {}
 
 
+@pytest.mark.parametrize("admin", [False, True])
+def test_what_could_not_be_read_again_is_not_written(tree: Tree, tuned: Mount, admin: bool) -> None:
+    tree.live(values=tree.values() | {"max_background": 0})
+    before = text_of(tree.root)
+    with pytest.raises(FusetuneError, match="max_background=0 is out of range: the smallest"):
+        save_now(tree.host, tuned, admin=admin, dry_run=False)
+    assert text_of(tree.root) == before
+
+
 def test_what_the_section_has_follows_the_mount(tree: Tree, tuned: Mount) -> None:
     """Also back to a default, which a pattern's section may not replace then."""
     head = "[[mount]]\npath = '/mnt/one'\n"

@@ -269,6 +269,20 @@ def test_what_was_set_back_by_hand_is_the_administrators_after_a_reset(
     assert tree.values() == STOCK
 
 
+def test_what_was_only_measured_with_is_nobodys_after_a_reset(tree: Tree, mounted: Mount) -> None:
+    reconcile(resolver(tree, "[[mount]]\nmax_ratio = 5\n"), mounted)
+    Journal(tree.host, mounted).append(
+        [
+            Record("max_background", 12, 64, TRIAL, 0.0),
+            Record("max_background", 64, 12, PUT_BACK, 0.0),
+        ]
+    )
+    reset(tree.host, mounted)
+    assert overrides(tree.host, mounted) == {"max_ratio": 1}
+    later = reconcile(resolver(tree, "[[mount]]\nmax_background = 64\n"), mounted)
+    assert made(later) == {"max_background": 64}
+
+
 def test_a_request_for_what_was_set_back_by_hand_counts(tree: Tree, mounted: Mount) -> None:
     only = "[[mount]]\nmax_ratio = 20\n"
     reconcile(resolver(tree, only), mounted)

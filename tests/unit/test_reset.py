@@ -20,6 +20,7 @@ from fusetune.desired.results import save, saved_for
 from fusetune.desired.sysctl import persist
 from fusetune.desired.undo import reset_every_mount, reset_everything, reset_named
 from fusetune.errors import FusetuneError
+from fusetune.host import Host
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from tests.unit.conftest import CHECKOUT, STOCK, Tree
@@ -220,6 +221,24 @@ def test_everything_but_saved_results_can_be_reset(tree: Tree) -> None:
     assert not (tree.root / "etc/sysctl.d/60-fusetune.conf").exists()
     assert tree.journals() == []
     assert sorted((tree.host.state_dir / "saved").iterdir()) == saved
+
+
+def test_a_scratch_directory_that_stays_stops_nothing_else(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = two_mounts(tree)
+    cleared: list[Mount] = []
+
+    def stays(host: Host, mount: Mount, seconds: float) -> None:
+        cleared.append(mount)
+        raise FusetuneError(f"{mount.path}/x was not removed")
+
+    monkeypatch.setattr("fusetune.desired.undo.remove_left_behind", stays)
+    persist(tree.host, {KNOBS["fs.pipe-max-size"]: 1 << 21}, dry_run=False)
+    with pytest.raises(FusetuneError, match=f"{one.path}/x was not removed"):
+        reset_everything(tree.host, dry_run=False)
+    assert cleared == [one, two]
+    assert not (tree.root / "etc/sysctl.d/60-fusetune.conf").exists()
 
 
 @pytest.mark.parametrize("file", ["debian/fusetune.prerm", "rpm/fusetune.spec"])

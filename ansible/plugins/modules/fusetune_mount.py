@@ -145,15 +145,15 @@ def keep(module: AnsibleModule, path: str) -> None:
 def check_kept(module: AnsibleModule, path: str, values: dict[str, object]) -> None:
     """End the module unless later mounts get these values, which are set and saved."""
     wrong = [
-        "{origin[file]}:{origin[line]} sets {name}={expected}".format(**row)
+        "{origin[file]}:{origin[line]} sets {name}={expected}, which takes precedence".format(**row)
+        if row["origin"]
+        else "the configuration leaves the mount alone"
         for row in fusetune(module, "show", path)["knobs"]
         if row["name"] in values and kept_value(row) != values[row["name"]]
     ]
     if wrong:
-        module.fail_json(
-            msg=f"set, but not for later mounts: {'; '.join(wrong)}, which takes precedence",
-            changed=True,
-        )
+        why = "; ".join(dict.fromkeys(wrong))
+        module.fail_json(msg=f"set, but not for later mounts: {why}", changed=True)
 
 
 def tuned(module: AnsibleModule, path: str) -> dict[str, object]:

@@ -22,6 +22,7 @@ from fusetune.text import printable
 Object = dict[str, Any]
 
 # Exceeds what may be set once a server is dead (fs/fuse/dev.c, fuse_abort_conn()).
+_SHOWN_LOW = {"max_background": 0}
 _SHOWN_HIGH = {"max_background": 2**32 - 1}
 RAW_BYTES = "Bytes that are not UTF-8 become lone surrogates U+DC80 to U+DCFF, as in os.fsdecode()."
 
@@ -92,7 +93,7 @@ def knob_values() -> Object:
         known[knob.name] = {
             "description": f"Unit: {knob.unit}. {knob.summary[0].upper()}{knob.summary[1:]}.",
             "type": "integer",
-            "minimum": knob.low,
+            "minimum": _SHOWN_LOW.get(knob.name, knob.low),
         }
         high = _SHOWN_HIGH.get(knob.name, knob.high)
         if high is not None:

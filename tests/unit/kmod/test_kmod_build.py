@@ -126,6 +126,32 @@ def test_a_rebuild_that_fails_keeps_the_module(host_tree: Tree) -> None:
     assert (module.read_text(), file.read_text()) == ("old", "old")
 
 
+def test_a_rebuild_that_cannot_be_installed_keeps_the_module(host_tree: Tree) -> None:
+    installed(host_tree)
+    kernel = host_tree.root / DKMS / "0.1.0" / RUNNING
+    module = kernel / "x86_64/module/fusetuned.ko.xz"
+    module.write_text("old")
+    file = host_tree.root / f"usr/lib/modules/{RUNNING}/updates/dkms/fusetuned.ko.xz"
+
+    def dkms(words: Words) -> tuple[int, str]:
+        if words[1] == "unbuild":
+            shutil.rmtree(kernel)
+            file.unlink()
+        elif not module.exists():
+            module.parent.mkdir(parents=True)
+            module.write_text("new")
+            return 6, "Error! No space left on device"
+        else:
+            shutil.copy(module, file)
+        return 0, ""
+
+    run = Programs()
+    run.does["dkms"] = dkms
+    with pytest.raises(FusetuneError, match="No space left on device"):
+        actions.build(host_tree.host, FUSETUNED, run=run)
+    assert (module.read_text(), file.read_text()) == ("old", "old")
+
+
 def test_what_cannot_be_copied_is_not_rebuilt(
     host_tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
