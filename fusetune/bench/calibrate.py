@@ -4,10 +4,12 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 from fusetune.bench.measure import Measurement, measure
 from fusetune.bench.mirror import mirror, mirrorfs_binary, native, tmpfs
 from fusetune.bench.spending import Budget
+from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import Workload
 from fusetune.changes.apply import enforce
 from fusetune.errors import FusetuneError
@@ -43,16 +45,19 @@ def calibrate(
 ) -> list[Measurement]:
     """Measure every series in turn, and also ``mount`` if one is given.
 
-    Raises FusetuneError if nothing can be mounted (not root), or a measurement fails.
+    Raises FusetuneError if nothing can be mounted (not root), or a measurement fails; `Interrupted`
+    after a signal. Then nothing remains mounted.
     """
     if os.geteuid() != 0:
         raise FusetuneError("--calibrate mounts tmpfs and mirrorfs; run fusetune as root")
     binary = mirrorfs_binary()
     absent: dict[str, str] = {}
     with ExitStack() as contexts:
+        interruption = contexts.enter_context(Interruption())
         directory = contexts.enter_context(tmpfs(host))
         mounts = {mount.path: mount} if mount else {}
         for number, (label, (options, values)) in enumerate(_SERIES.items()):
+            interruption.check()
             point = directory / f"mount{number}"
             try:
                 mounts[label] = contexts.enter_context(
@@ -62,6 +67,8 @@ def calibrate(
                 absent[label] = str(error)
                 continue
             enforce(host, mounts[label], values)
+        interruption.check()
         mounts[NATIVE] = native(directory / "source")
-        measured = measure(host, mounts, workloads, budget, size=size, progress=progress)
+        how: Mapping[str, Any] = {"size": size, "progress": progress, "interruption": interruption}
+        measured = measure(host, mounts, workloads, budget, **how)
     return measured + [Measurement(label, None, [], absent=why) for label, why in absent.items()]

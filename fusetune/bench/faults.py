@@ -6,13 +6,13 @@ engines/mmap.c, fio_mmap_prep_full()).
 """
 
 import errno
-import re
 import signal
 from typing import Any
 
 from fusetune.bench.fio import jobs_of, only
 from fusetune.bench.place import failure
 from fusetune.bench.ranges import Range
+from fusetune.bench.readers import block_and_step
 from fusetune.bench.workloads import Workload
 from fusetune.mounts.mount import Mount
 
@@ -61,10 +61,7 @@ def command(job: Workload, name: str, one: Range, apart: int, seconds: float) ->
 
     Random faults are ``apart`` bytes apart.
     """
-    said = re.search(r"^bs=(\d+)k$", job.job, re.MULTILINE)
-    assert said, job.name  # noqa: S101 - a job file of this package
-    block = int(said[1]) << 10
-    step = apart if "FUSETUNE_SKIPPED" in job.job else block
+    block, step = block_and_step(job.job, apart)
     numbers = (one.offset, one.length, step, block, int(seconds * 1e9))
     return [_PROGRAM_NAME, "-I", "-S", "-c", _PROGRAM, name, *map(str, numbers)]
 

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from fusetune.bench.figures import idle
 from fusetune.bench.place import failure
 from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
@@ -15,6 +16,8 @@ from fusetune.text import printable
 from fusetune.untrusted import parse
 
 T = TypeVar("T")
+#: fio's exit status if another job's end (exitall) ended a job before it began.
+_ENDED_EARLY = 128
 
 
 def installed() -> str:
@@ -43,7 +46,10 @@ def files_of(job: str, known: Mapping[str, range]) -> dict[str, range]:
 def jobs_of(
     mount: Mount, fio: str, status: int, stdout: bytes, stderr: bytes
 ) -> list[dict[str, Any]]:
-    """Return fio's result of each job. Raises FusetuneError if fio or the mount failed."""
+    """Return fio's result of each job. Raises FusetuneError if fio or the mount failed.
+
+    It is no failure if the end of another job ended a job that had not begun.
+    """
     try:
         # fio may print warnings before the JSON document.
         jobs = parse(stdout[max(0, stdout.find(b"{")) :])["jobs"]
@@ -59,7 +65,7 @@ def jobs_of(
     if any(errors):
         number = next(filter(None, errors))
         raise failure(mount, number if number in errno.errorcode else errno.EIO, "measure")
-    if status:
+    if status and not (status == _ENDED_EARLY and any(map(idle, jobs))):
         raise FusetuneError(f"{fio} exited with status {status}, although its jobs report no error")
     result: list[dict[str, Any]] = jobs
     return result

@@ -84,12 +84,13 @@ def measure(
     size: int | None = None,
     reading: Reading | None = None,
     progress: Callable[[float, str], None] = lambda share, words: None,
+    interruption: Interruption | None = None,
 ) -> list[Measurement]:
     """Measure ``mounts`` (by label) in turn, so that drift of the host affects all alike.
 
     Ends when every interval is narrow enough or the common budget is spent. ``reading``: which
-    files of the mount are read, None for scratch files. Raises FusetuneError if a mount cannot be
-    measured.
+    files of the mount are read, None for scratch files. ``interruption``: the caller's, if it has
+    entered one. Raises FusetuneError if a mount cannot be measured, `Interrupted` after a signal.
     """
     if (least := len(mounts) * LEAST_BYTES) > budget.bytes_written:
         raise UsageError(
@@ -100,7 +101,7 @@ def measure(
     with ExitStack() as contexts:
         for mount in mounts.values():
             contexts.enter_context(Lock(host, mount))
-        interruption = contexts.enter_context(Interruption())
+        interruption = interruption or contexts.enter_context(Interruption())
         benches = {
             label: contexts.enter_context(
                 bench_of(host, m, workloads, share, interruption, size=size, reading=reading)

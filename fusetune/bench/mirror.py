@@ -94,8 +94,14 @@ def _when_mounted(host: Host, process: subprocess.Popen[bytes], point: Path) -> 
 
 
 def command(words: list[str]) -> None:
-    """Run a program. Raises FusetuneError with its message if it fails."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    """Run a program. Raises FusetuneError with its message if it fails.
+
+    SIGINT from the terminal does not reach it, because mount(8) could end before it says that it
+    has mounted something.
+    """
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, start_new_session=True
+    )
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
         raise FusetuneError(f"{words[0]} failed: {said[0]}")

@@ -29,6 +29,17 @@ def readers(job: str) -> dict[str, int]:
     return found
 
 
+def block_and_step(job: str, apart: int) -> tuple[int, int]:
+    """Return the bytes of a reader's block, and from its start to that of the next one.
+
+    Random page faults are ``apart`` bytes apart.
+    """
+    said = re.search(r"^bs=(\d+)([km])$", job, re.MULTILINE)
+    assert said, job  # noqa: S101 - a job file of this package
+    block = int(said[1]) << {"k": 10, "m": 20}[said[2]]
+    return block, apart if "FUSETUNE_SKIPPED" in job else block
+
+
 def ranges_worth(count: int) -> int:
     """Return how many ranges have as many bytes as all parts of ``count`` readers may have."""
     return min(count, _FASTER_TOGETHER)

@@ -18,8 +18,15 @@ from fusetune.bench.finding import FEWEST_SMALL, Wanted
 from fusetune.bench.fio import only
 from fusetune.bench.place import BenchPlace
 from fusetune.bench.ranges import MIB, SHORTEST, Range, Ranges
-from fusetune.bench.readers import opening, parts, placed, ranges_worth, readers
-from fusetune.bench.runner import SAMPLES_WANTED, Bench, BudgetSpent
+from fusetune.bench.readers import (
+    block_and_step,
+    opening,
+    parts,
+    placed,
+    ranges_worth,
+    readers,
+)
+from fusetune.bench.runner import SAMPLES_WANTED, Bench, BudgetSpent, PartSpent
 from fusetune.bench.spending import ALL_READ, RANGES, Budget, Left
 from fusetune.bench.worker import Interrupted, Interruption, Unanswered
 from fusetune.bench.workloads import Workload, only_job
@@ -219,11 +226,18 @@ class ReadBench(Bench):
             return self._open(workload)
         return self._jobs(workload, self.sample_seconds)
 
+    def most_read(self, workload: Workload) -> dict[str, int]:
+        block, step = block_and_step(workload.job, self._apart())
+        worth = sum(map(ranges_worth, readers(workload.job).values()))
+        requests = -(-self._ranges.length // step) * worth
+        return {"bytes_read": requests * block, "requests": requests}
+
     def measure_reader(self, workload: Workload) -> float:
         """Measure another workload that reads ranges, in half the time of a sample.
 
-        Returns its figure, in its unit. Raises like `measure`.
+        Returns its figure, in its unit. Raises like `measure`, and `PartSpent`.
         """
+        PartSpent.check(self.budget, self, self.most_read(workload))
         before = self.bytes_read, self.requests
         figure = workload.figure(self._jobs(workload, self.sample_seconds / 2))
         # The cost of an evaluation does not include it.
@@ -326,14 +340,14 @@ class ReadBench(Bench):
             self._existing.check(file, seconds)
         return True
 
-    def _rest(self) -> Left:
+    def _rest(self, kept: float = 0.0) -> Left:
         budget, (bytes_before, requests_before) = self.budget, self._before
         done = self.evaluations + 1  # the warm-up was the first
         bytes_a_time = max(1, self.bytes_read - bytes_before) / done
         requests_a_time = max(1, self.requests - requests_before) / done
         left = {
-            "bytes_read": (budget.bytes_read - self.bytes_read) / bytes_a_time,
-            "requests": (budget.requests - self.requests) / requests_a_time,
+            "bytes_read": ((1 - kept) * budget.bytes_read - self.bytes_read) / bytes_a_time,
+            "requests": ((1 - kept) * budget.requests - self.requests) / requests_a_time,
         }
         if self._ranged:
             each = self._ranges_each(self._ranges.files)

@@ -9,19 +9,19 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from fusetune.bench import worker
-from fusetune.bench.figures import AFTERWARDS, number
+from fusetune.bench.figures import AFTERWARDS, idle, number
 from fusetune.bench.finding import FEWEST_SMALL, MOST_SMALL
 from fusetune.bench.fio import files_of, installed, jobs_of, laying_out, only
 from fusetune.bench.holder import LAID_OUT
 from fusetune.bench.latency import Bins, bins_of
 from fusetune.bench.place import BenchPlace, Unwritable
 from fusetune.bench.scratch import Scratch, scratch
-from fusetune.bench.spending import MIB, Account, Budget, Left
+from fusetune.bench.spending import MIB, OPTIONS, Account, Budget, Left
 from fusetune.bench.usage import Server, Usage, usage_of
 from fusetune.bench.worker import Interruption, Owner, Unanswered
 from fusetune.bench.workloads import Access, Workload
 from fusetune.changes.state import values_now
-from fusetune.errors import FusetuneError
+from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
 from fusetune.knobs.remount import dirtied_bytes
 from fusetune.mounts.mount import Mount
@@ -41,16 +41,37 @@ SAMPLES_WANTED, FAIR_SAMPLES = 24, 96
 #: A burst of this multiple of the dirty limit is throttled. The kernel starts at half to all of it
 #: (mm/page-writeback.c, dirty_freerun_ceiling).
 _TELLING = 1.5
+#: Seconds that jobs which end each other run at least, so that each has begun before, and the
+#: samples that the byte budget must allow even so.
+_ALL_BEGUN, _FEWEST_SAMPLES = 0.01, 6
+_ATTEMPTS = 3  # to have all of them begin
 _LONGER = 3  # times a sample's usual length, if a shorter one would be meaningless
 
 
 class BudgetSpent(Unanswered):
-    """The last sample took longer than the rest of the budget; earlier ones remain valid.
+    """Too little was left of the budget for the last sample; earlier ones remain valid.
 
     ``part``: what was spent, as `spending` names it.
     """
 
     part = "seconds"
+
+
+class PartSpent(BudgetSpent):
+    """Less is left of a part of the budget than a sample may need; earlier ones remain valid."""
+
+    def __init__(self, part: str) -> None:
+        FusetuneError.__init__(
+            self, f"too little is left of {OPTIONS[part]} for another sample; give a larger one"
+        )
+        self.part = part
+
+    @classmethod
+    def check(cls, budget: Budget, spent: object, most: Mapping[str, int]) -> None:
+        """Raise it unless ``most`` is left of ``budget``; the attributes of ``spent`` say it."""
+        for part, wanted in most.items():
+            if getattr(budget, part) - getattr(spent, part) < wanted:
+                raise cls(part)
 
 
 class Bench(Account):
@@ -95,7 +116,7 @@ class Bench(Account):
         self._fio = installed()
         self._scratch: Scratch
         self._server: Server
-        self._sizes: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}  # bytes that a sample of each workload writes
         self._read_size = 0
         self._files: dict[str, int] = {}
         self._loops: dict[str, int] = {}
@@ -103,9 +124,9 @@ class Bench(Account):
         # Many short samples: the host drifts more slowly than a pair takes.
         self.sample_seconds = sample_seconds or min(2.0, max(0.2, budget.seconds / 200))
 
-    def _rest(self) -> Left:
+    def _rest(self, kept: float = 0.0) -> Left:
         """Return how many evaluations are left by everything but time."""
-        writes = sum(self._sizes[w.name] for w in self.workloads if w.writes)
+        writes = sum(self._sizes[w.name] for w in self.workloads if w.writes or w.makes_files)
         return {"bytes_written": self.bytes_left / writes} if writes else {}
 
     def __enter__(self) -> Self:
@@ -154,6 +175,10 @@ class Bench(Account):
         self.evaluations += 1
         return figures
 
+    def most_read(self, workload: Workload) -> dict[str, int]:
+        """Return how much `measure_reader` may use of the parts of the budget that it reads."""
+        return {}
+
     def measure_reader(self, workload: Workload) -> float:
         """Measure another workload that reads the laid-out file, in half the time of a sample.
 
@@ -179,18 +204,38 @@ class Bench(Account):
 
     def _fit(self, free: int | None) -> None:
         """Choose file sizes (bytes) that fit the free space and the budget."""
-        kinds = ("reads", "streams", "afterwards")  # each may need as much again
-        files = 1 + sum(any(getattr(w, kind) for w in self.workloads) for kind in kinds)
+        replaced = any(w.writes and w.afterwards for w in self.workloads)
+        kinds = ("reads", "streams", "writes")  # each may need as much again
+        used = replaced + sum(any(getattr(w, kind) for w in self.workloads) for kind in kinds)
+        files = max(1, used)
         room = _LARGEST_FILE if free is None else free // (2 * files)
         if free is not None and (self._asked_size or _LEAST_FREE) * files > free:
             raise FusetuneError(
                 f"{printable(self.mount.path)} has {free // MIB} MiB of free space, less than the "
                 "scratch files need; free some, or use a smaller --size"
             )
+        self._check_asked_size()
         share = self.budget.bytes_written // 8
         largest = self._asked_size or min(_LARGEST_FILE, room, share)
         self._largest = max(_SMALLEST_FILE, largest // MIB * MIB)
         self._sizes = {w.name: min(self._largest, 8 * MIB) for w in self.workloads}
+
+    def _check_asked_size(self) -> None:
+        """Raise UsageError if the files that readers use would exceed the budget.
+
+        `PartSpent` if others have measured with it before.
+        """
+        laid_out = any(w.reads for w in self.workloads) + sum(w.streams > 0 for w in self.workloads)
+        needed = laid_out * max(_SMALLEST_FILE, self._asked_size or 0)
+        if not self._asked_size or needed <= self.budget.bytes_written:
+            return
+        if self.continues:
+            raise PartSpent("bytes_written")
+        raise UsageError(
+            f"files of --size {self._asked_size // MIB}M need {needed // MIB} MiB to be written to "
+            f"{printable(self.mount.path)}, but only {self.budget.bytes_written // MIB} MiB may "
+            "be; use a smaller --size, or a larger --budget-bytes"
+        )
 
     def _lay_out(self) -> None:
         """Write the file that readers use, and size the files that workloads write."""
@@ -235,7 +280,6 @@ class Bench(Account):
         The size is found in a few steps, because the first megabytes may be written much faster or
         slower than the rest.
         """
-        writers = sum(w.writes for w in self.workloads)
         buffered = Access.BUFFERED_WRITE in workload.accesses
         for _ in range(4):
             jobs = self._run_workload(workload)
@@ -244,8 +288,11 @@ class Bench(Account):
             seconds = max(number(job, "write", "runtime") for job in jobs) / 1000
             size = self._sizes[workload.name]
             wanted = int(written * self.sample_seconds / max(seconds, 0.001))
-            fair, most = (self.bytes_left // (n * writers) for n in (FAIR_SAMPLES, SAMPLES_WANTED))
+            fair, most = map(self._most_written, (FAIR_SAMPLES, SAMPLES_WANTED))
             wanted = max(min(wanted, fair), min(_LONGER * wanted, telling, most))
+            if workload.ends_all:
+                begun = int(written * _ALL_BEGUN / max(seconds, 0.001))
+                wanted = max(wanted, min(begun, self._most_written(_FEWEST_SAMPLES)))
             least = workload.least_bytes
             wanted = min(wanted, self._largest, 8 * size) // MIB * MIB
             self._sizes[workload.name] = max(least, wanted)
@@ -266,12 +313,36 @@ class Bench(Account):
         return int(rate * self.sample_seconds / _FILES_SHARE)
 
     def _run_workload(self, workload: Workload) -> list[dict[str, Any]]:
+        """Run a workload's jobs; again and longer, if one ended another that had not begun."""
+        for _ in range(_ATTEMPTS):
+            jobs = self._run_once(workload)
+            if not (workload.ends_all and any(map(idle, jobs))):
+                return jobs
+            size = self._sizes[workload.name]
+            most = min(2 * size, self._largest, self._most_written(_FEWEST_SAMPLES))
+            self._sizes[workload.name] = max(size, most // MIB * MIB)
+        raise FusetuneError(
+            f"{printable(self.mount.path)} is so fast that {workload.name} wrote {size // MIB} MiB "
+            "before all of its jobs had begun; give a larger --budget-bytes or --size"
+        )
+
+    def _most_written(self, samples: int) -> int:
+        """Return how many bytes each workload may write in each of so many samples."""
+        return self.bytes_left // (samples * max(1, sum(w.writes for w in self.workloads)))
+
+    def _run_once(self, workload: Workload) -> list[dict[str, Any]]:
         parameters = self._parameters(workload, self.sample_seconds)
         jobs = self._run_fio(workload.job, self.sample_seconds, parameters)
-        self.bytes_written += sum(int(number(job, "write", "io_bytes")) for job in jobs)
+        written = sum(int(number(job, "write", "io_bytes")) for job in jobs)
+        self.bytes_written += written
+        if workload.makes_files:
+            self._sizes[workload.name] = written
         if workload.afterwards:
-            count, patience = int(parameters["FUSETUNE_FILES"]), max(2.0, self.seconds_left)
-            jobs[-1][AFTERWARDS] = self._scratch.finish(count, workload.afterwards, patience)
+            count = int(parameters["FUSETUNE_FILES"])
+            jobs[-1][AFTERWARDS] = self._patiently(
+                self.sample_seconds,
+                lambda most: self._scratch.finish(count, workload.afterwards, most),
+            )
         return jobs
 
     def _parameters(self, workload: Workload, seconds: float) -> dict[str, str]:

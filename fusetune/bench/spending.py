@@ -99,8 +99,8 @@ class Account:
 
         They are expected to take as long as the last ones on average, or as all if that is more,
         because a proof measures the start again, which may be slower than what was explored last.
-        One is subtracted, because the last may take longer. ``kept``: seconds of the budget that
-        are reserved for something else.
+        One is subtracted, because the last may take longer. ``kept``: the share of time, bytes to
+        read and calls to read them that is reserved for something else.
         """
         return affordable(self._left(kept))
 
@@ -112,9 +112,9 @@ class Account:
         if not self._cost:
             return {}
         each = max(fmean(self._cost[-8:]), fmean(self._cost))
-        seconds = (self.seconds_left - kept) / each - 1
-        return {"seconds": seconds, **self._rest()}
+        seconds = (self.seconds_left - kept * self.budget.seconds) / each - 1
+        return {"seconds": seconds, **self._rest(kept)}
 
-    def _rest(self) -> Left:
-        """Return how many evaluations remain by all parts except time."""
+    def _rest(self, kept: float = 0.0) -> Left:
+        """Return how many evaluations remain by all parts except time; ``kept``: as above."""
         return {}

@@ -39,7 +39,8 @@ class Interrupted(FusetuneError):
 class Interruption:
     """While entered, SIGINT, SIGTERM and SIGHUP set ``requested`` and end the running command.
 
-    The handler raises nothing, so cleanup is never cut short.
+    The handler raises nothing, so cleanup is never cut short. Signals that are ignored remain so:
+    nohup(1) ignores SIGHUP, and a shell SIGINT for jobs in the background.
     """
 
     requested: bool = False
@@ -48,7 +49,8 @@ class Interruption:
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._before[number] = signal.signal(number, self._on_signal)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -127,8 +127,7 @@ class _Run(Values):
             self._try(setting, bench, progress)
             return bench.measure_reader(job)
 
-        kept = guards.share * bench.budget.seconds
-        explore = partial(self._search, search, bench, kept, progress)
+        explore = partial(self._search, search, bench, guards.share, progress)
         guards.watch(search, explore, guard, lambda: bench.seconds_left)
         if self.ended_by in OPTIONS:
             progress(1.0, f"{OPTIONS[self.ended_by]} is spent")
@@ -140,7 +139,7 @@ class _Run(Values):
     def _search(self, search: Search, bench: Bench, kept: float, progress: Progress) -> None:
         """Give the search the figures of each setting it asks for, until the budget is spent.
 
-        ``kept``: seconds of the budget that are reserved for the guards.
+        ``kept``: the share of the budget that is reserved for the guards.
         """
         while (setting := search.ask(bench.affordable(kept))) is not None:
             self._try(setting, bench, progress)

@@ -8,13 +8,13 @@ more, with the guards alone, and is refused if one of them is proven to be slowe
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
 from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.bench.runner import BudgetSpent
+from fusetune.bench.spending import OPTIONS, RANGES
 from fusetune.bench.workloads import WORKLOADS, Access, Workload, only_job
 from fusetune.tuner.constants import LEAST_GAIN
 from fusetune.tuner.search import Search
@@ -27,7 +27,7 @@ _NEEDED_BY = {
     "mmap-read": "reads mapped files at random places",
     "rand-read": "reads files at random places",
 }
-#: Share of the time budget that is reserved for them.
+#: Share of the budget that is reserved for them.
 SHARE = 0.2
 # Probability that any guard of a setting appears slower or faster by chance, in all judgements.
 _ERROR = 0.05
@@ -85,6 +85,9 @@ class Guards:
     passed_over: list[Guarded] = field(default_factory=list)
     unmeasured: Mapping[str, int] | None = None
     _pairs: dict[tuple[_Setting, str], list[Pair]] = field(default_factory=dict)
+    # The parts of the budget that ended the last measurement, and that `unmeasured` lacked.
+    _spent: str = "seconds"
+    _lacked: str = "seconds"
 
     @classmethod
     def of(
@@ -109,7 +112,7 @@ class Guards:
 
     @property
     def share(self) -> float:
-        """Share of the time budget to reserve for them."""
+        """Share of the budget to reserve for them."""
         return SHARE if self.workloads else 0.0
 
     def concern(self, setting: Mapping[str, int]) -> bool:
@@ -155,7 +158,7 @@ class Guards:
     ) -> bool:
         """Measure start and ``setting`` in pairs; return whether a guard is proven to be slower.
 
-        A setting is also refused if there is no time left to guard it.
+        A setting is also refused if too little is left of the budget to guard it.
         """
         found: dict[str, Guarded] = {}
         for wanted, job in product(_JUDGED, self.jobs):
@@ -163,7 +166,7 @@ class Guards:
                 continue
             pairs = self._measured(setting, job, wanted, measure, seconds_left)
             if len(pairs) < _FEWEST_PAIRS:
-                self.unmeasured = setting
+                self.unmeasured, self._lacked = setting, self._spent
                 return True
             found[job.name] = judged(setting, job.name, pairs, self._error)
             if found[job.name].refused:
@@ -174,8 +177,9 @@ class Guards:
     def _loses(
         self, setting: Mapping[str, int], measure: Measure, seconds_left: Callable[[], float]
     ) -> bool:
-        """Return whether a guard loses, clearly or proven, in the first pairs; False without time.
+        """Return whether a guard loses, clearly or proven, in the first pairs.
 
+        False if too little is left of the budget for them.
         Only the job that loses first is measured. `refuse` does not measure these pairs again.
         """
         job = self.jobs[0]
@@ -214,10 +218,10 @@ class Guards:
         measure: Measure,
         seconds_left: Callable[[], float],
     ) -> list[Pair]:
-        """Return the pairs of a job, measured until there are ``wanted`` or the time is up."""
+        """Return the pairs of a job, measured until there are ``wanted`` or the budget is spent."""
         pairs = self._pairs.setdefault((frozenset(setting.items()), job.name), [])
-        cost = 0.0
-        with suppress(BudgetSpent):
+        cost, self._spent = 0.0, "seconds"
+        try:
             while len(pairs) < wanted and (left := seconds_left()) > 1.2 * cost:
                 if len(pairs) % 2:  # reversed, so that a steady drift cancels out
                     after = measure(setting, job)
@@ -226,6 +230,8 @@ class Guards:
                     before = measure(self.start, job)
                     pairs.append((before, measure(setting, job)))
                 cost = left - seconds_left()
+        except BudgetSpent as spent:
+            self._spent = spent.part
         return pairs
 
     def reasons(
@@ -259,9 +265,10 @@ class Guards:
                 )
         if self.unmeasured is not None:
             names = " and ".join(workload.name for workload in self.workloads)
+            left, remedy = _left_and_remedy(self._lacked)
             found.append(
-                f"{words(self.unmeasured)}: refused, because no time was left to measure "
-                f"{names}; give a larger --budget, or leave them out with --no-guard"
+                f"{words(self.unmeasured)}: refused, because {left} was left to measure "
+                f"{names}; {remedy}, or leave them out with --no-guard"
             )
         return found
 
@@ -277,6 +284,14 @@ def judged(setting: Mapping[str, int], guard: str, pairs: Sequence[Pair], error:
     """Return a guard's ratio from its figures at the start and with ``setting``."""
     differences = [math.log(after / before) for before, after in pairs]
     return Guarded(setting, guard, ratio_interval(differences, error, math.inf))
+
+
+def _left_and_remedy(part: str) -> tuple[str, str]:
+    """Return what is left of a part of the budget, and what to do about it."""
+    if part == RANGES:
+        return "no range of the files", "name more files with --files"
+    option = OPTIONS[part]
+    return "no time" if part == "seconds" else f"too little of {option}", f"give a larger {option}"
 
 
 def _guard_of(job: str) -> str:

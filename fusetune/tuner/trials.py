@@ -10,7 +10,7 @@ from typing import Self
 from fusetune.bench.latency import Bins
 from fusetune.bench.place import Unwritable
 from fusetune.bench.reading import Reading, bench_of
-from fusetune.bench.runner import Bench, BudgetSpent
+from fusetune.bench.runner import Bench, BudgetSpent, PartSpent
 from fusetune.bench.spending import (
     LEAST_BYTES,
     LEAST_REQUESTS,
@@ -160,6 +160,7 @@ class Trials:
         """Measure another workload like `Bench.measure_reader`, with ``options`` and ``knobs``."""
         shadow, bench = self._bench(candidates, options)
         enforce(self._host, shadow.mount, knobs)
+        PartSpent.check(self.budget, self, bench.most_read(job))  # all shadows share it
         return bench.measure_reader(job)
 
     def _bench(self, candidates: Candidates, options: Options) -> tuple[Shadow, Bench]:

@@ -119,7 +119,11 @@ def _run(*words: str | Path, check: bool = True) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_namespace() -> None:
-    """Give the tests a mount namespace without other FUSE mounts, and adopt orphans."""
+    """Give the tests a mount namespace without other FUSE mounts, and adopt orphans.
+
+    Programs that they start heed SIGINT and SIGHUP, even if this one was told to ignore them.
+    """
+    _heed_signals()
     if os.geteuid() != 0 or not Path("/dev/fuse").exists():
         return
     unshare(CLONE_NEWNS)
@@ -137,6 +141,14 @@ def own_namespace() -> None:
     _open_checkout_to_all()
     if not any(tail.startswith("fusectl ") for tail in _types()):
         _run("mount", "-t", "fusectl", "fusectl", CONNECTIONS)
+
+
+def _heed_signals() -> None:
+    """Ignore no signal that ends programs, because they would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _open_device_to_all() -> None:

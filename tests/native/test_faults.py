@@ -200,6 +200,31 @@ def test_less_free_space_than_asked(fusetune: Fusetune, mirror: Mirror) -> None:
     assert not scratch_directories(mirror.source)
 
 
+def test_more_than_the_budget_of_bytes_asked(fusetune: Fusetune, mirror: Mirror) -> None:
+    words = ("bench", mirror.mountpoint, "-w", "seq-read", "--budget-bytes", "64M")
+    line = fusetune.fails(*words, "--size", "65M", code=2)
+    assert "files of --size 65M need 65 MiB to be written" in line
+    assert "only 64 MiB may be; use a smaller --size, or a larger --budget-bytes" in line
+    streams = ("-w", "many-streams", "--size", "40M")  # as large together as the other file
+    assert "need 80 MiB" in fusetune.fails(*words, *streams, code=2)
+    assert mirror.counters()["ops"]["WRITE"]["bytes"] < 4096  # attempts to write
+    assert not scratch_directories(mirror.source)
+
+
+@pytest.mark.parametrize(
+    ("workload", "files"), [("seq-read", 1), ("seq-write", 1), ("tree-copy", 1), ("mixed", 2)]
+)
+def test_what_fits_the_free_space_is_not_refused(
+    fusetune: Fusetune, tmp_path: Path, workload: str, files: int
+) -> None:
+    source, point = tmp_path / "small", tmp_path / "mnt"
+    source.mkdir()
+    words = ("bench", point, "-w", workload, "--budget", "5", "--budget-bytes", "256M", "--size")
+    with tmpfs(source, "size=64M"), Mirror(source, point):
+        assert fusetune(*words, f"{60 // files}M").returncode == 0
+        assert "64 MiB of free space" in fusetune.fails(*words, f"{68 // files}M")
+
+
 @pytest.mark.parametrize("command", ["auto", "bench"])
 def test_read_only(fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path, command: str) -> None:
     with Mirror(tmpfs_dir, tmp_path / "mnt", "ro") as mirror:

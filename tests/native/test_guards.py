@@ -11,7 +11,7 @@ from statistics import median
 import pytest
 
 from fusetune.bench.reading import Reading, bench_of
-from fusetune.bench.runner import Bench
+from fusetune.bench.runner import Bench, BudgetSpent
 from fusetune.bench.spending import Budget
 from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import WORKLOADS, Workload, only_job
@@ -122,6 +122,38 @@ def test_faults_lose_in_files_that_are_only_read(
         os.truncate(file, 2 * MIB)
         with pytest.raises(FusetuneError, match=f"shrank from {128 * MIB} to"):
             bench.measure_reader(faults)
+
+
+@pytest.mark.parametrize(
+    ("guard", "part"),
+    [
+        (WORKLOADS["rand-read"], "requests"),
+        (only_job(WORKLOADS["mmap-read"], "sequential"), "bytes_read"),
+    ],
+)
+def test_guards_keep_to_the_budgets_of_bytes_and_calls(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path, guard: Workload, part: str
+) -> None:
+    fill(tmpfs_dir / "source" / "file", 16 * MIB)
+    budget = Budget(60.0, bytes_read=64 * MIB, requests=10_000)
+    with (
+        Mirror(tmpfs_dir / "source", tmp_path / "mnt", "ro") as mirror,
+        Interruption() as interruption,
+        bench_of(
+            fusetune.host,
+            fusetune.find(mirror.mountpoint),
+            [WORKLOADS["seq-read"]],
+            budget,
+            interruption,
+            reading=Reading(guarded=True),
+        ) as bench,
+    ):
+        with pytest.raises(BudgetSpent, match="too little is left of --budget-re") as spent:
+            _ = [bench.measure_reader(guard) for _ in range(100)]
+        assert spent.value.part == part
+        assert bench.bytes_read <= budget.bytes_read
+        assert bench.requests <= budget.requests
+        assert getattr(bench, part) > 0.8 * getattr(budget, part)
 
 
 @pytest.mark.alone

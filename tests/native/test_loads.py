@@ -2,6 +2,7 @@
 """The workloads' requests, as counted by the server."""
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from fusetune.bench import worker
-from fusetune.bench.runner import SAMPLES_WANTED, Bench, dirty_limit
+from fusetune.bench.mirror import native
+from fusetune.bench.runner import SAMPLES_WANTED, Bench, BudgetSpent, dirty_limit
 from fusetune.bench.spending import Budget
 from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import WORKLOADS
@@ -185,6 +187,86 @@ def test_a_fast_server_opens_more_than_there_are_files(
         bench._files["open-storm"], bench._loops["open-storm"] = 10, 50
         bench.measure()
         assert mirror.counters()["ops"]["OPEN"]["count"] == 500
+
+
+def test_metadata_creates_and_opens_each_file_once(asked: Any) -> None:
+    """fio creates none of them before it takes the time."""
+    _, ops = asked("metadata")
+    files = ops["CREATE"]["count"]
+    assert files >= 10
+    for name in ("OPEN", "READ", "WRITE", "UNLINK"):
+        assert ops[name]["count"] == files, name
+    assert ops["READ"]["bytes"] == ops["WRITE"]["bytes"] == files * 4096
+    assert not ops["FSYNC"]["count"]
+
+
+def test_every_request_for_a_file_shows_in_metadata(
+    fusetune: Fusetune, tmpfs_dir: Path, tmp_path: Path
+) -> None:
+    """A file is created by CREATE, WRITE and FLUSH, and read by OPEN, READ and FLUSH."""
+    with (
+        Mirror(tmpfs_dir, tmp_path / "mnt", "delay=5ms") as mirror,
+        benched(fusetune, mirror, "metadata") as bench,
+    ):
+        (workload,) = bench.workloads
+        create, opened, _, unlink = bench._run_workload(workload)
+    for job, requests in ((create, 3), (opened, 3), (unlink, 1)):
+        assert 0 < workload.figure([job]) < 1 / (requests * 0.0049), job["jobname"]
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("budget", [64, 512])
+@pytest.mark.parametrize("workload", ["mixed", "database"])
+def test_all_jobs_begin_on_a_fast_mount(
+    fusetune: Fusetune, tmpfs_dir: Path, workload: str, budget: int
+) -> None:
+    """A tmpfs has read or written a small file before all of fio's threads have begun."""
+    fusetune.host.make_dir(fusetune.run)
+    one = WORKLOADS[workload]
+    limits = Budget(30.0, budget * _MIB)
+    with (
+        Interruption() as interruption,
+        Bench(fusetune.host, native(tmpfs_dir / "source"), [one], limits, interruption) as bench,
+    ):
+        assert bench.affordable() >= 4
+        for _ in range(4):
+            assert bench.measure()[workload] > 0
+        assert bench.bytes_written <= budget * _MIB
+
+
+@pytest.mark.parametrize("workload", ["tree-copy", "checkpoint"])
+def test_a_stall_after_fio_ends_the_run_like_one_of_fio(
+    fusetune: Fusetune, mirror: Mirror, monkeypatch: pytest.MonkeyPatch, workload: str
+) -> None:
+    with benched(fusetune, mirror, workload) as bench:
+        bench.measure()
+        finish = bench._scratch.finish
+
+        def stall(*how: Any) -> float:
+            mirror.suspend()
+            try:
+                return finish(*how)
+            finally:
+                mirror.process.send_signal(signal.SIGCONT)
+
+        monkeypatch.setattr(bench._scratch, "finish", stall)
+        monkeypatch.setattr(Bench, "seconds_left", 1.0)
+        with pytest.raises(BudgetSpent) as spent:
+            bench.measure()
+        assert spent.value.part == "seconds"
+        assert bench.evaluations == 1
+
+
+@pytest.mark.parametrize("workload", ["metadata", "tree-copy"])
+def test_small_files_keep_to_the_budget_of_bytes(
+    fusetune: Fusetune, mirror: Mirror, workload: str
+) -> None:
+    with benched(fusetune, mirror, workload, budget=64 * _MIB) as bench:
+        before = bench.bytes_left
+        bench.measure()
+        written = before - bench.bytes_left
+        assert written >= 10 * 4096
+        assert bench._rest() == {"bytes_written": bench.bytes_left / written}
 
 
 def test_tree_copy_does_all_with_each_file(

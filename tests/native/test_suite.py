@@ -4,12 +4,13 @@
 The workloads are from the papers that fusetune/bench/papers names.
 """
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from fusetune.bench.papers.catalogue import PAPERS
-from tests.native.mirror import MOUNTINFO, Mirror
+from tests.native.mirror import MOUNTINFO, PATIENCE, Mirror, wait_for
 from tests.native.program import Fusetune
 from tests.native.requirements import requires
 
@@ -52,6 +53,27 @@ def test_a_given_mount_shows_what_compares_jobs(
         assert all("without giving one" in row["absent_reason"] for row in szeredi["rows"])
         assert mirror.counters()["ops"]["WRITE"]["count"] > 0
         assert not list(tmpfs_dir.glob(".fusetune-*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("kind", ["tmpfs fusetune", "fuse.mirrorfs"])
+@pytest.mark.parametrize(
+    "words", [("--calibrate", "-w", "seq-read"), ("--suite", "published", "--only", "szeredi")]
+)
+def test_a_signal_while_it_mounts_leaves_nothing(
+    fusetune: Fusetune, words: tuple[str, ...], kind: str, number: signal.Signals
+) -> None:
+    """The check of each test also finds processes."""
+    before = MOUNTINFO.read_text()
+    process = fusetune.start("bench", *words)
+    wait_for(lambda: MOUNTINFO.read_text().count(f" - {kind}") > before.count(f" - {kind}"), kind)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert stdout == ""
+    assert stderr.splitlines()[-1] == "fusetune: interrupted: everything was restored"
+    assert MOUNTINFO.read_text() == before
+    assert not list(fusetune.run.glob("calibrate-*"))
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_time_is_left_for_a_slow_start_after_fast_samples() -> None:
     assert account.affordable() == 19  # 10 s, at 0.5 s each
     account.take(*[1.0] * 4)
     assert account.affordable() == 8  # 6 s, at 0.625 s each
-    assert account.affordable(kept=2.5) == 4
+    assert account.affordable(kept=0.125) == 4
 
 
 def test_the_scarcest_part_counts() -> None:

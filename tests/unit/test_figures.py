@@ -11,6 +11,7 @@ from fusetune.bench.figures import (
     files_in_all,
     latencies,
     operations_by_clock,
+    operations_in_turn,
     share_in_time,
 )
 from fusetune.errors import FusetuneError
@@ -37,6 +38,25 @@ def test_operations_by_clock_is_the_geometric_mean_of_the_jobs() -> None:
     assert operations_by_clock([job(write=way(300, 1500))]) == pytest.approx(200)
     both = operations_by_clock([job(read=way(400, 500)), job(write=way(200, 1000))])
     assert both == pytest.approx(400)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "seconds"),
+    [(21, 0.0205), (1, 0.004)],  # no less than the operations take
+)
+def test_opening_and_closing_files_counts_as_well(milliseconds: int, seconds: float) -> None:
+    def named(name: str, way_: str, microseconds: float, runtime: int) -> dict[str, Any]:
+        found = way(100, runtime)
+        found["clat_ns"]["mean"] = microseconds * 1000
+        return job(**{way_: found, "jobname": name})
+
+    jobs = [
+        named("create", "write", 40, milliseconds),
+        named("open", "read", 40, milliseconds),
+        named("stat", "read", 10, 99),
+        named("unlink", "read", 90, 99),
+    ]
+    assert operations_in_turn(jobs) == pytest.approx(400 / (2 * seconds + 0.01))
 
 
 def test_files_in_all_counts_every_part_and_what_comes_afterwards() -> None:
@@ -69,7 +89,7 @@ def test_latencies_of_a_way() -> None:
 
 @pytest.mark.parametrize(
     "figure",
-    [operations_by_clock, files_in_all, bytes_in_all, share_in_time],
+    [operations_by_clock, operations_in_turn, files_in_all, bytes_in_all, share_in_time],
     ids=lambda figure: figure.__name__,
 )
 @pytest.mark.parametrize(

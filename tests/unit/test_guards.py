@@ -8,11 +8,16 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from fusetune.bench.reading import ReadBench, Reading
 from fusetune.bench.runner import BudgetSpent
+from fusetune.bench.spending import MIB, Budget
+from fusetune.bench.worker import Interruption
 from fusetune.bench.workloads import Workload, chosen
+from fusetune.mounts.mount import Mount
 from fusetune.tuner.guards import GUARDS, SHARE, Guards, judged
 from fusetune.tuner.search import Choice, Search
 from fusetune.tuner.space import Dimension
+from tests.unit.conftest import Tree
 
 AHEAD = Dimension("read_ahead_kb", (0, 32, 64, *(128 << power for power in range(9))), 128)
 START = {"read_ahead_kb": 128}
@@ -216,6 +221,37 @@ def test_what_there_is_no_time_to_guard_is_refused(seconds: float) -> None:
     assert of.measured == []
     (told,) = of.reasons(words, seems)
     assert "no time was left to measure mmap-read and rand-read; give a" in told
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("bytes_read", "too little of --budget-read was left to measure .*; give a larger --budge"),
+        ("requests", "too little of --budget-requests was left to measure .*; give a larger --bud"),
+        ("ranges", "no range of the files was left to measure .*; name more files with --files, "),
+    ],
+)
+def test_the_part_of_the_budget_that_guards_lacked_is_said(part: str, said: str) -> None:
+    class Spent(BudgetSpent):
+        pass
+
+    Spent.part = part
+
+    def measure(setting: Mapping[str, int], job: Workload) -> float:
+        raise Spent(1)
+
+    of = guards("seq-read")
+    assert of.refuse({"read_ahead_kb": 2048}, measure, lambda: 100.0)
+    (told,) = of.reasons(words, seems)
+    assert re.search(f"^2048: refused, because {said}", told)
+
+
+def test_bytes_and_calls_are_reserved_for_guards(mounted: Mount, tree: Tree) -> None:
+    budget = Budget(60.0, bytes_read=1000 * MIB, requests=100_000)
+    bench = ReadBench(tree.host, mounted, [], budget, Interruption(), Reading())
+    bench.evaluations, bench.bytes_read, bench.requests = 1, 20 * MIB, 2000  # 2 with the warm-up
+    assert bench._rest() == {"bytes_read": 98, "requests": 98}
+    assert bench._rest(kept=0.2) == {"bytes_read": 78, "requests": 78}
 
 
 def test_only_what_is_proven_can_be_refused() -> None:

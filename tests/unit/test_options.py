@@ -20,10 +20,10 @@ import pytest
 from fusetune.bench.latency import Bins
 from fusetune.bench.place import Unwritable, failure
 from fusetune.bench.runner import Bench, BudgetSpent
-from fusetune.bench.spending import Budget
+from fusetune.bench.spending import MIB, Budget
 from fusetune.bench.usage import Cpu, Usage
 from fusetune.bench.worker import Interruption, Unanswered
-from fusetune.bench.workloads import WORKLOADS
+from fusetune.bench.workloads import WORKLOADS, Workload
 from fusetune.errors import FusetuneError
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
@@ -315,6 +315,29 @@ def test_a_shadow_may_read_a_quarter_of_the_budget_or_what_is_left(tree: Tree) -
     assert trials._share("bytes_read") == 24 << 20
 
 
+def test_a_guard_on_a_shadow_keeps_to_the_budget_of_all(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unused: Any = None
+    trials = Trials(tree.host, unused, unused, [], Budget(bytes_read=1 << 30), unused, None, None)
+    shadow, ended = SimpleNamespace(mount=None), SimpleNamespace(bytes_read=900 << 20, requests=9)
+    bench = SimpleNamespace(
+        bytes_read=0,
+        requests=0,
+        most_read=lambda job: {"bytes_read": 100 << 20, "requests": 9},
+        measure_reader=lambda job: 1.0,
+    )
+    trials._ended.append(cast(Bench, ended))
+    trials._open[frozenset()] = cast(Any, (shadow, bench, None))  # counted with the ended one
+    monkeypatch.setattr(Trials, "_bench", lambda self, candidates, options: (shadow, bench))
+    monkeypatch.setattr("fusetune.tuner.trials.enforce", lambda host, mount, knobs: None)
+    where: Any = (unused, frozenset(), {}, WORKLOADS["rand-read"])
+    assert trials.measure_reader(*where) == 1.0
+    bench.bytes_read = 25 << 20
+    with pytest.raises(BudgetSpent, match="too little is left of --budget-read"):
+        trials.measure_reader(*where)
+
+
 def test_without_time_for_a_shadow(tree: Tree) -> None:
     """The budget is spent if something was measured before; otherwise it is too small."""
     unused: Any = None
@@ -338,6 +361,30 @@ def test_a_shadow_whose_beginning_outlasts_the_budget(mounted: Mount, tree: Tree
         with pytest.raises(Unanswered) as error:
             bench._patiently(seconds, outlast)
         assert isinstance(error.value, BudgetSpent) == spent
+
+
+def test_a_sample_that_ends_before_all_jobs_have_begun_is_repeated(
+    mounted: Mount, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more to write, as far as the budget and --size allow."""
+    idle, busy = ({"read": {"total_ios": n}, "write": {"total_ios": n}} for n in (0, 1))
+    runs: list[tuple[int, bool]] = []
+
+    def run(self: Bench, workload: Workload) -> list[dict[str, Any]]:
+        size = self._sizes[workload.name]
+        begun = size >= enough
+        runs.append((size // MIB, begun))
+        return [busy, busy if begun else idle]
+
+    monkeypatch.setattr(Bench, "_run_once", run)
+    bench = Bench(tree.host, mounted, [WORKLOADS["mixed"]], Budget(), Interruption())
+    bench._sizes, bench._largest, enough = {"mixed": 2 * MIB}, 64 * MIB, 4 * MIB
+    assert bench._run_workload(WORKLOADS["mixed"]) == [busy, busy]
+    assert runs == [(2, False), (4, True)]
+    bench._largest, enough = 6 * MIB, 64 * MIB
+    with pytest.raises(FusetuneError, match=r"wrote 6 MiB before all .*; give a larger --budget-b"):
+        bench._run_workload(WORKLOADS["mixed"])
+    assert [size for size, _ in runs[2:]] == [4, 6, 6]
 
 
 @pytest.mark.parametrize(

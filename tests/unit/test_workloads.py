@@ -4,6 +4,7 @@
 The JSON is fio's (fio(1), --output-format=json).
 """
 
+import json
 import math
 import re
 from configparser import ConfigParser
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 
 from fusetune.bench import workloads
 from fusetune.bench.figures import bytes_per_second, operations_per_second
+from fusetune.bench.fio import jobs_of
 from fusetune.bench.workloads import DEFAULT, WORKLOADS, Access, Workload, chosen
 from fusetune.errors import FusetuneError, UsageError
+from fusetune.mounts.mount import Mount
 
 each = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda workload: workload.name)
 
@@ -119,6 +122,29 @@ def test_writes_are_not_counted_before_the_server_has_them(workload: Workload) -
 def test_direct_jobs_are_those_that_say_so(workload: Workload) -> None:
     direct = {Access.DIRECT_READ, Access.DIRECT_WRITE}
     assert ("direct=1" in workload.job) == bool(direct & workload.accesses)
+
+
+@each
+def test_a_job_that_ends_all_others_begins_last(workload: Workload) -> None:
+    """Otherwise it may be done before they have begun. They must not end before it either."""
+    jobs = parsed(workload)
+    assert workload.ends_all == ("exitall" in workload.job.split())
+    if workload.ends_all:
+        *others, last = jobs.sections()[1:]
+        assert "exitall" in jobs[last]
+        assert others
+        assert all(jobs[one]["loops"] == "1000" for one in others)
+
+
+def test_a_job_that_had_not_begun_is_no_failure(mounted: Mount) -> None:
+    """fio's status is 128 then."""
+    jobs = [job("reader"), job("writer", write=WRITER)]
+    output = json.dumps({"jobs": jobs}).encode()
+    assert jobs_of(mounted, "fio", 128, output, b"") == jobs
+    begun = json.dumps({"jobs": jobs[1:]}).encode()
+    for status, said in ((128, begun), (1, output)):
+        with pytest.raises(FusetuneError, match=f"status {status}, although its jobs report no"):
+            jobs_of(mounted, "fio", status, said, b"")
 
 
 def test_every_job_file_has_an_entry() -> None:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fusetune.bench.intervals import Interval, ratio_interval
 from fusetune.bench.measure import Measurement, measure
 from fusetune.bench.mirror import command, mirror, mirrorfs_binary, native, tmpfs
 from fusetune.bench.papers.catalogue import PAPERS, Paper, Ratio, Series
 from fusetune.bench.spending import Budget
-from fusetune.bench.worker import Interrupted
+from fusetune.bench.worker import Interrupted, Interruption
 from fusetune.bench.workloads import picked
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -63,7 +64,7 @@ def run(
     """Measure each paper within its share of ``budget``, on ``mount`` if one is given.
 
     A paper that cannot be measured has the reason. Raises FusetuneError if nothing can be mounted
-    (not root), Interrupted after a signal.
+    (not root), `Interrupted` after a signal; then nothing remains mounted.
     """
     if not mount and os.geteuid() != 0:
         raise FusetuneError(
@@ -71,54 +72,62 @@ def run(
         )
     share = Budget(budget.seconds / len(works), budget.bytes_written // len(works))
     results = []
-    for number, work in enumerate(works):
+    with Interruption() as interruption:
+        for number, work in enumerate(works):
 
-        def shown(part: float, words: str, number: int = number, name: str = work.name) -> None:
-            progress((number + part) / len(works), f"{name}: {words}")
+            def shown(part: float, words: str, number: int = number, name: str = work.name) -> None:
+                progress((number + part) / len(works), f"{name}: {words}")
 
-        try:
-            if mount:
-                results.append(_on_mount(host, mount, work, share, size, shown))
-            else:
-                results.append(_on_own(host, work, share, size, shown))
-        except Interrupted:
-            raise
-        except FusetuneError as error:  # the other papers still count
-            results.append(_result(work, [], dict.fromkeys(work.series, str(error))))
+            how = {"size": size, "progress": shown, "interruption": interruption}
+            try:
+                interruption.check()
+                if mount:
+                    results.append(_on_mount(host, mount, work, share, how))
+                else:
+                    results.append(_on_own(host, work, share, interruption, how))
+            except Interrupted:
+                raise
+            except FusetuneError as error:  # the other papers still count
+                results.append(_result(work, [], dict.fromkeys(work.series, str(error))))
     return results
 
 
 def _on_mount(
-    host: Host, mount: Mount, work: Paper, budget: Budget, size: int | None, progress: Progress
+    host: Host, mount: Mount, work: Paper, budget: Budget, how: Mapping[str, Any]
 ) -> PaperResult:
-    """Measure ratios between workloads, not between mounts, on ``mount``."""
+    """Measure ratios between workloads, not between mounts, on ``mount``.
+
+    ``how``: further arguments of `measure`.
+    """
     first = next(iter(work.series))
     here = [ratio for ratio in work.ratios if ratio.over[0] == ratio.under[0] == first]
     if not here:
         why = "it compares mounts: run it without giving one"
         return _result(work, [], dict.fromkeys(work.series, why))
-    measured = measure(host, {first: mount}, work.workloads, budget, size=size, progress=progress)
+    measured = measure(host, {first: mount}, work.workloads, budget, **how)
     return _result(replace(work, ratios=here), measured, {})
 
 
 def _on_own(
-    host: Host, work: Paper, budget: Budget, size: int | None, progress: Progress
+    host: Host, work: Paper, budget: Budget, interruption: Interruption, how: Mapping[str, Any]
 ) -> PaperResult:
-    """Measure on our own mounts, as far as this host supports them."""
+    """Measure on our own mounts, as far as this host supports them; ``how`` as above."""
     absent: dict[str, str] = {}
     with ExitStack() as contexts:
         directory = contexts.enter_context(tmpfs(host))
         mounts = {}
         for number, (label, series) in enumerate(work.series.items()):
+            interruption.check()
             try:
                 mounts[label] = contexts.enter_context(_mounted(host, series, directory, number))
             except FusetuneError as error:
                 absent[label] = str(error)
+        interruption.check()
         both = [r for r in work.ratios if {r.over[0], r.under[0]} <= mounts.keys()]
         wanted = {label: mounts[label] for r in both for label in (r.over[0], r.under[0])}
         measured = []
         if wanted:
-            measured = measure(host, wanted, work.workloads, budget, size=size, progress=progress)
+            measured = measure(host, wanted, work.workloads, budget, **how)
     return _result(work, measured, absent)
 
 

@@ -24,7 +24,7 @@ from fusetune.bench.figures import (
     bytes_per_second_in_write,
     files_in_all,
     operations_by_clock,
-    operations_per_second,
+    operations_in_turn,
     share_in_time,
 )
 from fusetune.errors import UsageError
@@ -91,6 +91,11 @@ class Workload:
         return "ioengine=mmap" in self.job
 
     @property
+    def ends_all(self) -> bool:
+        """Whether a job that is done ends the others."""
+        return bool(re.search("^exitall$", self.job, re.MULTILINE))
+
+    @property
     def job(self) -> str:
         """Text of the fio job file."""
         return self.text or (files(__package__) / f"{self.name}.fio").read_text(encoding="utf-8")
@@ -130,12 +135,12 @@ WORKLOADS = {
         ),
         Workload(
             "metadata",
-            "create, open, stat and unlink of small files",
+            "create, write, open, read, stat and unlink of small files",
             _METADATA,
             makes_files=True,
             unit="operations_per_second",
             per_operation=True,
-            figure=operations_per_second,
+            figure=operations_in_turn,
         ),
         Workload(
             "mmap-read",
