@@ -228,7 +228,8 @@ ADVICE = Section(
     "written. CPU time is in seconds per GiB; that of the server includes the programs behind "
     "it: sshd on this host, and a local S3 server that stores its objects in memory. rclone is "
     "mounted with `--vfs-cache-mode writes`. For squashfuse, metadata means opening files and "
-    "reading their attributes.",
+    "reading their attributes. When this section was measured, metadata counted neither the "
+    "creation of files nor their opening.",
     (_COLUMNS,),
     _make,
 )
