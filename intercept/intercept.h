@@ -11,10 +11,11 @@
  * intercepts mounts of containers in the same way.
  *
  * The processes. The process that was started becomes the server by execve(2), so
- * its parent sees no difference. A supervisor and the listener belong to no session
- * or terminal, and end when no process has the filter any longer. Each trapped call
- * is handled by its own process, so that several calls can be served at once, and
- * because only a process can enter the caller's namespaces.
+ * its parent sees no difference. A supervisor and the listener leave its session and
+ * terminal, unless an autofs daemon started it, and end when no process has the
+ * filter any longer. Each trapped call is handled by its own process, so that several
+ * calls can be served at once, and because only a process can enter the caller's
+ * namespaces.
  *
  *	main.c		arguments; becomes the server
  *	filter.c	which calls are trapped
@@ -35,7 +36,8 @@
  * Why it is safe. The filter is not a security boundary: a caller may always mount
  * the kernel's FUSE as if there was no filter. What matters is that a caller gains
  * no rights. The device is opened and the mount is made with the caller's user,
- * groups and capabilities. The caller's memory is copied once, and only the copy is
+ * groups and capabilities. The process that does so cannot be traced by the caller,
+ * whose rights it has. The caller's memory is copied once, and only the copy is
  * used. While the call waits, /proc/TID belongs to the calling thread. Later it may
  * belong to a set-uid program. So the kernel is asked whether the call still waits
  * after reading and before using what was read.

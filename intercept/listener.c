@@ -6,6 +6,11 @@
  * processes of its service does not end them, because the server may still mount.
  * They end when no process has the filter any longer.
  *
+ * A server that an autofs daemon starts, such as systemd for x-systemd.automount, is in
+ * that daemon's process group. Everybody else who looks up the mount point waits for
+ * the mount (fs/autofs/root.c, autofs_d_manage()), so there they stay in the group, and
+ * only ignore the signals of its terminal.
+ *
  * The supervisor only reports if the listener is killed. The kernel then fails every
  * trapped call with ENOSYS, which no server explains to its user.
  */
@@ -20,6 +25,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -92,25 +98,55 @@ static void supervise(const struct settings *settings, int listener, int server)
 	     strerror(ENOSYS));
 }
 
+/* Whether this process group is that of an autofs daemon. */
+static bool is_autofs_group(const struct settings *settings)
+{
+	int proc = proc_open(settings), fd = openat(proc, "self/mountinfo", O_RDONLY | O_CLOEXEC);
+	FILE *lines = fd == -1 ? NULL : fdopen(fd, "re");
+	char *line = NULL, *group;
+	bool found = false;
+	size_t room = 0;
+
+	while (lines && !found && getline(&line, &room, lines) > 0) {
+		group = strstr(line, " - autofs ") ? strstr(strrchr(line, ' '), ",pgrp=") : NULL;
+		found = group && atoi(group + strlen(",pgrp=")) == getpgrp();
+	}
+	free(line);
+	if (lines)
+		fclose(lines);
+	close(proc);
+	return found;
+}
+
 /*
  * Detaches this process from the server and its parent. Only the socket, whose new descriptor is
  * returned, and the replacement of /proc stay open.
  */
 static int leave(struct settings *settings, int socket)
 {
-	static const int ignored[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGUSR1, SIGUSR2 };
+	static const int ignored[] = {
+		SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGUSR1, SIGUSR2,
+		SIGTSTP, SIGTTIN, SIGTTOU
+	};
 	int null = open("/dev/null", O_RDWR);
 
-	setsid();
+	if (!is_autofs_group(settings))
+		setsid();
+	/* Also for the processes of the calls, which have descriptors that their callers lack. */
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+		_exit(0);
 	for (size_t i = 0; i < sizeof(ignored) / sizeof(*ignored); i++)
 		signal(ignored[i], SIG_IGN);
 	signal(SIGCHLD, SIG_DFL);
-	for (int fd = 0; fd < 3; fd++)
-		dup2(null, fd);
-	/* Move both first: the final number of one may be the other's present number. */
+	/*
+	 * Move both first: the final number of one may be the other's present number, and
+	 * the socket has one below 3 if the server was started without standard input.
+	 */
 	socket = fcntl(socket, F_DUPFD_CLOEXEC, MOVED);
 	if (settings->proc != -1)
 		settings->proc = fcntl(settings->proc, F_DUPFD_CLOEXEC, MOVED);
+	for (int fd = 0; fd < 3; fd++)
+		dup2(null, fd);
 	dup3(socket, 3, O_CLOEXEC);
 	if (settings->proc != -1)
 		dup3(settings->proc, 4, O_CLOEXEC);

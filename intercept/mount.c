@@ -273,7 +273,7 @@ static enum verdict make_here(const struct caller *caller, struct request *reque
 enum verdict mount_call(struct caller *caller)
 {
 	struct request *request = calloc(1, sizeof(*request));
-	int found, err;
+	int found;
 
 	if (!request)
 		return reply_failed(caller, -ENOMEM, "");
@@ -282,8 +282,7 @@ enum verdict mount_call(struct caller *caller)
 	found = device_find(caller);
 	if (found == -1)
 		return reply_stock(caller, strerror(errno));
-	err = rights_take(caller);
-	if (err)
-		return reply_failed(caller, err, "cannot take the rights of the process that mounts");
+	if (rights_take(caller))
+		return reply_stock(caller, "cannot take the rights of the process that mounts");
 	return make_here(caller, request, found);
 }

@@ -8,6 +8,14 @@
  * User and group IDs are read and set before entering the user namespace, so that
  * both use the same IDs. Entering it grants all capabilities, so the caller's
  * capabilities are set last.
+ *
+ * What is the same already is not set again: a service may be allowed to mount, but
+ * neither to change its root or groups nor to enter a namespace.
+ *
+ * From then on the caller could trace this process, and use its descriptors through
+ * /proc, such as /proc itself, which leads out of the caller's root. So this process
+ * is not dumpable (ptrace(2), "Ptrace access mode checking"): only who has
+ * CAP_SYS_PTRACE in the interceptor's user namespace may do that.
  */
 #include "intercept.h"
 
@@ -19,6 +27,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -30,7 +39,7 @@
 #define GROUPS_TEXT (NGROUPS_MAX * 11)
 
 struct rights {
-	int root, directory, mounts, users, own_users;
+	int root, directory, mounts, own_mounts, users, own_users;
 	uint64_t capabilities;
 	unsigned int user, fs_user, group, fs_group;
 	gid_t *groups;
@@ -95,10 +104,11 @@ static int read_rights(const struct caller *caller, struct rights *rights)
 	rights->root = openat(caller->thread, "root", O_PATH | O_CLOEXEC);
 	rights->directory = openat(caller->thread, "cwd", O_PATH | O_CLOEXEC);
 	rights->mounts = openat(caller->thread, "ns/mnt", O_RDONLY | O_CLOEXEC);
+	rights->own_mounts = openat(caller->proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC);
 	rights->users = openat(caller->thread, "ns/user", O_RDONLY | O_CLOEXEC);
 	rights->own_users = openat(caller->proc, "self/ns/user", O_RDONLY | O_CLOEXEC);
 	if (rights->root == -1 || rights->directory == -1 || rights->mounts == -1 ||
-	    rights->users == -1 || rights->own_users == -1)
+	    rights->own_mounts == -1 || rights->users == -1 || rights->own_users == -1)
 		return -errno;
 	caller_value(caller, "status", "CapEff", capabilities, sizeof(capabilities));
 	rights->capabilities = strtoull(capabilities, NULL, 16);
@@ -108,13 +118,24 @@ static int read_rights(const struct caller *caller, struct rights *rights)
 	return read_groups(caller, rights) ? 0 : -ENOMEM;
 }
 
+static bool has_groups(const struct rights *rights)
+{
+	gid_t *own = malloc(NGROUPS_MAX * sizeof(*own));
+	int count = own ? getgroups(NGROUPS_MAX, own) : -1;
+	bool same = count == (int)rights->count && !memcmp(own, rights->groups, count * sizeof(*own));
+
+	free(own);
+	return same;
+}
+
 static int take_ids(const struct rights *rights)
 {
 	uint64_t all = own_capabilities();
 	uid_t user = rights->user;
 	gid_t group = rights->group;
 
-	if (setgroups(rights->count, rights->groups) || setresgid(group, group, group))
+	if ((!has_groups(rights) && setgroups(rights->count, rights->groups)) ||
+	    setresgid(group, group, group))
 		return -1;
 	setfsgid(rights->fs_group);
 	/* Changing the user clears the effective capabilities; set them again. */
@@ -128,18 +149,34 @@ static int take_ids(const struct rights *rights)
 	return set_capabilities(all);
 }
 
-static int take_place(const struct rights *rights)
-{
-	if (setns(rights->mounts, CLONE_NEWNS) || fchdir(rights->root) || chroot("."))
-		return -1;
-	return fchdir(rights->directory);
-}
-
 static bool same_file(int one, int other)
 {
 	struct stat a, b;
 
 	return !fstat(one, &a) && !fstat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Whether it is this process's root: on the same mount, and the same file there. */
+static bool is_root(int directory)
+{
+	/* No server is asked. */
+	int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+	struct statx a, b;
+
+	return !statx(directory, "", flags, STATX_INO | STATX_MNT_ID, &a) &&
+	       !statx(AT_FDCWD, "/", flags, STATX_INO | STATX_MNT_ID, &b) &&
+	       a.stx_mask & b.stx_mask & STATX_MNT_ID && a.stx_mnt_id == b.stx_mnt_id &&
+	       a.stx_dev_major == b.stx_dev_major && a.stx_dev_minor == b.stx_dev_minor &&
+	       a.stx_ino == b.stx_ino;
+}
+
+static int take_place(const struct rights *rights)
+{
+	if (!same_file(rights->mounts, rights->own_mounts) && setns(rights->mounts, CLONE_NEWNS))
+		return -1;
+	if (!is_root(rights->root) && (fchdir(rights->root) || chroot(".")))
+		return -1;
+	return fchdir(rights->directory);
 }
 
 static int take_rights(const struct rights *rights)
@@ -148,6 +185,9 @@ static int take_rights(const struct rights *rights)
 	if (take_place(rights) || take_ids(rights))
 		return -errno;
 	if (!same_file(rights->users, rights->own_users) && setns(rights->users, CLONE_NEWUSER))
+		return -errno;
+	/* The kernel has set it to fs.suid_dumpable with the IDs, which may be 1 (commit_creds()). */
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
 		return -errno;
 	return set_capabilities(rights->capabilities & own_capabilities()) ? -errno : 0;
 }

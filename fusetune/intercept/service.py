@@ -25,6 +25,12 @@ from fusetune.recipes.units import assignments, command_words, later_drop_in, un
 _DROP_IN = "70-fusetune-intercept.conf"
 #: The library would continue without the module; the service does not start.
 _ASSERTION = "[Unit]\nAssertPathExists=/dev/fusetuned\n"
+#: What the interceptor calls, and a SystemCallFilter= that suffices for the server may forbid.
+_CALLS = (
+    "@setuid capset chroot close_range fsconfig fsmount fsopen memfd_create mount move_mount "
+    "openat2 pidfd_getfd pidfd_open process_vm_readv seccomp setfsgid setfsgid32 setfsuid "
+    "setfsuid32 setns umount2"
+)
 _MARKS = re.compile(r"[@\-:+!|]*")
 
 
@@ -122,12 +128,14 @@ def _command(name: str, files: list[Path]) -> str:
 def _text(host: Host, name: str, files: list[Path], command: str, options: str) -> str:
     found = _MARKS.match(command)
     marks = found[0] if found else ""
-    _check_rights(name, files, marks)
-    if later := later_drop_in(host, name, "Service", "ExecStart", _DROP_IN):
-        raise FusetuneError(
-            f"{later} sets ExecStart=, and systemd reads it after fusetune's drop-in: rename it to "
-            f"sort before {_DROP_IN}"
-        )
+    _check_service(name, files, marks)
+    filters = value_of(files, "Service", "SystemCallFilter")
+    for key in ("ExecStart", *(["SystemCallFilter"] if filters else [])):
+        if later := later_drop_in(host, name, "Service", key, _DROP_IN):
+            raise FusetuneError(
+                f"{later} sets {key}=, and systemd reads it after fusetune's drop-in: rename it to "
+                f"sort before {_DROP_IN}"
+            )
     if not wants_module(options):
         options = ",".join(filter(None, (TUNED, options)))
     apart = _needs_main_process(files)
@@ -139,6 +147,8 @@ def _text(host: Host, name: str, files: list[Path], command: str, options: str) 
         "# unit changes, run 'fusetune enable' again.",
         "[Service]",
         *_device(files),
+        # Allows these also if the unit's own lines deny calls (systemd.exec(5)).
+        *([f"SystemCallFilter={_CALLS}"] if filters else []),
         *(["Delegate=yes"] if apart else []),
         f"ExecStartPre=-+{switch.PROGRAM} set host --for-unit %n --for {options}",
         "ExecStart=",
@@ -147,15 +157,31 @@ def _text(host: Host, name: str, files: list[Path], command: str, options: str) 
     return "\n".join([*lines, ""])
 
 
-def _check_rights(name: str, files: list[Path], marks: str) -> None:
+def _check_service(name: str, files: list[Path], marks: str) -> None:
     if "@" in marks:
         raise FusetuneError(f"ExecStart= of {name} begins with @, which only systemd can execute")
-    user = [one for key in ("User", "DynamicUser") for one in value_of(files, "Service", key)]
-    if not set(user) <= {"root", "0", "no", "false", "off"} and not set(marks) & {"+", "!"}:
+    root = _last(files, "User") in {"", "root", "0"} and _is_off(_last(files, "DynamicUser"))
+    # A double ! has no effect on kernels that can intercept (systemd.service(5)).
+    if not root and "+" not in marks and marks.count("!") != 1:
         raise FusetuneError(
             f"{name} does not run as root, but only root may make a server use the module; use the "
             "type fusetune.NAME in fstab instead"
         )
+    for key in ("RootDirectory", "RootImage"):
+        if _last(files, key) not in {"", "/"}:
+            raise FusetuneError(
+                f"{name} sets {key}=, and fusetune-intercept is not in that root directory; use "
+                "the type fusetune.NAME in fstab instead"
+            )
+
+
+def _last(files: Sequence[Path], key: str) -> str:
+    """Return a setting that has one value, "" if there is none."""
+    return (value_of([*files], "Service", key) or [""])[-1]
+
+
+def _is_off(value: str) -> bool:
+    return value.lower() in {"", "0", "no", "n", "false", "f", "off"}
 
 
 def _needs_main_process(files: Sequence[Path]) -> bool:
@@ -163,12 +189,13 @@ def _needs_main_process(files: Sequence[Path]) -> bool:
 
     It does so for Type=forking without PIDFile= (systemd.service(5)).
     """
-    kinds = value_of(list(files), "Service", "Type")
-    return kinds[-1:] == ["forking"] and not value_of(list(files), "Service", "PIDFile")
+    return _last(files, "Type") == "forking" and not _last(files, "PIDFile")
 
 
 def _device(files: Sequence[Path]) -> list[str]:
     """Return the line that allows the device, if the service restricts devices."""
-    limits = [*value_of(list(files), "Service", "DeviceAllow")]
-    limits += [one for one in value_of(list(files), "Service", "DevicePolicy") if one != "auto"]
-    return ["DeviceAllow=/dev/fusetuned rw"] if limits else []
+    # Without another limit, DeviceAllow= would forbid all other devices.
+    limited = value_of([*files], "Service", "DeviceAllow") or (
+        _last(files, "DevicePolicy") not in {"", "auto"}
+    )
+    return ["DeviceAllow=/dev/fusetuned rw"] if limited else []

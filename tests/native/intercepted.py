@@ -34,7 +34,7 @@ from tests.native.mount_calls import (
     lines_at,
     options_for,
 )
-from tests.native.odd_calls import changing, fuzz
+from tests.native.odd_calls import changing, fuzz, intrudes
 from tests.native.raw import RawServer, mount
 
 _MS_REMOUNT, _MS_BIND = 32, 4096
@@ -333,7 +333,7 @@ CASES: Mapping[str, Callable[..., None]] = {
     one.__name__: one
     for one in (
         *(flags, pages, refused, kept, served, place, user, unprivileged, context),
-        *(many, at_once, changing, fuzz, fds, files, links, ask, executes),
+        *(many, at_once, changing, fuzz, fds, files, links, ask, executes, intrudes),
     )
 }
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Calls that no server makes: random ones, and with memory that changes during the call."""
+"""Calls that no server makes: random ones, with memory that changes, and by an intruder."""
 
 import ctypes
 import os
 import random
+import struct
+import sys
 import threading
 from pathlib import Path
 
+from fusetune import syscalls
 from tests.native.mount_calls import (
     CREATE,
     FLAGS,
@@ -24,6 +27,8 @@ from tests.native.mount_calls import (
     lines_at,
     options_for,
 )
+
+_CAPABILITY_VERSION = 0x20080522  # uapi linux/capability.h, _LINUX_CAPABILITY_VERSION_3
 
 
 def changing(point: Path, count: str) -> None:
@@ -95,6 +100,40 @@ def fuzz(point: Path, seed: str, count: str) -> None:
             while len(contexts) > 20:
                 os.close(contexts.pop(0))
     print("done")
+
+
+def intrudes(point: Path, secret: str, how: str) -> None:
+    """As user ID 0, without rights over the host, mount at the first line of input.
+
+    The second line has the PID of the process that handles the call. Print what ``secret``, which
+    is hidden here, has if it can be reached through a descriptor of that process.
+    """
+    with device() as fd:
+        sys.stdin.readline()
+        syscalls.unshare(syscalls.CLONE_NEWNS | (syscalls.CLONE_NEWUSER if how == "users" else 0))
+        if how == "users":
+            Path("/proc/self/uid_map").write_text("0 0 1")
+        syscalls.propagate("/", syscalls.MS_PRIVATE)
+        call_mount(b"s", os.fsencode(Path(secret).parent), b"tmpfs", 0, 0)
+        if how == "powerless":
+            LIBC.capset(struct.pack("Ii", _CAPABILITY_VERSION, 0), bytes(24))
+        options = options_for(fd)
+        thread = threading.Thread(
+            target=lambda: call_mount(b"s", bytes(point), b"fuse", 6, options)
+        )
+        thread.start()
+        handler = sys.stdin.readline().strip()
+        # It has /proc open, from which ".." leads to the root directory.
+        ways = ["", *(f"/proc/{handler}/fd/{number}/.." for number in range(64))]
+        print({_text(f"{way}{secret}") for way in ways}, flush=True)
+        thread.join()
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
 
 
 def _word(argument: int | bytes) -> ctypes.c_ulong | ctypes.c_char_p:

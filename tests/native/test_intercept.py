@@ -16,7 +16,8 @@ import pytest
 
 from tests.native.conftest import AS_NOBODY
 from tests.native.interception import BINARY, CASES, INTERCEPT, OPTION, alive, mount_at, run
-from tests.native.mirror import CHECKOUT, PATIENCE, wait_for
+from tests.native.mirror import CHECKOUT, PATIENCE, state_in, wait_for
+from tests.native.mount_calls import lines_at
 from tests.native.program import Fusetune
 from tests.native.requirements import requires
 from tests.native.servers import command_of, missing, mounts_at, run_server
@@ -65,6 +66,73 @@ def test_proc_by_any_descriptor(number: int, tmpfs_dir: Path, tmp_path: Path) ->
     with run_server([*opened, *command], point, tmp_path / "log"):
         _, options = mount_at(point)
         assert OPTION in options.split(",")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ([], ""),
+        (["unshare", "--mount"], "cannot take the rights of the process that mounts; the kernel"),
+    ],
+)
+def test_few_capabilities(command: Sequence[str], said: str, tmp_path: Path) -> None:
+    """They suffice to mount, but not to enter another mount namespace, or to set what is set."""
+    few = ("setpriv", "--bounding-set", "-sys_chroot,-setgid,-setuid", "--")
+    done = run(*few, *INTERCEPT, *command, *CASES, "many", tmp_path, "1")
+    assert (done.returncode, OPTION in done.stdout) == (0, not said), done.stderr
+    assert "fuse" in done.stdout
+    assert done.stderr.count("\n") == bool(said)
+    assert said in done.stderr
+
+
+@pytest.mark.skipif("autofs" not in FILE_SYSTEMS, reason="the kernel has no autofs")
+def test_automount(tmpfs_dir: Path, tmp_path: Path) -> None:
+    """The lookup of the mount point does not wait for the mount for which it is done.
+
+    For that the listener is in the daemon's process group. Signals of a terminal do not matter.
+    """
+    if lacking := missing("bindfs"):
+        pytest.skip(f"missing: {', '.join(lacking)}")
+    source, point = tmpfs_dir / "source", tmp_path / "mnt"
+    source.mkdir(exist_ok=True)
+    (source / "found").touch()
+    point.mkdir()
+    words = (sys.executable, "-m", "tests.native.automount", str(point))
+    daemon = subprocess.Popen(
+        [*words, *INTERCEPT, "bindfs", str(source), str(point)],
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert daemon.stdout
+        assert daemon.stdout.readline() == b"ready\n"
+        assert run("ls", point).stdout == "found\n"
+        assert OPTION in lines_at(point)[-1]
+        assert daemon.wait(PATIENCE) == 0
+        parties = [pid for pid in alive() if os.getpgid(pid) == daemon.pid]
+        for number in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGINT):
+            os.killpg(daemon.pid, number)
+        states = [state_in(Path(f"/proc/{pid}/stat")) for pid in parties]
+        assert (len(states), "T" in states) == (2, False)
+    finally:
+        daemon.kill()
+        daemon.communicate()
+        while mounts_at(point):
+            run("umount", "--lazy", point)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_standard_descriptors(closed: str, tmp_path: Path) -> None:
+    """The interceptor's own descriptors then get their numbers."""
+    options = "fd=9,rootmode=40000,user_id=0,group_id=0"
+    mount = f'exec "$@" mount -i -t fuse -o {options} source {tmp_path} 9<>/dev/fuse {closed}'
+    done = run("sh", "-c", mount, "sh", *INTERCEPT)
+    try:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert OPTION in mount_at(tmp_path)[1].split(",")
+    finally:
+        run("umount", "--lazy", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,32 @@ def test_set_uid_program(open_path: Path) -> None:
     assert not re.findall("(?:setns|mount)[(].*", log.read_text())
 
 
+@pytest.mark.parametrize("how", ["powerless", "users"])
+def test_descriptors_of_a_calls_process(how: str, tmp_path: Path) -> None:
+    """A caller with user ID 0 cannot use them, although the process has taken its rights."""
+    secret = tmp_path / "hidden" / "secret"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    with running(tmp_path / "mnt", "intrudes", str(secret), how) as process:
+        listener = parties_of(process.pid)[1]
+        tracer = _tracer(listener, "fsopen")
+        ask(process)
+        handler = _held(listener)
+        assert _rights(handler) == _rights(process.pid) != _rights(listener)
+        assert process.stdin
+        process.stdin.write(f"{handler}\n")
+        process.stdin.flush()
+        assert answer(process) == "{''}"
+        tracer.terminate()
+        tracer.communicate(timeout=PATIENCE)
+
+
+def _rights(pid: int) -> tuple[str, list[str]]:
+    """Return the user namespace and the capabilities in it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return os.readlink(f"/proc/{pid}/ns/user"), re.findall(r"Cap(?:Prm|Eff):.*", status)
+
+
 def _tracer(
     listener: int, call: str, when: str = "", traced: str = "", log: str | Path = "/dev/null"
 ) -> subprocess.Popen[bytes]:

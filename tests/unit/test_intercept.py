@@ -192,6 +192,66 @@ def test_a_service_that_may_open_some_devices(installed: Tree) -> None:
     assert "\nDeviceAllow=/dev/fusetuned rw\n" in text
 
 
+@pytest.mark.parametrize(
+    ("lines", "allowed"),
+    [
+        (["DevicePolicy=closed"], True),
+        (["DevicePolicy=closed", "DevicePolicy=auto"], False),
+        (["DeviceAllow=/dev/fuse rw", "DeviceAllow="], False),
+    ],
+)
+def test_devices_that_a_service_may_open(
+    installed: Tree, lines: list[str], *, allowed: bool
+) -> None:
+    """Only the last value of DevicePolicy= counts; a line of ours alone would be a limit."""
+    _service(installed, "ExecStart=/usr/bin/rclone", *lines)
+    text = enable(installed.host, "cloud", "").after or ""
+    assert ("DeviceAllow=" in text) == allowed
+
+
+@pytest.mark.parametrize(
+    ("lines", "filtered"),
+    [
+        (["SystemCallFilter=@system-service @mount", "SystemCallFilter=~@resources"], True),
+        (["SystemCallFilter=~@privileged"], True),
+        (["SystemCallFilter=~@privileged", "SystemCallFilter="], False),
+        ([], False),
+    ],
+)
+def test_system_calls_that_a_service_may_use(
+    installed: Tree, lines: list[str], *, filtered: bool
+) -> None:
+    """A line of ours alone would forbid all other calls; a later one would replace it."""
+    _service(installed, "ExecStart=/usr/bin/rclone", *lines)
+    found = re.findall(
+        "^SystemCallFilter=(.*)$", enable(installed.host, "cloud", "").after or "", re.M
+    )
+    assert len(found) == filtered
+    assert all({"seccomp", "pidfd_getfd"} <= set(one.split()) for one in found)
+    later = installed.write(
+        "etc/systemd/system/cloud.service.d/override.conf", "[Service]\nSystemCallFilter=~setns\n"
+    )
+    why = rf"{later} sets SystemCallFilter=, and .*: rename it to sort before 70-fusetune"
+    with pytest.raises(FusetuneError, match=why):
+        enable(installed.host, "cloud", "")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["ExecStart=+/bin/a", "User=cloud"],
+        ["ExecStart=-!/bin/a", "DynamicUser=yes"],
+        ["ExecStart=/bin/a", "User=cloud", "User=root", "DynamicUser=1", "DynamicUser=False"],
+        ["ExecStart=/bin/a", "User=cloud", "User="],
+        ["ExecStart=/bin/a", "RootDirectory=/srv", "RootDirectory=/"],
+    ],
+)
+def test_a_service_that_runs_as_root(installed: Tree, lines: list[str]) -> None:
+    """By a mark, or by the last value of each setting (systemd.service(5), systemd.exec(5))."""
+    _service(installed, *lines)
+    assert enable(installed.host, "cloud", "").after
+
+
 def test_a_service_of_a_libfuse3_server(installed: Tree, linked: str) -> None:
     """It gets the library; another way at the same time is refused."""
     installed.write("usr/lib64/fusetune/libfuse3.so.3", "")
@@ -315,6 +375,10 @@ def test_variables_that_cannot_be_written_again(installed: Tree, linked: str) ->
         (["ExecStart=@/bin/a b"], "begins with @"),
         (["ExecStart=/bin/a", "User=cloud"], "does not run as root"),
         (["ExecStart=/bin/a", "DynamicUser=yes"], "does not run as root"),
+        (["ExecStart=/bin/a", "User=root", "User=no"], "does not run as root"),
+        (["ExecStart=!!/bin/a", "User=cloud"], "does not run as root"),
+        (["ExecStart=/bin/a", "RootDirectory=/srv"], "sets RootDirectory=, and fusetune-interc"),
+        (["ExecStart=/bin/a", "RootImage=/srv/root.raw"], "sets RootImage=, and fusetune-interc"),
     ],
 )
 def test_a_service_that_cannot_have_it(installed: Tree, lines: list[str], why: str) -> None:
