@@ -101,7 +101,7 @@ def _wasted(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
     if not one or not reads or not unread or not window or _in_flight(traffic, one) < _BUSY:
         return None
     on_its_way = 2 * (window << 10) * max(1, traffic.pattern.streams or 0)
-    if unread < _WASTED * one.nbytes or unread <= on_its_way:
+    if not one.nbytes or unread < _WASTED * one.nbytes or unread <= on_its_way:
         return None
     if reads.direct > reads.total * _DIRECT:
         return None
@@ -154,7 +154,7 @@ def _doubled(value: int) -> int:
 def _request_size(traffic: Traffic, values: Mapping[str, int]) -> Limit | None:
     for name in ("READ", "WRITE"):
         one = traffic.operation(name)
-        if not one or not one.largest_bytes or _in_flight(traffic, one) < _BUSY:
+        if not one or not one.nbytes or not one.largest_bytes or _in_flight(traffic, one) < _BUSY:
             continue
         full = one.nbytes >= _FULL * one.largest_bytes * one.requests
         # Readahead also splits at its own size.

@@ -14,6 +14,7 @@ from fusetune.profile.requests import TRACEPOINTS, Requests, with_words
 
 #: Operations with this number or above are counted as one.
 REST = 63
+_READ_OPCODE = 15
 #: Buckets per doubling of a latency: 8, so figures are accurate to 7 %.
 _STEPS_LOG2 = 3
 READY, MARK = "ready", "mark"
@@ -25,6 +26,8 @@ _SAMPLED = 16
 #: Of the requests examined in a second, the number in flight is determined for each of this many
 #: first ones, and then for every so many.
 _FIRST, _EACH = 64, 16
+#: Slots for threads in page faults, by the lowest bits of their number.
+_SLOTS = 4096
 # Bits in the class of a system call.
 ELSEWHERE, SEQUENTIAL, DIRECT, APPEND = 2, 1, 4, 8
 
@@ -45,6 +48,16 @@ BUCKET = f"""$log = (uint64)0;
 		}}
 """
 
+# Faults on cached pages do not count: @faulting has the threads whose last fault, or examined call,
+# on the mount is a fault that has sent no READ so far. Of several in one slot, it has the last.
+_FAULTING = f"@faulting[(uint64)tid & {_SLOTS - 1}]"
+_FAULT_BEGINS = f"{_FAULTING} = (uint64)tid;"
+_FAULT_ENDS = f"if ({_FAULTING} == (uint64)tid) {{ {_FAULTING} = (uint64)0; }}"
+_FAULT_READS = f"""if ($op == {_READ_OPCODE} && {_FAULTING} == (uint64)tid) {{
+		{_FAULTING} = (uint64)0;
+		@faults = count();
+	}}"""
+
 # Each CPU has separate counters, because bpftrace's ++ is not atomic; their sum is the number of
 # requests in flight. Sends count once all probes are attached, and bpftrace detaches the probe of
 # sends first, so each counted request also has its end counted.
@@ -56,6 +69,7 @@ SENT_PROBE / SENT_DEVICE == (uint64)DEVICE/ {{
 	$op = (uint64)SENT_OPCODE;
 	if ($op > {REST}) {{ $op = (uint64){REST}; }}
 	@requests[$op] = count();
+	{_FAULT_READS}
 	if ($tracked <= {_TRACKED}) {{
 		@tracked = $tracked + 1;
 		@sent[SENT_KEY] = (nsecs << 6) | $op;
@@ -98,16 +112,16 @@ tracepoint:writeback:balance_dirty_pages /args->bdi == "BDI"/ {
 """
 
 #: Page faults by the tracepoint, which exists since Linux 6.12.
-FAULTS = """
-tracepoint:filemap:mm_filemap_fault /args->s_dev == (uint64)DEVICE/ { @faults = count(); }
+FAULTS = f"""
+tracepoint:filemap:mm_filemap_fault /args->s_dev == (uint64)DEVICE/ {{ {_FAULT_BEGINS} }}
 """
 #: And by the function that contains it (mm/filemap.c), with the names of its parameters.
 FAULT_FUNCTION = {"filemap_fault": ("vmf",)}
-FAULTS_BY_FUNCTION = """
-kprobe:filemap_fault {
+FAULTS_BY_FUNCTION = f"""
+kprobe:filemap_fault {{
 	$fault = (struct vm_fault *)arg0;
-	if ($fault->vma->vm_file->f_inode->i_sb->s_dev == (uint64)DEVICE) { @faults = count(); }
-}
+	if ($fault->vma->vm_file->f_inode->i_sb->s_dev == (uint64)DEVICE) {{ {_FAULT_BEGINS} }}
+}}
 """
 
 # A first read, and one at the start of the file, is not classified: the address may be that of a
@@ -118,6 +132,7 @@ _CALL = """
 	FILE
 	if ($file->f_inode->i_sb->s_dev == (uint64)DEVICE) {
 		if ($looked < LOOKED) { @looked = $looked + 1; }
+		FAULT_ENDS
 		$epoch = @epoch;
 		$flags = (uint64)$file->f_flags;
 		$size = (uint64)$file->f_inode->i_size;
@@ -180,6 +195,7 @@ _BEGIN = """
 BEGIN {
 	@tracked = (uint64)0; @looked = (uint64)NEVER; @epoch = (uint64)0;
 	@since = (uint64)0; @until = (uint64)0; @window = (uint64)0;
+	@faulting[(uint64)0] = (uint64)0;
 }
 """
 # With a new @epoch, open files are forgotten, because there is a gap in the examined calls.
@@ -195,7 +211,7 @@ interval:s:1 /@tracked != 0/ {
 _STREAMS = """if (@until > @since) { @window = @window + @until - @since; }
 	print(@streaming); print(@window);"""
 _FORGET = """clear(@net); clear(@tracked); clear(@looked); clear(@epoch);
-	clear(@since); clear(@until);"""
+	clear(@since); clear(@until); clear(@faulting);"""
 _READY = "@tracked = 1; @looked = 0; @since = nsecs;"
 
 # The last probe to be attached signals that all are. Open files are forgotten after a while,
@@ -309,6 +325,7 @@ def _calls(calls: Sequence[Call], body: str, beyond: str) -> list[Block]:
     ``beyond``: the statements for additional calls.
     """
     part = _CALL.replace("BODY", body).replace("BEYOND", beyond)
+    part = part.replace("FAULT_ENDS", _FAULT_ENDS)
     return [Block(call.probe, call.condition, with_words(part, call)) for call in calls]
 
 

@@ -53,7 +53,7 @@ def _sequential(calls: Calls | None, mean_bytes: float) -> float:
 
 
 def _mean(one: Operation | None) -> float:
-    return one.nbytes / one.requests if one and one.requests else 0.0
+    return one.nbytes / one.requests if one and one.nbytes and one.requests else 0.0
 
 
 def _reading(traffic: Traffic) -> Iterator[tuple[str, float]]:

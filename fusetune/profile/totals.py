@@ -2,7 +2,7 @@
 """The counts of a source so far, and the traffic between two readings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fusetune.profile.traffic import Calls, Operation, Pattern
 
@@ -73,10 +73,14 @@ def _operation(name: str, before: Totals, now: Totals) -> Operation:
         nbytes = 0
     counts = {time: count - before.latency.get(time, 0) for time, count in now.latency.items()}
     latency = sorted((time, count) for time, count in counts.items() if count > 0)
-    if now.unrecorded > before.unrecorded:  # also estimate their bytes, as the mean of the others
-        ended = sum(count for _, count in latency)
-        nbytes = round(nbytes * requests / ended) if ended else 0
-    return Operation(name, requests, nbytes, latency, now.largest_bytes, now.most_in_flight)
+    unrecorded = max(0, now.unrecorded - before.unrecorded)
+    one = Operation(
+        *(name, requests, nbytes, latency, now.largest_bytes, now.most_in_flight, unrecorded)
+    )
+    if not unrecorded:
+        return one
+    # Also estimate the bytes of unrecorded requests, as the mean of the others.
+    return replace(one, nbytes=round(nbytes * one.scale) if one.ended else None)
 
 
 def pattern_between(before: Pattern, after: Pattern) -> Pattern:

@@ -29,15 +29,16 @@ class Operation:
     ``requests``: how many were sent. ``nbytes``: data sent by WRITE, for all others data in the
     replies. ``largest_bytes``: the largest request. ``latency``: pairs of microseconds and number
     of requests, ascending. ``most_in_flight``: most requests at the server at once. None if the
-    source does not report it.
+    source does not report it. ``unrecorded``: requests that were counted without size and latency.
     """
 
     name: str
     requests: int
-    nbytes: int
+    nbytes: int | None
     latency: Sequence[tuple[float, int]] = ()
     largest_bytes: int | None = None
     most_in_flight: int | None = None
+    unrecorded: int = 0
 
     @property
     def ended(self) -> int:
@@ -45,9 +46,15 @@ class Operation:
         return sum(count for _, count in self.latency)
 
     @property
+    def scale(self) -> float:
+        """The number of completed requests per recorded one; 1 if none was recorded."""
+        return (self.ended + self.unrecorded) / self.ended if self.ended else 1.0
+
+    @property
     def seconds(self) -> float:
-        """The total time of its requests."""
-        return sum(microseconds * count for microseconds, count in self.latency) / 1e6
+        """The total time of its requests, of which unrecorded ones took as long as the others."""
+        recorded = sum(microseconds * count for microseconds, count in self.latency) / 1e6
+        return recorded * self.scale
 
     def percentile(self, percent: float) -> float | None:
         """Return the latency in microseconds that ``percent`` of the requests did not exceed.
@@ -94,10 +101,10 @@ class Pattern:
     """How programs used the mount's files; None if the source does not report it.
 
     ``streams``: how many files were read sequentially at the same time, the mean of the second in
-    which it was highest. ``page_faults``: of mapped files. ``paused_seconds``: total time for which
-    the kernel throttled writers because too many of the mount's pages were dirty. ``read_bytes``:
-    bytes that programs read, rounded up to whole pages except between sequential reads.
-    ``unseen``: calls that may have read more.
+    which it was highest. ``page_faults``: those on mapped files that sent a READ.
+    ``paused_seconds``: total time for which the kernel throttled writers because too many of the
+    mount's pages were dirty. ``read_bytes``: bytes that programs read, rounded up to whole pages
+    except between sequential reads. ``unseen``: calls that may have read more.
     """
 
     reads: Calls | None = None
@@ -149,13 +156,15 @@ class Traffic:
         one, pattern = self.operation("READ"), self.pattern
         if pattern.read_bytes is None or pattern.unseen or pattern.page_faults != 0:
             return None
-        return max(0, one.nbytes - pattern.read_bytes) if one else 0
+        if one is None:
+            return 0
+        return None if one.nbytes is None else max(0, one.nbytes - pattern.read_bytes)
 
     @property
     def unread_share(self) -> float | None:
         """`unread_bytes` as a share of what READ fetched, 0 to 1; None if unknown or no READ."""
         one, unread = self.operation("READ"), self.unread_bytes
-        return share(unread, one.nbytes) if one and unread is not None else None
+        return share(unread, one.nbytes or 0) if one and unread is not None else None
 
     def operation(self, name: str) -> Operation | None:
         """Return an operation by its name; None if there was no such request."""

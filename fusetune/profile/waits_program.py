@@ -16,6 +16,8 @@ MARK = "mark"
 #: Maximum number of calls examined per tick, as in `program`.
 _LOOKED = 3000
 _PAGE = 4096
+#: Parts of an inode's number and of a page's index that identify a page of a thread's last fault.
+_INODES, _PAGES = 0x7FFFFFFF, 0xFFFFFFFF
 #: Waiting calls are printed by the lowest bits of their thread's number; of several with the same
 #: bits, the last. bpftrace exits if an entry is deleted while it prints a map; these are not.
 _SLOTS = 256
@@ -39,7 +41,12 @@ _SYNCS = ("fsync", "fdatasync")
 _OPENS = ("open", "openat", "openat2", "creat")
 
 # First, because bpftrace 0.23 infers the types of maps from their first use.
-_BEGIN = "BEGIN { @looked = (uint64)0; @opens = (uint64)0; }\n"
+_BEGIN = """
+BEGIN {
+	@looked = (uint64)0; @opens = (uint64)0;
+	@from[(uint64)0] = (uint64)0; @to[(uint64)0] = (uint64)0;
+}
+"""
 
 # The file of a descriptor, if it is the mount's.
 _FILE = """
@@ -99,27 +106,39 @@ _LATENCY = f"""$us = (uint64)($took / 1000);
 	{BUCKET}
 	@latency[$what, $bucket] = count();"""
 
-# A waiting fault sleeps uninterruptibly, and is retried afterwards: by mapping the page with those
-# around it (mm/filemap.c, filemap_map_pages()), otherwise as before. No event shows that a fault
-# has found its page, so the first other sleep ends it. Each fault counts as the one page that its
-# program requested, no matter how many the kernel maps or reads.
+# A fault first maps the cached pages of the aligned range around it, usually 64 KiB (mm/memory.c,
+# do_fault_around()). If its own page is not among them, mm_filemap_fault follows. It then sleeps
+# uninterruptibly, and is retried from the beginning. No event shows that a fault has found its
+# page, so the first other sleep ends it.
+#
+# With less readahead than that range, a program that reads it whole waits several times. So
+# consecutive faults of a thread within one range count as one page: how many such ranges there are
+# depends on the program, not on the mount's values.
 _FAULTS = f"""
 tracepoint:filemap:mm_filemap_fault /args->s_dev == (uint64)DEVICE/ {{
-	$page = ((uint64)args->i_ino << 32) ^ (uint64)args->index ^ ((uint64)1 << 63);
-	if (@fault[(uint64)tid] != $page) {{
-		@fault[(uint64)tid] = $page;
+	@fault[(uint64)tid] = (uint64)1;
+	$inode = ((uint64)args->i_ino & {_INODES}) << 32;
+	$page = $inode | ((uint64)args->index & {_PAGES});
+	if ($page < @from[(uint64)tid] || $page > @to[(uint64)tid]) {{
+		@from[(uint64)tid] = $page;
+		@to[(uint64)tid] = $page;
 		@bytes[(uint64){Kind.FAULT:d}] = sum({_PAGE});
 		@calls[(uint64){Kind.FAULT:d}] = count();
 	}}
 }}
 tracepoint:filemap:mm_filemap_map_pages /args->s_dev == (uint64)DEVICE/ {{
-	if (@fault[(uint64)tid] != 0) {{
-		delete(@fault[(uint64)tid]);
-	}} else {{
+	delete(@fault[(uint64)tid]);
+	$inode = ((uint64)args->i_ino & {_INODES}) << 32;
+	$from = $inode | ((uint64)args->index & {_PAGES});
+	$to = $inode | ((uint64)args->last_index & {_PAGES});
+	if ($to < @from[(uint64)tid] || $from > @to[(uint64)tid]) {{
 		@bytes[(uint64){Kind.FAULT:d}] = sum({_PAGE});
 		@calls[(uint64){Kind.FAULT:d}] = count();
 	}}
+	@from[(uint64)tid] = $from;
+	@to[(uint64)tid] = $to;
 }}
+interval:s:10 {{ clear(@from); clear(@to); }}
 tracepoint:sched:sched_switch /@fault[(uint64)args->prev_pid] || @slept[(uint64)args->next_pid]/ {{
 	$from = (uint64)args->prev_pid;
 	$to = (uint64)args->next_pid;

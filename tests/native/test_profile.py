@@ -276,6 +276,24 @@ def test_most_in_flight_is_the_servers(fusetune: Fusetune, tmp_path: Path, tmpfs
         )
 
 
+def test_readers_that_are_too_many_to_be_recorded_wait_for_no_limit(
+    fusetune: Fusetune, tmp_path: Path, tmpfs_dir: Path
+) -> None:
+    """As many requests as max_background are in flight, but all of them are at the server."""
+    with Mirror(tmpfs_dir / "source", tmp_path / "mnt", "delay=4ms") as mirror:
+        file = fill(mirror, 1024)
+
+        def read() -> None:
+            with ThreadPoolExecutor(12) as pool:
+                list(pool.map(lambda seed: read_direct(file, seed, 600, 1024), range(12)))
+
+        document = _profile(fusetune, mirror, read)
+    (found,) = (one for one in document["operations"] if one["operation"] == "READ")
+    assert found["most_in_flight"] == 12
+    assert document["unrecorded"] > 0.3 * found["requests"]
+    assert document["limit"] is None
+
+
 def test_another_mount_is_not_counted(
     fusetune: Fusetune, mirror: Mirror, tmp_path: Path, tmpfs_dir: Path
 ) -> None:

@@ -132,6 +132,42 @@ def _map(file: Path) -> None:
         assert mapped[4 * BLOCK]
 
 
+def test_faults_on_cached_pages_are_no_reads(fusetune: Fusetune, mirror: Mirror) -> None:
+    """A thread reads the heads of files, and writes to a mapped one that is cached."""
+    shared, *files = _files(mirror, 51, 1 << 18)
+    with shared.open("r+b") as stream, mmap.mmap(stream.fileno(), 0) as mapped:
+        stream.read()
+
+        def work() -> None:
+            for number, file in enumerate(files):
+                mapped[number * BLOCK] = 1
+                _read(file, [0])
+
+        document = _profile(fusetune, mirror, work)
+    assert document["pattern"]["page_faults"] == 0
+    assert "mmap-read" not in document["workloads"]
+    assert _share(document) == pytest.approx(1 - len(files) * BLOCK / _fetched(mirror))
+
+
+def test_each_fault_that_reads_counts_once(fusetune: Fusetune, mirror: Mirror) -> None:
+    """However many requests it sends."""
+    write_sysfs(mirror.bdi, read_ahead_kb=2048)
+    (file,) = _files(mirror, 1, 64 * _MIB)
+
+    def work() -> None:
+        with (
+            file.open("rb") as stream,
+            mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+        ):
+            for place in range(2 * _MIB, len(mapped), 4 * _MIB):
+                assert mapped[place] is not None
+
+    document = _profile(fusetune, mirror, work)
+    assert ops(mirror)["READ"]["count"] > 16
+    assert document["pattern"]["page_faults"] == 16
+    assert max(document["workloads"], key=document["workloads"].get) == "mmap-read"
+
+
 def _send(file: Path) -> None:
     with file.open("rb") as stream, Path("/dev/null").open("wb") as null:
         os.sendfile(null.fileno(), stream.fileno(), 0, BLOCK)

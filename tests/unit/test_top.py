@@ -9,10 +9,13 @@ import pytest
 from fusetune.mounts.bdi import DirtyPages, bdi_statistics, dirty_pages
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
-from fusetune.profile.sampling import Sampled
+from fusetune.profile.limit import limit_of
+from fusetune.profile.sampling import Sample, Sampled
 from fusetune.profile.totals import Totals, operations_between, unrecorded_between
-from fusetune.profile.traffic import Operation
+from fusetune.profile.traffic import Calls, Operation, Pattern, Traffic
+from fusetune.report.documents.profile import profiled
 from fusetune.report.documents.top import Top
+from fusetune.report.documents.top_mount import top_mount
 from fusetune.top.watching import MOST_TRACED, Watching
 from tests.unit.conftest import STOCK, Tree, process
 from tests.unit.sampled import FakeTracing, checked, shown_of
@@ -94,8 +97,32 @@ def test_counters_that_wrap_or_begin_anew(
 def test_what_is_unrecorded_is_estimated_by_the_rest() -> None:
     before = {"READ": Totals(10, 100, {1.0: 10})}
     after = {"READ": Totals(30, 200, {1.0: 20}, unrecorded=10)}
-    assert operations_between(before, after) == [Operation("READ", 20, 200, [(1.0, 10)])]
+    expected = Operation("READ", 20, 200, [(1.0, 10)], unrecorded=10)
+    assert operations_between(before, after) == [expected]
+    assert expected.seconds == pytest.approx(20e-6)
     assert unrecorded_between(before, after) == 10
+
+
+def test_what_is_in_flight_is_no_part_of_the_estimate() -> None:
+    (found,) = operations_between({}, {"READ": Totals(40, 100, {1.0: 10}, unrecorded=10)})
+    assert found.nbytes == 200
+    assert found.seconds == pytest.approx(20e-6)
+
+
+def test_an_operation_without_a_record_has_unknown_bytes(mounted: Mount) -> None:
+    counts = {"READ": Totals(5, 0, unrecorded=5), "WRITE": Totals(2, 800, {1.0: 2})}
+    operations = operations_between({}, counts)
+    traffic = Traffic(2.0, "bpftrace", "time", 0, operations, Pattern(Calls(), read_bytes=0))
+    shown = top_mount(Sample(mounted, STOCK, traffic, None, 0, None, 0.0), None, ())
+    assert (shown.bytes_per_second, shown.mean_bytes) == (None, None)
+    read, write = shown.operations
+    assert (read.bytes, read.bytes_per_second, read.mean_bytes) == (None, None, None)
+    assert (read.latency_us, read.mean_in_flight) == (None, None)
+    assert (write.bytes, write.mean_bytes, write.mean_in_flight) == (800, 400, 0)
+    assert traffic.unread_share is None
+    assert limit_of(traffic, STOCK) is None
+    (row, *_) = profiled(mounted, traffic, STOCK, {}).operations
+    assert (row.operation, row.bytes) == ("READ", None)
 
 
 def test_statistics_that_cannot_be_read_leave_the_rest(tree: Tree, by_module: Mount) -> None:

@@ -23,8 +23,9 @@ UnusedShare = Annotated[
     Share,
     "Share of the data fetched by READ that programs did not read in this time: wasted readahead, "
     "or data read later. It is too small by what they read again from the page cache. Null without "
-    "READ, if not all reads were seen, and after page faults on mapped files.",
+    "READ, if not all reads were seen, and after page faults that sent a READ request.",
 ]
+_SPEED = "bytes_per_second"
 Microseconds = Annotated[float, Rule(minimum=0)]
 _ENDS = {
     "time": "the time was up",
@@ -51,9 +52,9 @@ class ProfiledOperation:
     ]
     requests: Annotated[Count, "How many were sent."]
     bytes: Annotated[
-        Count,
+        Count | None,
         "Data sent by WRITE; for all other operations, data in the replies. If some are "
-        "unrecorded, an estimate from the others.",
+        "unrecorded, an estimate from the others; null if none was recorded.",
     ]
     largest_bytes: Annotated[Count | None, "Largest request; null if the source does not tell."]
     latency_us: Annotated[
@@ -82,7 +83,7 @@ class AccessPattern:
         Count | None,
         "Files read sequentially at the same time: the average over the busiest second.",
     ]
-    page_faults: Annotated[Count | None, "Page faults on mapped files that required a read."]
+    page_faults: Annotated[Count | None, "Page faults on mapped files that sent a READ request."]
     writes: Annotated[Count | None, "Writes by programs, as far as observed."]
     sequential_writes_share: Annotated[Share, "As for reads."]
     direct_writes_share: Annotated[Share, "Share of writes that bypass the page cache."]
@@ -169,8 +170,8 @@ def _row(one: ProfiledOperation, seconds: float) -> Sequence[str]:
     return (
         one.operation,
         f"{one.requests / seconds:.0f}" if seconds else "-",
-        f"{one.bytes / one.requests:.0f}" if one.requests else "-",
-        figure_text(one.bytes / seconds, "bytes_per_second") if seconds else "-",
+        "-" if one.bytes is None or not one.requests else f"{one.bytes / one.requests:.0f}",
+        "-" if one.bytes is None or not seconds else figure_text(one.bytes / seconds, _SPEED),
         *([f"{time:.0f} us" for time in times] or ["-"] * 3),
         value_text(one.most_in_flight),
     )

@@ -39,17 +39,19 @@ class TopOperation:
     requests: Annotated[Count, "How many there were."]
     requests_per_second: Rate
     bytes: Annotated[
-        Count,
+        Count | None,
         "Data sent by WRITE; for all other operations, data in the replies. If some are "
-        "unrecorded, an estimate from the others.",
+        "unrecorded, an estimate from the others; null if none was recorded.",
     ]
-    bytes_per_second: Rate
-    mean_bytes: Annotated[Average, "Average data per request; null without requests."]
+    bytes_per_second: Annotated[Average, "The same per second."]
+    mean_bytes: Annotated[Average, "Average data per request; null without bytes or requests."]
     latency_us: Annotated[
         Latency | None, "From the sending of a request to its completion; null if none completed."
     ]
     mean_in_flight: Annotated[
-        Rate, "Average number at the server, from the latencies of completed requests."
+        Average,
+        "Average number at the server, from the latencies of completed requests; null if all of "
+        "these are unrecorded.",
     ]
 
 
@@ -74,7 +76,7 @@ class TopMount(MountIdentity):
     requests_per_second: Annotated[
         Average, "Requests of all operations; null if nothing counts them."
     ]
-    bytes_per_second: Annotated[Average, "Data of READ and WRITE; null if nothing counts it."]
+    bytes_per_second: Annotated[Average, "Data of READ and WRITE; null if it is unknown."]
     mean_bytes: Annotated[
         Average, "Average data per READ or WRITE; null if there was none or it is unknown."
     ]
@@ -130,7 +132,7 @@ def top_mount(one: Sample, stacks: Stacks | None, shown: Collection[str]) -> Top
     mount, traffic = one.mount, one.traffic
     layers = [layer for layer in stacks.below(mount) if layer.device in shown] if stacks else []
     data = [op for op in traffic.operations if op.name in ("READ", "WRITE")]
-    transfers, nbytes = sum(op.requests for op in data), sum(op.nbytes for op in data)
+    transfers, nbytes = sum(op.requests for op in data), _bytes_of(data)
     requests = sum(op.requests for op in traffic.operations)
     counts = traffic.tells_operations
     dirty = traffic.dirty
@@ -147,8 +149,8 @@ def top_mount(one: Sample, stacks: Stacks | None, shown: Collection[str]) -> Top
         lost=traffic.lost,
         unrecorded=traffic.unrecorded,
         requests_per_second=_rate(requests, traffic.seconds) if counts else None,
-        bytes_per_second=_rate(nbytes, traffic.seconds) if counts else None,
-        mean_bytes=nbytes / transfers if transfers else None,
+        bytes_per_second=_known_rate(nbytes, traffic.seconds) if counts else None,
+        mean_bytes=nbytes / transfers if nbytes is not None and transfers else None,
         latency_us=latency_of(_all_of(traffic.operations)),
         in_flight=one.in_flight,
         mean_in_flight=traffic.waiting,
@@ -156,9 +158,7 @@ def top_mount(one: Sample, stacks: Stacks | None, shown: Collection[str]) -> Top
         background_limit_share=traffic.at_background,
         dirty_bytes=dirty.dirty if dirty else None,
         dirty_limit_bytes=dirty.limit if dirty else None,
-        written_back_bytes_per_second=(
-            None if one.written is None else _rate(one.written, traffic.seconds)
-        ),
+        written_back_bytes_per_second=_known_rate(one.written, traffic.seconds),
         readahead_unused_share=traffic.unread_share,
         unanswered_seconds=round(one.unanswered, 3),
         limit=None if one.unanswered >= STUCK else binding_limit(mount, traffic, one.values),
@@ -174,17 +174,27 @@ def _all_of(operations: Sequence[Operation]) -> Operation:
     return Operation("", sum(one.requests for one in operations), 0, sorted(latency.items()))
 
 
+def _bytes_of(operations: Sequence[Operation]) -> int | None:
+    """Return the data of all operations, None if that of one is unknown."""
+    known = [one.nbytes for one in operations if one.nbytes is not None]
+    return sum(known) if len(known) == len(operations) else None
+
+
 def _operation(one: Operation, seconds: float) -> TopOperation:
     return TopOperation(
         one.name,
         one.requests,
         _rate(one.requests, seconds),
         one.nbytes,
-        _rate(one.nbytes, seconds),
-        one.nbytes / one.requests if one.requests else None,
+        _known_rate(one.nbytes, seconds),
+        one.nbytes / one.requests if one.nbytes is not None and one.requests else None,
         latency_of(one),
-        round(_rate(one.seconds, seconds), 3),
+        None if one.unrecorded and not one.ended else round(_rate(one.seconds, seconds), 3),
     )
+
+
+def _known_rate(number: int | None, seconds: float) -> float | None:
+    return None if number is None else _rate(number, seconds)
 
 
 def _rate(number: float, seconds: float) -> float:
