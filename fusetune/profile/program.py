@@ -49,14 +49,15 @@ BUCKET = f"""$log = (uint64)0;
 """
 
 # Faults on cached pages do not count: @faulting has the threads whose last fault, or examined call,
-# on the mount is a fault that has sent no READ so far. Of several in one slot, it has the last.
+# on the mount is a fault that has sent no READ so far. Of several in one slot, it has the last. Only
+# examined requests look there, to keep the cost of the others low.
 _FAULTING = f"@faulting[(uint64)tid & {_SLOTS - 1}]"
 _FAULT_BEGINS = f"{_FAULTING} = (uint64)tid;"
 _FAULT_ENDS = f"if ({_FAULTING} == (uint64)tid) {{ {_FAULTING} = (uint64)0; }}"
 _FAULT_READS = f"""if ($op == {_READ_OPCODE} && {_FAULTING} == (uint64)tid) {{
-		{_FAULTING} = (uint64)0;
-		@faults = count();
-	}}"""
+			{_FAULTING} = (uint64)0;
+			@faults = count();
+		}}"""
 
 # Each CPU has separate counters, because bpftrace's ++ is not atomic; their sum is the number of
 # requests in flight. Sends count once all probes are attached, and bpftrace detaches the probe of
@@ -69,9 +70,9 @@ SENT_PROBE / SENT_DEVICE == (uint64)DEVICE/ {{
 	$op = (uint64)SENT_OPCODE;
 	if ($op > {REST}) {{ $op = (uint64){REST}; }}
 	@requests[$op] = count();
-	{_FAULT_READS}
 	if ($tracked <= {_TRACKED}) {{
 		@tracked = $tracked + 1;
+		{_FAULT_READS}
 		@sent[SENT_KEY] = (nsecs << 6) | $op;
 		$own = ((uint64)cpu << 6) | $op;
 		@net[$own] = @net[$own] + 1;

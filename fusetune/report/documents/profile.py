@@ -83,7 +83,9 @@ class AccessPattern:
         Count | None,
         "Files read sequentially at the same time: the average over the busiest second.",
     ]
-    page_faults: Annotated[Count | None, "Page faults on mapped files that sent a READ request."]
+    page_faults: Annotated[
+        Count | None, "Page faults on mapped files that sent a READ request, as far as recorded."
+    ]
     writes: Annotated[Count | None, "Writes by programs, as far as observed."]
     sequential_writes_share: Annotated[Share, "As for reads."]
     direct_writes_share: Annotated[Share, "Share of writes that bypass the page cache."]

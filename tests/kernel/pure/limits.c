@@ -143,6 +143,8 @@ ELSEWHERE void module_put(struct module *owner);
 ELSEWHERE struct file *file_open_root(const struct path *root, const char *name, int flags,
 				      umode_t mode);
 ELSEWHERE void fput(struct file *file);
+ELSEWHERE void kernel_param_lock(struct module *module);
+ELSEWHERE void kernel_param_unlock(struct module *module);
 ELSEWHERE int fuse_init_fs_context(struct fs_context *fsc);
 ELSEWHERE int fuse_get_tree(struct fs_context *fsc);
 
@@ -206,6 +208,8 @@ static void parse_option(void)
 	snprintf(text, sizeof(text), "%u", wanted);
 	if (is_capable)
 		most = pipe_holds();
+	else
+		most = min(most, pipe_error ? fuse_max_pages_limit : pipe_holds());
 	err = tuned_parse_param(NULL, &param, &options);
 	if (is_capable && pipe_error)
 		assert(err == pipe_error);
