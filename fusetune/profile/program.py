@@ -49,8 +49,8 @@ BUCKET = f"""$log = (uint64)0;
 """
 
 # Faults on cached pages do not count: @faulting has the threads whose last fault, or examined call,
-# on the mount is a fault that has sent no READ so far. Of several in one slot, it has the last. Only
-# examined requests look there, to keep the cost of the others low.
+# on the mount is a fault that has sent no READ so far. Of several in one slot, it has the last.
+# Only examined requests look there, to keep the cost of the others low.
 _FAULTING = f"@faulting[(uint64)tid & {_SLOTS - 1}]"
 _FAULT_BEGINS = f"{_FAULTING} = (uint64)tid;"
 _FAULT_ENDS = f"if ({_FAULTING} == (uint64)tid) {{ {_FAULTING} = (uint64)0; }}"
