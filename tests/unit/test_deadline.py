@@ -21,6 +21,7 @@ def start_late(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(os, "closerange", closerange)
 
 
+@pytest.mark.slow
 def test_a_child_that_starts_late_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     start_late(monkeypatch, 1.5)
     assert deadline.each_in_time(str.upper, ["a", "b"], 1.0, 60.0) == {"a": "A", "b": "B"}
@@ -33,6 +34,7 @@ def test_a_child_that_never_starts_is_given_up(monkeypatch: pytest.MonkeyPatch) 
         os.waitpid(-1, os.WNOHANG)
 
 
+@pytest.mark.slow
 def test_a_name_that_takes_too_long_is_left_out() -> None:
     def work(name: str) -> str:
         if name == "slow":

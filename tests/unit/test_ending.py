@@ -57,6 +57,7 @@ def searched_on_a_noisy_host(seed: int, budget: int) -> Search:
     return search
 
 
+@pytest.mark.slow
 def test_a_setting_whose_proof_the_budget_ended_is_named_and_provable_with_more() -> None:
     named = proven = 0
     for seed in range(12):

@@ -214,6 +214,7 @@ def test_what_was_left_out_by_name_refuses_nothing() -> None:
     assert of.measured == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [1.0, 5.0])
 def test_what_there_is_no_time_to_guard_is_refused(seconds: float) -> None:
     choice, of = run(lambda ahead: 100.0, seconds)

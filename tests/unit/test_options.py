@@ -135,6 +135,7 @@ def test_an_option_waits_for_the_removal_of_what_it_excludes(tree: Tree) -> None
     }
 
 
+@pytest.mark.slow
 def test_a_cache_that_only_helps_with_writeback_is_found(tree: Tree) -> None:
     """The cache alone is slower, so trying one option after another would find nothing."""
 
@@ -153,6 +154,7 @@ def test_a_cache_that_only_helps_with_writeback_is_found(tree: Tree) -> None:
     )
 
 
+@pytest.mark.slow
 def test_without_budget_for_the_gain_of_each_option_it_says_so(tree: Tree) -> None:
     def speed(options: Options, knobs: Mapping[str, int]) -> float:
         return 100 * (2 if "cache" in options else 1) * (2 if "writeback" in options else 1)
@@ -198,6 +200,7 @@ def test_an_option_without_effect_is_not_advised(tree: Tree) -> None:
     assert run.shares() == {"threads": run.search.choice().gain}
 
 
+@pytest.mark.slow
 def test_a_gain_is_proven_although_a_sample_of_its_proof_outlasts_the_budget(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +271,7 @@ def test_nothing_better_is_no_choice(tree: Tree) -> None:
     assert run.shares() == {}
 
 
+@pytest.mark.slow
 def test_each_option_that_is_not_proposed_has_its_reason(tree: Tree) -> None:
     def speed(options: Options, knobs: Mapping[str, int]) -> float:
         return 100 * (2 if "threads" in options else 1) * (0.8 if "writeback" in options else 1)

@@ -24,6 +24,7 @@ def drain(ranges: Ranges, most: int) -> list[Range]:
     return [one for _ in range(most) for one in ranges.take()]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 1 << 36), max_size=6).map(lambda sizes: [MIB, *sizes]),
     st.integers(1, 3),

@@ -64,6 +64,7 @@ def test_removal_goes_on_where_one_file_resists(
     assert os.listdir(tmp_path / held.name) == tried[:1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["write-data", "letter"])
 def test_removal_leaves_what_fusetune_did_not_make(
     held: Directory, tmp_path: Path, name: str

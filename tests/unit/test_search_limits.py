@@ -65,6 +65,7 @@ def test_trials_hold_every_sample_in_order() -> None:
 # Budget and interruption
 
 
+@pytest.mark.slow
 @given(st.integers(0, 60), st.sampled_from([0.02, 0.15]), st.integers(0, 1000))
 @settings(max_examples=25, deadline=None)
 def test_budget_is_respected(budget: int, noise: float, seed: int) -> None:

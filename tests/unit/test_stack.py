@@ -232,6 +232,7 @@ def _tree_of(tree: Tree, capsys: pytest.CaptureFixture[str], *words: str) -> lis
     return [line.partition(" fuse")[0].partition(" ext4")[0].rstrip() for line in lines]
 
 
+@pytest.mark.slow
 def test_a_circle_of_a_thousand(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     _circle(tree, 1000)
     assert len(_tree_of(tree, capsys)) == 1001

@@ -32,6 +32,7 @@ def nested(depth: int) -> bytes:
     return b'{"\\"[[": ' * (depth - 1) + b"[]" + b"}" * (depth - 1)
 
 
+@pytest.mark.slow
 @given(VALUES, st.booleans())
 def test_json_means_what_it_says(value: object, plain: bool) -> None:
     text = json.dumps(value, ensure_ascii=plain)

@@ -25,6 +25,7 @@ def above_ten(values: Mapping[str, int]) -> float:
     return 4.0 if values["max_ratio"] > 10 else 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "chosen", "why"),
     [

@@ -171,6 +171,7 @@ def test_a_sample_that_outlasts_the_budget_ends_the_run_without_failure(
     assert tree.values() == STOCK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outlasted", [False, True])
 def test_a_gain_is_proven_although_the_budget_ends_during_a_pair(
     outlasted: bool,
