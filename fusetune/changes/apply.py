@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from fusetune.changes.journal import KEEPING, Journal, Record
 from fusetune.changes.lock import Lock
-from fusetune.changes.overrides import note_overrides, overrides
+from fusetune.changes.overrides import note_present
 from fusetune.changes.policy import refusal
-from fusetune.changes.state import values_now
 from fusetune.errors import FusetuneError, for_each
 from fusetune.host import Host
 from fusetune.knobs import Absent, Knob, knobs_of, out_of_range
@@ -141,9 +140,7 @@ def set_knobs(
         if mount and kept and not journal.records:
             # All values are the original ones, so the journal with this request is gone. Those that
             # were set back by hand before are the administrator's as well.
-            asked = changed | {knob.name for knob in values}
-            back = {name: v for name, v in values_now(host, mount).items() if name in asked}
-            note_overrides(host, mount, overrides(host, mount) | back)
+            note_present(host, mount, changed | {knob.name for knob in values})
     return changes
 
 

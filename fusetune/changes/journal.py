@@ -163,9 +163,13 @@ class Journal:
             return False
         return written[-1] != self.originals[knob] or value in written
 
-    def last(self, knob: str) -> Record | None:
-        """Return the last write of ``knob``, None if there was none."""
-        return next((record for record in reversed(self.records) if record.knob == knob), None)
+    def last(self, knob: str, *, passing: bool = True) -> Record | None:
+        """Return the last write of ``knob``, None if there was none.
+
+        ``passing``: also one that was only for a measurement.
+        """
+        writes = (one for one in reversed(self.records) if one.knob == knob)
+        return next((one for one in writes if passing or one.why not in _PASSING), None)
 
     def before(self, knob: str, why: str) -> int | None:
         """Return the value of ``knob`` before its latest unbroken run of writes for ``why``.
@@ -180,11 +184,6 @@ class Journal:
                 break
             found = record.old
         return found
-
-    def last_lasting(self, knob: str) -> Record | None:
-        """Return the last write of ``knob`` that was not for a measurement, None without one."""
-        lasting = (one for one in reversed(self.records) if one.why not in _PASSING)
-        return next((one for one in lasting if one.knob == knob), None)
 
     def before_trials(self, knob: str, value: int) -> int | None:
         """Return the value of ``knob`` before the trials of a run that was killed.

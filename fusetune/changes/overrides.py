@@ -2,11 +2,12 @@
 """Values that the administrator set after fusetune; noted for the lifetime of the mount."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from fusetune.changes.journal import key_of
+from fusetune.changes.state import values_now
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 
@@ -64,3 +65,17 @@ def note_overrides(
         path.write_text(note, encoding="ascii")
     else:
         path.unlink(missing_ok=True)
+
+
+def note_present(
+    host: Host,
+    mount: Mount,
+    knobs: Collection[str],
+    times: Mapping[str, int] | None = None,
+) -> None:
+    """Note the present values of ``knobs``, by name, in addition to those noted before.
+
+    ``times``: as in `note_overrides`.
+    """
+    present = {name: value for name, value in values_now(host, mount).items() if name in knobs}
+    note_overrides(host, mount, overrides(host, mount) | present, times)

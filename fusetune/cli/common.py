@@ -188,7 +188,7 @@ def files_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=Size(),
             default=4 << 30,
             show_default="4G",
-            help="Limit of bytes that the whole run reads from such files.",
+            help="How much the whole run may read from such files.",
         ),
         click.option(
             "--budget-requests",
@@ -224,7 +224,7 @@ def budget_options(only_with: str = "") -> Callable[[Callable[..., Any]], Callab
             type=Size(),
             default=MOST_WRITTEN,
             show_default="8G",
-            help=words("Limit of bytes that the whole run writes."),
+            help=words("How much the whole run may write."),
         ),
         click.option(
             "--size",

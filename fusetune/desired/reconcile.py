@@ -155,7 +155,7 @@ def _overridden(
     theirs = {}
     for change in _plan(host, mount, wanted):
         name, value = change.knob.name, change.old
-        last = journal.last_lasting(name)
+        last = journal.last(name, passing=False)
         if journal.before_trials(name, value) is not None:
             continue  # `auto` was killed
         if not (last.why == KEEPING and last.new == value if last else name not in known):

@@ -4,9 +4,8 @@
 from fusetune.changes.apply import Change, enforce, plan, to_undo, was_kept
 from fusetune.changes.journal import Journal, journal_path
 from fusetune.changes.lock import Lock
-from fusetune.changes.overrides import note_overrides, overrides
+from fusetune.changes.overrides import note_present
 from fusetune.changes.stale import remove_stale
-from fusetune.changes.state import values_now
 from fusetune.desired.history import record, values_of
 from fusetune.desired.results import forget, forget_all
 from fusetune.errors import for_each
@@ -37,10 +36,9 @@ def reset(
         if mount and not keep_saved:
             forget(host, mount)
         if mount and kept:
-            # With those that were set back by hand before.
-            back = {name: v for name, v in values_now(host, mount).items() if name in changed}
-            # Without counts: what differs now was set here, not by another program.
-            note_overrides(host, mount, overrides(host, mount) | back, {})
+            # With those that were set back by hand before, and without counts: what differs now was
+            # set here, not by another program.
+            note_present(host, mount, changed, {})
     return changes
 
 

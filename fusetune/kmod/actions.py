@@ -60,13 +60,12 @@ def build(
         source = f"{kind.name}/{sources[-1]}"
         install = ("dkms", "install", source, "-k", kernel)
         built = Path(host.path(DKMS), source, kernel)
-        steps = [install]
-        if any(built.glob("*/module")):
-            # Rebuilt, because a newer linux-source may be installed by now.
-            steps.insert(0, ("dkms", "unbuild", source, "-k", kernel))
+        rebuilt = any(built.glob("*/module"))
+        # Rebuilt, because a newer linux-source may be installed by now.
+        steps = [("dkms", "unbuild", source, "-k", kernel), install] if rebuilt else [install]
         commands += steps
         if not dry_run:
-            with _kept(host, kind, built, install, run) if len(steps) > 1 else nullcontext():
+            with _kept(host, kind, built, install, run) if rebuilt else nullcontext():
                 for command in steps:
                     done = run(command)
                 _dkms(host, kind, kernel, done, run)

@@ -79,9 +79,10 @@ def uses_libfuse3(program: str) -> bool | None:
         with open(path, "rb") as file:
             if file.read(4) != b"\x7fELF" or not os.fstat(file.fileno()).st_mode & stat.S_IROTH:
                 return None
-            # By its path for $ORIGIN (ld.so(8)), which nobody might not be allowed to follow.
+            # By its path for $ORIGIN (ld.so(8)). Nobody might not be allowed to follow it.
             ways = (os.path.realpath(path), f"/proc/self/fd/{file.fileno()}")
-            return any("libfuse3.so" in _ldd(ldd, way, file.fileno()) for way in ways)
+            printed = (_ldd(ldd, way, file.fileno()) for way in ways)
+            return "libfuse3.so" in next(filter(None, printed), "")
     except (OSError, subprocess.TimeoutExpired):
         return None
 

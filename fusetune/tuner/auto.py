@@ -29,7 +29,7 @@ from fusetune.tuner.guards import Guarded, Guards
 from fusetune.tuner.noted import changed, note_run
 from fusetune.tuner.search import Choice, Search, Trial
 from fusetune.tuner.space import FOLLOWERS, largest, searched_on, with_followers
-from fusetune.tuner.values import Values, end_killed_run
+from fusetune.tuner.values import Values, journal_of_run
 
 Progress = Callable[[float, str], None]
 
@@ -188,8 +188,7 @@ def auto(
     host = resolver.host
     resolver.check_not_left_alone(mount)
     with Lock(host, mount), Interruption() as interruption:
-        journal = Journal.to_change(host, mount)
-        end_killed_run(host, mount, journal)
+        journal = journal_of_run(host, mount)
         before = values_now(host, mount)
         dimensions, reasons = searched_on(resolver, mount, before, workloads, allowed_owners)
         if not dimensions:

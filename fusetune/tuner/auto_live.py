@@ -8,7 +8,7 @@ from typing import Any
 
 from fusetune.bench.spending import NOTHING
 from fusetune.bench.worker import Interrupted, Interruption
-from fusetune.changes.journal import LIVE_TRIAL, Journal
+from fusetune.changes.journal import LIVE_TRIAL
 from fusetune.changes.lock import Lock
 from fusetune.changes.state import values_now
 from fusetune.desired.resolve import Resolver
@@ -18,7 +18,7 @@ from fusetune.tuner.auto import Outcome, Progress, unchanged, words_of
 from fusetune.tuner.live import WAITS, Found, Live
 from fusetune.tuner.noted import changed, note_run
 from fusetune.tuner.space import searched_on, with_followers
-from fusetune.tuner.values import Values, end_killed_run
+from fusetune.tuner.values import Values, journal_of_run
 
 
 def auto_live(
@@ -40,8 +40,7 @@ def auto_live(
     with ExitStack() as contexts:
         contexts.enter_context(Lock(host, mount))
         interruption = contexts.enter_context(Interruption())
-        journal = Journal.to_change(host, mount)
-        end_killed_run(host, mount, journal)
+        journal = journal_of_run(host, mount)
         before = values_now(host, mount)
         waits = [*WAITS.values()]
         dimensions, reasons = searched_on(resolver, mount, before, waits, allowed_owners)

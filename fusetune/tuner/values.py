@@ -18,14 +18,19 @@ from fusetune.mounts.control import still_mounted
 from fusetune.mounts.mount import Mount
 
 
-def end_killed_run(host: Host, mount: Mount, journal: Journal) -> None:
-    """Restore what a run of ``auto`` that was killed has left. Raises FusetuneError."""
+def journal_of_run(host: Host, mount: Mount) -> Journal:
+    """Return the journal for a new run, after restoring what a run that was killed has left.
+
+    Raises FusetuneError.
+    """
+    journal = Journal.to_change(host, mount)
     found: dict[Knob, int] = {}
     for knob in knobs_of(host, mount):
         with suppress(Absent):
             before = journal.before_trials(knob.name, knob.read(host, mount))
             found |= {} if before is None else {knob: before}
     make(host, journal, plan(host, mount, found), PUT_BACK)
+    return journal
 
 
 class Values:

@@ -21,7 +21,8 @@ from fusetune.text import printable
 
 Object = dict[str, Any]
 
-# Exceeds what may be set once a server is dead (fs/fuse/dev.c, fuse_abort_conn()).
+# What a mount may have although fusetune does not set it: 0 if root wrote that, the highest number
+# once a server is dead (fs/fuse/dev.c, fuse_abort_conn()).
 _SHOWN_LOW = {"max_background": 0}
 _SHOWN_HIGH = {"max_background": 2**32 - 1}
 RAW_BYTES = "Bytes that are not UTF-8 become lone surrogates U+DC80 to U+DCFF, as in os.fsdecode()."

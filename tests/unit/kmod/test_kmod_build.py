@@ -100,7 +100,17 @@ def test_a_build_that_fails_names_the_first_error(host_tree: Tree) -> None:
     )
 
 
-def test_a_rebuild_that_fails_keeps_the_module(host_tree: Tree) -> None:
+@pytest.mark.parametrize(
+    ("built", "failure"),
+    [
+        (None, (10, "Error! Bad return status")),
+        ("new", (6, "Error! No space left on device")),
+    ],
+    ids=["built", "installed"],
+)
+def test_a_rebuild_that_fails_keeps_the_module(
+    host_tree: Tree, built: str | None, failure: tuple[int, str]
+) -> None:
     installed(host_tree)
     kernel = host_tree.root / DKMS / "0.1.0" / RUNNING
     module = kernel / "x86_64/module/fusetuned.ko.xz"
@@ -113,42 +123,19 @@ def test_a_rebuild_that_fails_keeps_the_module(host_tree: Tree) -> None:
             shutil.rmtree(kernel)
             file.unlink()
         elif not module.exists():
-            return 10, "Error! Bad return status"
+            if built:
+                module.parent.mkdir(parents=True)
+                module.write_text(built)
+            return failure
         else:
             shutil.copy(module, file)
         return 0, ""
 
     run = Programs()
     run.does["dkms"] = dkms
-    with pytest.raises(FusetuneError, match=r"fusetuned was not built for .*: Error! Bad return"):
+    with pytest.raises(FusetuneError, match=f"fusetuned was not built for .*: {failure[1]}"):
         actions.build(host_tree.host, FUSETUNED, run=run)
     assert [words[1] for words in run.ran] == ["unbuild", "install", "install"]
-    assert (module.read_text(), file.read_text()) == ("old", "old")
-
-
-def test_a_rebuild_that_cannot_be_installed_keeps_the_module(host_tree: Tree) -> None:
-    installed(host_tree)
-    kernel = host_tree.root / DKMS / "0.1.0" / RUNNING
-    module = kernel / "x86_64/module/fusetuned.ko.xz"
-    module.write_text("old")
-    file = host_tree.root / f"usr/lib/modules/{RUNNING}/updates/dkms/fusetuned.ko.xz"
-
-    def dkms(words: Words) -> tuple[int, str]:
-        if words[1] == "unbuild":
-            shutil.rmtree(kernel)
-            file.unlink()
-        elif not module.exists():
-            module.parent.mkdir(parents=True)
-            module.write_text("new")
-            return 6, "Error! No space left on device"
-        else:
-            shutil.copy(module, file)
-        return 0, ""
-
-    run = Programs()
-    run.does["dkms"] = dkms
-    with pytest.raises(FusetuneError, match="No space left on device"):
-        actions.build(host_tree.host, FUSETUNED, run=run)
     assert (module.read_text(), file.read_text()) == ("old", "old")
 
 
