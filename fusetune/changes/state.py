@@ -72,6 +72,18 @@ def not_stock(knobs: Sequence[Knob], values: Mapping[str, int]) -> dict[str, int
     }
 
 
+def worth_keeping(
+    knobs: Sequence[Knob], values: Mapping[str, int], originals: Mapping[str, int]
+) -> dict[str, int]:
+    """Return those among ``values`` that later mounts would not have by themselves.
+
+    That is, those that differ from the kernel's default, or for which the server asked for another
+    value. ``originals``: the values before fusetune's first change.
+    """
+    found = not_stock(knobs, values) | not_stock(knobs, originals)
+    return {name: value for name, value in values.items() if name in found}
+
+
 def is_tuned(host: Host, mount: Mount, values: Mapping[str, int]) -> bool:
     """Whether any among the mount's ``values`` differs from the kernel's default."""
     return bool(not_stock(knobs_of(host, mount), values))

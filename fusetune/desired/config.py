@@ -22,7 +22,7 @@ from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME, REMOUNT, parse_number
 from fusetune.libfuse.options import check_options
-from fusetune.toml.file import Origin, TomlFile
+from fusetune.toml.file import Origin, TomlFile, toml_files
 from fusetune.toml.lines import Where
 
 MAIN_FILE = "fusetune.toml"
@@ -36,7 +36,7 @@ def _files(host: Host) -> Iterator[tuple[Layer, Path]]:
     """Yield the effective files, the main one first."""
     found: dict[str, tuple[Layer, Path]] = {}
     for layer, directory in ((Layer.VENDOR, host.vendor_dir), (Layer.ADMIN, host.admin_dir)):
-        for path in (directory / MAIN_FILE, *sorted((directory / "mounts.d").glob("*.toml"))):
+        for path in (directory / MAIN_FILE, *toml_files(directory / "mounts.d")):
             if path.exists():
                 found[str(path.relative_to(directory))] = layer, path
     yield from (found[name] for name in sorted(found))

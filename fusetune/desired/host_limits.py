@@ -184,15 +184,17 @@ def _missing(host: Host, wanted: Mapping[Knob, int]) -> dict[Knob, int]:
 
 def _to_raise(host: Host, journal: Journal, wanted: Mapping[Knob, int]) -> Raised:
     changes, left = [], []
+    wanted = dict(wanted)
     for knob, now in _missing(host, wanted).items():
-        last = journal.last(knob.name)
+        last, value = journal.last(knob.name), wanted[knob]
         if last and (last.why != NEEDED or last.new != now):
             left.append(
-                f"{knob.name}={now} was set by the administrator and is kept, but {wanted[knob]} "
-                "is needed"
+                f"{knob.name}={now} was set by the administrator and is kept, but {value} is needed"
             )
-        else:
-            changes.append(Change(knob, None, host.path(knob.file), now, wanted[knob]))
+            if knob == _PIPE and _TUNED_PAGES in wanted:  # the module accepts no more
+                wanted[_TUNED_PAGES] = min(wanted[_TUNED_PAGES], now // _PAGE)
+        elif value > (now or _STOCK_PAGES):
+            changes.append(Change(knob, None, host.path(knob.file), now, value))
     return Raised(changes, left)
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import tomlkit
 from tomlkit.items import AoT, Table
 
-from fusetune.changes.state import not_stock, values_now
+from fusetune.changes.journal import Journal
+from fusetune.changes.state import values_now, worth_keeping
 from fusetune.desired.config import load
 from fusetune.desired.history import record
 from fusetune.desired.results import Unusable, save, saved_at, saved_for, saved_path
@@ -26,6 +27,7 @@ from fusetune.knobs import LIVE_BY_NAME, knobs_of, out_of_range
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
+from fusetune.toml.file import toml_files
 from fusetune.toml.lines import statements
 
 _LONGEST_NAME = 200  # of a file, before .toml; the kernel allows 255 bytes
@@ -62,12 +64,13 @@ class _Edit:
 def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembered:
     """Save the values that ``mount`` has now, for its later mounts.
 
-    ``admin``: in the administrator's configuration. Raises FusetuneError if all values are the
-    kernel's defaults or the file cannot be written, `ConfigError` if the configuration is invalid.
+    ``admin``: in the administrator's configuration. Raises FusetuneError if later mounts have the
+    same values by themselves or a file cannot be read or written, `ConfigError` if the
+    configuration is invalid.
     """
     load(host)
     now = values_now(host, mount)
-    values = not_stock(knobs_of(host, mount), now)
+    values = worth_keeping(knobs_of(host, mount), now, Journal(host, mount).originals)
     if not values:
         raise FusetuneError(
             f"{printable(mount.path)} has the kernel's default values, so there is nothing to "
@@ -155,7 +158,8 @@ def _section_edit(
                 if before.get(name) != value:
                     section[name] = value
             return _Edit(file, tomlkit.dumps(document), before, after)
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", mount.path.strip("/").replace("/", "-")) or "root"
+    # A file that begins with a dot is not read.
+    name = re.sub(r"^\.|[^A-Za-z0-9._-]", "_", mount.path.strip("/").replace("/", "-")) or "root"
     if len(name) > _LONGEST_NAME:
         name = name[:_LONGEST_NAME] + hashlib.sha256(os.fsencode(mount.path)).hexdigest()[:20]
     file = host.admin_dir / "mounts.d" / f"{name}.toml"
@@ -222,7 +226,7 @@ def _without(text: str, numbers: Collection[int]) -> str:
 
 def _documents(host: Host) -> Iterator[tuple[Path, tomlkit.TOMLDocument]]:
     directory = host.admin_dir
-    for file in (directory / "fusetune.toml", *sorted((directory / "mounts.d").glob("*.toml"))):
+    for file in (directory / "fusetune.toml", *toml_files(directory / "mounts.d")):
         if file.exists():
             yield file, tomlkit.parse(file.read_text(encoding="utf-8"))
 

@@ -57,11 +57,15 @@ class Resolver:
 
     def __init__(self, host: Host, config: Config) -> None:
         self.host, self.config = host, config
-        self.owners = owners_named(config.settings.allow_users)
         self._daemons = Daemons(host)
         self._results = SharedResults(host)
         self._summed = False
         self._shares: dict[tuple[str, int | None], int] = {}
+
+    @property
+    def owners(self) -> Collection[int]:
+        """The uids whose mounts may get more dirty memory; a name may become known only later."""
+        return owners_named(self.config.settings.allow_users)
 
     def left_alone_reason(self, mount: Mount) -> str | None:
         """Return why nothing is to be set on ``mount``, None if it is not left alone."""
@@ -141,8 +145,10 @@ class Resolver:
             return why
         if why := out_of_range(self.host, mount, knob, value):
             return why
-        room = self.room(mount) if more_dirty_memory(knob, value) else None
-        return refusal(mount, knob, value, {*self.owners, *allowed_owners}, room)
+        if not more_dirty_memory(knob, value):
+            return None
+        owners = {*self.owners, *allowed_owners} if mount.owner_uid else ()
+        return refusal(mount, knob, value, owners, self.room(mount))
 
     def nothing_kept(self, mount: Mount) -> str | None:
         """Return why nothing is kept for ``mount``, None if something is."""

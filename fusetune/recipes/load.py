@@ -14,7 +14,7 @@ from fusetune.knobs.base import parse_number
 from fusetune.recipes.recipe import ByModule, Option, Recipe, ServerFacts
 from fusetune.recipes.second import option_of
 from fusetune.recipes.spelling import Spelling
-from fusetune.toml.file import TomlFile
+from fusetune.toml.file import TomlFile, toml_files
 from fusetune.toml.lines import Where
 from fusetune.toml.table import table_as
 
@@ -39,7 +39,7 @@ def load_recipes(host: Host) -> list[Loaded]:
     """
     found = dict(_beside_this_file())
     for directory in (host.vendor_dir / "recipes", host.admin_dir / "recipes"):
-        for path in sorted(directory.glob("*.toml")):
+        for path in toml_files(directory):
             recipe = read_recipe(path)
             found[recipe.name] = Loaded(recipe, path, directory == host.admin_dir / "recipes")
     return [found[name] for name in sorted(found)]

@@ -31,6 +31,11 @@ class Origin:
         return path if self.line is None else f"{path}:{self.line}"
 
 
+def toml_files(directory: Path) -> list[Path]:
+    """Return the files NAME.toml in a directory, by name; hidden ones are copies in progress."""
+    return sorted(file for file in directory.glob("*.toml") if not file.name.startswith("."))
+
+
 class TomlFile:
     """A parsed file: its ``content``, and the line of each key.
 

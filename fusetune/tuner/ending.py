@@ -31,7 +31,7 @@ class Ending:
             said += (
                 f", before {words(setting)} was proven, which needs about {needed} more evaluations"
             )
-            if not ranges:
+            if not ranges and self.evaluations:  # a warm search may know it without any
                 more = f"try {OPTIONS[self.by]} {self._text(1 + 1.2 * needed / self.evaluations)}"
         return [f"{said}; {more}"]
 

@@ -9,7 +9,7 @@ from fusetune.bench.intervals import Interval
 from fusetune.bench.place import failure
 from fusetune.changes.apply import drop_if_undone, enforce, make, plan
 from fusetune.changes.journal import PUT_BACK, Journal
-from fusetune.changes.state import not_stock
+from fusetune.changes.state import worth_keeping
 from fusetune.desired.results import Run, save
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
@@ -59,7 +59,8 @@ class Values:
         """
         try:
             self.set(after, f"auto: gain {gain.ratio:.3f}")
-            kept = not_stock(knobs_of(self.host, self.mount), after)
+            knobs = knobs_of(self.host, self.mount)
+            kept = worth_keeping(knobs, after, self.journal.originals)
             ci95 = (gain.low, gain.high)
             save(self.host, self.mount, kept, "auto", gain.ratio, ci95, run)
         except (FusetuneError, OSError):

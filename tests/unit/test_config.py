@@ -117,7 +117,7 @@ def test_a_file_of_the_same_name_is_replaced_whole(tree: Tree) -> None:
 
 
 def test_only_toml_files_count(tree: Tree) -> None:
-    for name in ("mounts.d/a.toml.bak", "mounts.d/.a.toml.new", "other.toml"):
+    for name in ("mounts.d/a.toml.bak", "mounts.d/.a.toml.new", "mounts.d/._a.toml", "other.toml"):
         configure(tree, "garbage", name)
     assert load(tree.host) == Config((), Settings())
 

@@ -48,6 +48,14 @@ def test_the_part_that_is_spent_and_what_would_do(by: str, spent: str, larger: s
     assert more.startswith(f"try {larger}")
 
 
+def test_without_any_evaluation_it_does_not_say_how_much_more() -> None:
+    """A search that begins at an earlier run's choice knows of a gain before it measures."""
+    search = searched(8, gain=2.0)
+    assert search.unproven()
+    (said,) = Ending("seconds", BUDGET, 0).reasons(search, words)
+    assert said.endswith("; a larger budget may find more")
+
+
 def searched_on_a_noisy_host(seed: int, budget: int) -> Search:
     """A finished search at 30 % noise; max_ratio gains 1.4 times the speed from 10 on."""
     host = Host(seed, noise=0.3)

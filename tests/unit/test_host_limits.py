@@ -206,6 +206,15 @@ def test_what_the_administrator_sets_stays(ready: Tree) -> None:
     assert raised(ready, Needs(512)) == {}
 
 
+@pytest.mark.parametrize(("pipe", "tuned"), [(MIB, {}), (2 * MIB, {TUNED: 512})])
+def test_the_module_gets_no_more_than_the_administrators_pipe_holds(
+    ready: Tree, pipe: int, tuned: dict[str, int]
+) -> None:
+    ready.write(KNOBS[PIPE].file, f"{2 * pipe}\n")
+    set_knobs(ready.host, None, {KNOBS[PIPE]: pipe})
+    assert raised(ready, Needs(1024, tuned=True)) == {PAGES: 1024, **tuned}
+
+
 def test_nothing_is_written_for_a_dry_run(ready: Tree) -> None:
     found = raise_limits(ready.host, Needs(512), Settings(), dry_run=True)
     assert [change.new for change in found.changes] == [4 * MIB, 512]

@@ -77,6 +77,18 @@ def test_an_owner_may_be_named_by_name(tree: Tree) -> None:
     assert reconcile(resolver(tree, allowing), tree.only()).refused == []
 
 
+def test_a_name_may_become_known_later(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At boot, before a directory service replies."""
+    uid = pwd.getpwnam("daemon").pw_uid
+    tree.mount("/mnt/one", options=OWNED.replace("1000", str(uid)))
+    tree.live(owner=uid)
+    with monkeypatch.context() as early:
+        early.setattr(pwd, "getpwnam", {}.__getitem__)
+        resolved = resolver(tree, f"[policy]\nallow_users = ['daemon']\n{BOTH}")
+        assert reconcile(resolved, tree.only()).refused
+    assert reconcile(resolved, tree.only()).refused == []
+
+
 def three(tree: Tree) -> list[Mount]:
     for number in (40, 41, 42):
         tree.mount(f"/mnt/{number}", device=f"0:{number}")

@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 
 from fusetune.bench.intervals import Interval
+from fusetune.changes.apply import set_knobs
 from fusetune.changes.journal import Journal
 from fusetune.changes.state import values_now
 from fusetune.desired import results
 from fusetune.desired.config import load
 from fusetune.desired.history import history_of
+from fusetune.desired.persist import save_now
 from fusetune.desired.reconcile import reconcile
 from fusetune.desired.resolve import Expected, Resolver
 from fusetune.desired.results import Saved, save, saved_path, store
 from fusetune.desired.sharing import SharedResults
 from fusetune.desired.volume import Volume
+from fusetune.knobs import LIVE_BY_NAME
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
 from fusetune.report.documents.expected import origin_of
@@ -173,10 +176,28 @@ def test_results_are_read_once(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("knob_files")
 def test_auto_saves_that_the_defaults_are_best(tree: Tree, mounted: Mount) -> None:
-    tree.live(values={"read_ahead_kb": 4096})
+    tree.live()
+    set_knobs(tree.host, mounted, {LIVE_BY_NAME["read_ahead_kb"]: 4096})
     before = values_now(tree.host, mounted)
     values = Values(tree.host, mounted, before, Journal.to_change(tree.host, mounted))
     values.keep({**before, "read_ahead_kb": 128}, Interval(1.1, 1.05, 1.2))
     found = results.saved_for(tree.host, mounted)
     assert found
     assert (found.values, found.gain) == ({}, 1.1)
+
+
+@pytest.mark.usefixtures("knob_files")
+@pytest.mark.parametrize("by", ["auto", "save"])
+def test_a_default_that_the_server_changed_is_saved(tree: Tree, mounted: Mount, by: str) -> None:
+    """Later mounts would get the server's value again."""
+    tree.live(values={"read_ahead_kb": 4096})
+    before = values_now(tree.host, mounted)
+    values = Values(tree.host, mounted, before, Journal.to_change(tree.host, mounted))
+    if by == "auto":
+        values.keep({**before, "read_ahead_kb": 128}, Interval(1.1, 1.05, 1.2))
+    else:
+        values.set({"read_ahead_kb": 128}, "set")
+        save_now(tree.host, mounted, admin=False, dry_run=False)
+    found = results.saved_for(tree.host, mounted)
+    assert found
+    assert (found.by, found.values) == (by, {"read_ahead_kb": 128})

@@ -120,7 +120,7 @@ def present(module: AnsibleModule, path: str) -> dict[str, object]:
     wanted = {change["knob"]: change["after"] for change in planned["changes"]}
     rows = {row["name"]: row for row in fusetune(module, "show", path)["knobs"]}
     values = {name: wanted.get(name, rows[name]["value"]) for name in knobs}
-    unkept = any(kept_value(rows[name]) != value for name, value in values.items())
+    unkept = not all(is_kept(rows[name], value) for name, value in values.items())
     if not module.check_mode:
         if wanted:
             planned = fusetune(module, *words)
@@ -130,15 +130,22 @@ def present(module: AnsibleModule, path: str) -> dict[str, object]:
     return answer(bool(wanted) or unkept, planned)
 
 
-def kept_value(row: dict[str, Any]) -> object:
-    """Return the value of a knob that later mounts get."""
-    return row["stock"] if row["expected"] is None else row["expected"]
+def is_kept(row: dict[str, Any], value: object) -> bool:
+    """Return whether later mounts get a knob's value."""
+    if row["expected"] is not None:
+        return bool(row["expected"] == value)
+    return bool(value == row["stock"] and is_stock(row))
+
+
+def is_stock(row: dict[str, Any]) -> bool:
+    """Return whether a knob has the kernel's default, and the server asked for no other value."""
+    return row["value"] in (None, row["stock"]) and row["set_by"] != "fusetune"
 
 
 def keep(module: AnsibleModule, path: str) -> None:
     """Save the current values, or forget saved ones if these are the kernel's defaults."""
     rows = fusetune(module, "show", path)["knobs"]
-    stock = all(row["value"] in (None, row["stock"]) for row in rows if row["stock"] is not None)
+    stock = all(is_stock(row) for row in rows if row["stock"] is not None)
     fusetune(module, "forget" if stock else "save", path)
 
 
@@ -149,7 +156,7 @@ def check_kept(module: AnsibleModule, path: str, values: dict[str, object]) -> N
         if row["origin"]
         else "the configuration leaves the mount alone"
         for row in fusetune(module, "show", path)["knobs"]
-        if row["name"] in values and kept_value(row) != values[row["name"]]
+        if row["name"] in values and not is_kept(row, values[row["name"]])
     ]
     if wrong:
         why = "; ".join(dict.fromkeys(wrong))
@@ -225,8 +232,10 @@ def applied_after(
 
 def absent(module: AnsibleModule, path: str) -> dict[str, object]:
     """Restore the values from before, and keep none. What is not mounted has only kept ones."""
-    status, text, _said = run(module, "show", path, "--json")
+    status, text, why = run(module, "show", path, "--json")
     if status not in FINE:
+        if run(module, "forget", path, "--dry-run")[2] == why:
+            return {"changed": False}  # nothing is kept either
         forgotten = fusetune(module, "forget", path, *dry_run(module))
         return {"changed": bool(forgotten["files"]), "result": forgotten}
     saved = json.loads(text)["saved"]

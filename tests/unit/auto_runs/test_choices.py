@@ -11,8 +11,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from fusetune.changes.apply import set_knobs
 from fusetune.changes.journal import Journal
 from fusetune.desired.results import save, saved_for
+from fusetune.knobs import LIVE_BY_NAME
 from fusetune.mounts.mount import Mount
 from tests.unit.auto_runs.simulated_bench import (
     SimulatedBench,
@@ -124,7 +126,7 @@ def test_back_at_stock_that_is_saved(
     tree: Tree, mounted: Mount, bench: type[SimulatedBench]
 ) -> None:
     """If the current values turn out worse than stock, stock replaces the saved ones."""
-    tree.live(values={"max_ratio": 40})
+    set_knobs(tree.host, mounted, {LIVE_BY_NAME["max_ratio"]: 40})
     save(tree.host, mounted, {"max_ratio": 40}, "auto", 1.5, (1.4, 1.6))
     bench.worth = staticmethod(lambda v: 100.0 if v["max_ratio"] > 1 else 200.0)
     assert run(tree, mounted).after == STOCK == tree.values()
