@@ -70,7 +70,7 @@ def ratio_interval(differences: Sequence[float], error: float, noise: float) -> 
     `error` is the two-sided probability that the interval misses the ratio. Fewer than 2
     differences are a ValueError.
     """
-    kept = without_hiccups(differences, noise)
+    kept = [differences[i] for i in without_hiccups(differences, noise)]
     if len(kept) < 2:
         raise ValueError("an interval needs at least two pairs")
     mean = fmean(kept)
@@ -78,13 +78,14 @@ def ratio_interval(differences: Sequence[float], error: float, noise: float) -> 
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
-def without_hiccups(differences: Sequence[float], noise: float) -> list[float]:
-    """Return the differences without those explained only by a hiccup of the host.
+def without_hiccups(differences: Sequence[float], noise: float) -> list[int]:
+    """Return the indexes of the differences without those that only a hiccup of the host explains.
 
     A hiccup is further from the median than HICCUP times the `noise` (the known standard deviation
     of one difference). If more than MOST_HICCUPS of the differences are, none is considered one.
     """
     middle = median(differences)
-    kept = [d for d in differences if abs(d - middle) <= HICCUP * noise]
+    every = range(len(differences))
+    kept = [i for i in every if abs(differences[i] - middle) <= HICCUP * noise]
     dropped = len(differences) - len(kept)
-    return kept if dropped <= MOST_HICCUPS * len(differences) else list(differences)
+    return kept if dropped <= MOST_HICCUPS * len(differences) else list(every)

@@ -32,6 +32,12 @@ EXAMPLES = (
     metavar="NAME",
     help="Apply this conditional option; its condition must hold; may be repeated.",
 )
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="Apply no other options than this one; may be repeated.",
+)
 @click.option("--now", is_flag=True, help="Remount now, unless the mount is in use.")
 @dry_run_option
 @json_option
@@ -41,6 +47,7 @@ def command(
     name: str,
     names: tuple[str, ...],
     accept: tuple[str, ...],
+    only: tuple[str, ...],
     now: bool,
     dry_run: bool,
     as_json: bool,
@@ -49,7 +56,7 @@ def command(
     from fusetune.desired.remount import Request, remount
 
     refuse_host(name)
-    request = Request(members(names), accept, now)
+    request = Request(members(names), accept, now, only)
 
     def tell(line: str) -> None:
         click.echo(f"fusetune: {line}", err=True)

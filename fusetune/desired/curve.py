@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The effect of the values of a knob, as measured by a run of ``auto``."""
+"""The results of a run of ``auto``: the effect of each knob's values, and the proof."""
 
 from __future__ import annotations
 
@@ -49,11 +49,35 @@ class Curve:
         for value in (curve.start, curve.chosen, *(point.value for point in points)):
             knob.parse(f"{value:d}")
         for point in points:
-            ends = (point.ratio.low, point.ratio.ratio, point.ratio.high)
-            if not all(isinstance(end, float) and 0 < end < math.inf for end in ends):
-                raise ValueError("a ratio must be a number above 0")
+            _check(point.ratio.low, point.ratio.ratio, point.ratio.high)
             if type(point.samples) is not int or point.samples < 1:
                 raise ValueError("the samples of a value must be counted")
         if len(points) < 2 or type(curve.ordered) is not bool:
             raise ValueError("a curve has two or more points")
         return curve
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """A workload's figures with the initial and with the chosen values.
+
+    They are geometric means in the workload's unit; ``ratio`` is after / before.
+    """
+
+    workload: str
+    before: float
+    after: float
+    ratio: Interval
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the figures of a file. ValueError, TypeError or KeyError if damaged."""
+        found = cls(**{**fields, "ratio": Interval(**fields["ratio"])})
+        _check(found.before, found.after, found.ratio.low, found.ratio.ratio, found.ratio.high)
+        return found
+
+
+def _check(*numbers: object) -> None:
+    """Raise ValueError unless they are numbers above 0."""
+    if not all(isinstance(number, float) and 0 < number < math.inf for number in numbers):
+        raise ValueError("a ratio or figure must be a number above 0")

@@ -43,11 +43,16 @@ _SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Request:
-    """The administrator's request. ``accept``: conditional options whose condition holds."""
+    """The administrator's request.
+
+    ``accept``: conditional options whose condition holds; ``only``: the options to apply, all if
+    none is named.
+    """
 
     workloads: Collection[str] = ()
     accept: Collection[str] = ()
     now: bool = False
+    only: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Remount:
     """What is written for the next mount; only texts of ``edits`` may contain secrets.
 
     ``withheld``: proposed changes that are not made, because they or options that they need were
-    not accepted or have no place in the files. ``pending``: whether the mount was made before its
+    not accepted, not among those to apply, or have no place in the files. ``pending``: whether the mount was made before its
     files were changed. ``commands``: what makes the new options take effect. ``in_use``: who uses
     the mount, as far as that was checked. ``way``: empty if no file defines the mount, and only the
     server's configuration file is edited.
@@ -135,11 +140,14 @@ def _planned(host: Host, mount: Mount, request: Request, accept: Collection[str]
             f"no recipe describes the server of {printable(mount.path)}; docs/recipes.md explains "
             "how to write one"
         )
-    _check_names(seen, request.accept)
+    _check_names(seen, "--accept", request.accept)
+    _check_names(seen, "--only", request.only)
     # The next mount depends on the files, not on the options of the current mount.
     settings = {**seen.settings, **seen.written}
     full = plan(seen.recipe, settings, seen.here)
     without = _conditional(seen) - set(accept)
+    if request.only:
+        without |= _kinds(seen).keys() - set(request.only)
     chosen = plan(seen.recipe, settings, seen.here, without)
     making = seen.making(chosen)
     # Options without a place in the files are dropped with those that need them.
@@ -178,15 +186,20 @@ def _lost(seen: Examined, applied: Collection[str]) -> list[str]:
     ]
 
 
-def _check_names(seen: Examined, names: Collection[str]) -> None:
+def _check_names(seen: Examined, given_by: str, names: Collection[str]) -> None:
     """Raise UsageError for an option that the recipe lacks, or that is never applied."""
-    kinds = {one.option: one.class_ for one in seen.recipe.bad}
-    kinds |= {one.name: one.class_ for one in seen.recipe.option}
+    kinds = _kinds(seen)
     for name in names:
         if name not in kinds:
-            raise UsageError(f"--accept {name}: the recipe {seen.recipe.name} has no such option")
+            raise UsageError(f"{given_by} {name}: the recipe {seen.recipe.name} has no such option")
         if kinds[name] == "unsafe":
-            raise UsageError(f"--accept {name}: the option is unsafe and never applied")
+            raise UsageError(f"{given_by} {name}: the option is unsafe and never applied")
+
+
+def _kinds(seen: Examined) -> dict[str, str]:
+    """Return the class of each option of the recipe."""
+    bad = {one.option: one.class_ for one in seen.recipe.bad}
+    return bad | {one.name: one.class_ for one in seen.recipe.option}
 
 
 def _conditional(seen: Examined) -> set[str]:

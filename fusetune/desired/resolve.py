@@ -63,7 +63,7 @@ class Resolver:
         self._shares: dict[tuple[str, int | None], int] = {}
 
     @property
-    def owners(self) -> Collection[int]:
+    def owners(self) -> frozenset[int]:
         """The uids whose mounts may get more dirty memory; a name may become known only later."""
         return owners_named(self.config.settings.allow_users)
 

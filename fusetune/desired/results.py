@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fusetune.desired.config import load
-from fusetune.desired.curve import Curve
+from fusetune.desired.curve import BeforeAfter, Curve
 from fusetune.desired.volume import Volume, versioned_volume
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.files import write_whole
@@ -58,8 +58,8 @@ class Run:
     ``blocks``: settings that were measured together, as values by knob name in the knob's unit,
     each with the figure of each workload by its name. ``start`` and ``chosen``: the setting at the
     begin and the one that was chosen; ``weights``: of the workloads, above 0. These three are empty
-    if not recorded. ``curves``: one for each knob of which several values were measured, None if
-    not recorded.
+    if not recorded. ``curves``: one for each knob of which several values were measured; ``proof``:
+    one for each workload, empty if nothing was proven better. Both are None if not recorded.
     """
 
     conditions: Conditions
@@ -68,6 +68,7 @@ class Run:
     chosen: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     curves: Sequence[Curve] | None = None
+    proof: Sequence[BeforeAfter] | None = None
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Self:
@@ -97,7 +98,11 @@ class Run:
             raise ValueError("the owner must be a uid")
         curves = fields.get("curves")
         curves = curves and [Curve.parse(curve) for curve in curves]
-        return cls(conditions, blocks, start, chosen, weights, curves)
+        proof = fields.get("proof")
+        proof = proof and [BeforeAfter.parse(one) for one in proof]
+        if proof and not {one.workload for one in proof} <= units.keys():
+            raise ValueError("a proven workload lacks its unit")
+        return cls(conditions, blocks, start, chosen, weights, curves, proof)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Sample:
 
     ``traffic``: its ``seconds`` are those between two readings of its source. ``why``: why no
     better source is used, None if this is the best. ``in_flight``: how many requests wait now, None
-    if unknown. ``written``: bytes written back from the page cache, None if unknown.
+    if unknown. ``written``: bytes a second written back from the page cache, None if unknown.
     ``unanswered``: seconds for which requests have waited without a sign that any completed.
     """
 
@@ -40,7 +40,7 @@ class Sample:
     traffic: Traffic
     why: str | None
     in_flight: int | None
-    written: int | None
+    written: float | None
     unanswered: float
 
 
@@ -145,7 +145,7 @@ class Sampled:
             traffic,
             self.why,
             looks[-1] if looks else None,
-            written,
+            None if written is None else written / (self._begun - begun),
             self._begun - self._since if self._since is not None else 0.0,
         )
 

@@ -150,11 +150,12 @@ class _Chooser:
         hurting = {bad.option for bad in self._bad}
         for option in self._recipe.option:
             now = self._settings.get(option.name, option.usual)
-            default = option.name not in self._settings or now == option.usual
+            asked = option.name in self._here.unsafe
+            free = asked or option.name not in self._settings or now == option.usual
             wanted = self._wanted(option)
-            if wanted is None or not default or now == wanted or option.name in hurting:
+            if wanted is None or not free or now == wanted or option.name in hurting:
                 continue
-            if not self._here.concern(option.workloads) and option.name not in self._here.unsafe:
+            if not self._here.concern(option.workloads) and not asked:
                 continue
             bundle = self._bundle(option, wanted, {})
             if bundle is None:

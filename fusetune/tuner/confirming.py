@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from statistics import fmean
 
-from fusetune.bench.intervals import Interval, ratio_interval
+from fusetune.bench.intervals import Interval, ratio_interval, without_hiccups
 from fusetune.tuner import constants
 from fusetune.tuner.model import Point, dot
 from fusetune.tuner.state import State, Steps
@@ -148,7 +148,9 @@ class Confirmation:
             differences.append([a - b for a, b in zip(after, before, strict=True)])
             noise = math.sqrt(2) * model.output_noise(k)
             interval = ratio_interval(differences[-1], error, noise)
-            per_workload[workload] = (math.exp(fmean(before)), math.exp(fmean(after)), interval)
-        means = [dot(self._state.weights, d) for d in zip(*differences, strict=True)]
-        gain = ratio_interval(means, error, math.sqrt(2) * model.noise)
+            kept = without_hiccups(differences[-1], noise)
+            old, new = (math.exp(fmean(logs[i] for i in kept)) for logs in (before, after))
+            per_workload[workload] = (old, new, interval)
+        together = [dot(self._state.weights, d) for d in zip(*differences, strict=True)]
+        gain = ratio_interval(together, error, math.sqrt(2) * model.noise)
         return Proof(point, gain, per_workload)

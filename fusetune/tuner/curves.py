@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from fusetune.bench.intervals import Interval, normal_interval, ratio_interval
-from fusetune.desired.curve import Curve, CurvePoint
+from fusetune.desired.curve import BeforeAfter, Curve, CurvePoint
 from fusetune.desired.results import Run
 from fusetune.tuner.grid import Grid
 from fusetune.tuner.space import SEARCHED, Dimension
@@ -26,19 +25,6 @@ _ERROR = 0.05
 _CONTESTANTS = 3
 #: The figures before and after in one block.
 Pair = tuple[Mapping[str, float], Mapping[str, float]]
-
-
-@dataclass(frozen=True)
-class BeforeAfter:
-    """A workload's figures with the initial and with the chosen values.
-
-    They are geometric means in the workload's unit; ``ratio`` is after / before.
-    """
-
-    workload: str
-    before: float
-    after: float
-    ratio: Interval
 
 
 def curves(run: Run) -> list[Curve]:
@@ -62,10 +48,10 @@ def curves(run: Run) -> list[Curve]:
 
 
 def before_and_after(run: Run) -> list[BeforeAfter]:
-    """Return each workload's figures before and after, from the confirming blocks.
+    """Return each workload's figures before and after, of a run that does not record its proof.
 
-    These contain the start, the chosen setting, and at most one other. Empty if there are fewer
-    than two, or if nothing was changed.
+    They are from the blocks of the start, the chosen setting, and at most one other, among which
+    may be some of the exploration. Empty if there are fewer than two, or if nothing was changed.
     """
     pairs = [_proof(run, block) for block in _fitting(run)]
     both = [pair for pair in pairs if pair]

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fusetune.bench.workloads import Workload
+from fusetune.desired.curve import BeforeAfter
 from fusetune.desired.results import Conditions, Run, Saved, saved_under
 from fusetune.desired.volume import kernel_series
 from fusetune.errors import FusetuneError
@@ -75,9 +76,10 @@ class TunedBefore:
         if not self._conditions:
             return None
         weights = {one.name: float(one.weight) for one in self._workloads}
-        chosen = search.choice().setting
-        run = Run(self._conditions, search.blocks, self._start, chosen, weights)
-        return replace(run, curves=curves(run))
+        choice = search.choice()
+        run = Run(self._conditions, search.blocks, self._start, choice.setting, weights)
+        proof = [BeforeAfter(name, *figures) for name, figures in choice.per_workload.items()]
+        return replace(run, curves=curves(run), proof=proof)
 
 
 def _conditions(host: Host, mount: Mount, workloads: Sequence[Workload]) -> Conditions | None:

@@ -249,7 +249,8 @@ def _planned(
 ) -> tuple[Examined, Plan]:
     """Return what is known about the server, and what to change.
 
-    Raises FusetuneError if no second instance may be started.
+    Raises FusetuneError if no second instance may be started, UsageError for an unsafe option that
+    cannot be tried.
     """
     path = printable(mount.path)
     # If the mount already has the module's options, a second instance has them as well.
@@ -276,7 +277,12 @@ def _planned(
         raise FusetuneError(
             f"{path}: the command line of its server cannot be read; run fusetune as root"
         )
-    return seen, plan(recipe, seen.settings, replace(seen.here, unsafe=unsafe))
+    found = plan(recipe, seen.settings, replace(seen.here, unsafe=unsafe))
+    for name in unsafe.keys() - {change.option for change in found.changes}:
+        why = f"{path} has it already, or its server or library does not have the option"
+        conflict = next((one for one in found.named if one.startswith(f"{name} is not")), why)
+        raise UsageError(f"--try-unsafe {name}: {conflict}")
+    return seen, found
 
 
 def _afterwards(

@@ -4,6 +4,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -35,6 +36,8 @@ from fusetune.text import printable, shell_word
 from fusetune.tuner.candidates import Candidates, Options
 
 _MOST_SHADOWS = 8  # at the same time; each has a server and scratch files
+#: Share of the time after which no more changes are mounted alone.
+_ALONE = 0.5
 _RECENT = 8  # evaluations from which the cost of the next one is estimated
 #: Share of the byte budget that one shadow may write or read.
 _SHARE = 4
@@ -125,9 +128,15 @@ class Trials:
         return left
 
     def try_alone(self, candidates: Candidates) -> dict[str, str]:
-        """Mount each change with those that it requires; return the failures with their reasons."""
+        """Mount each change with those that it requires; return the failures with their reasons.
+
+        A server that does not come up takes long, so changes without time for it fail, too.
+        """
         failed = {}
         for name in candidates.changes:
+            if self.seconds > _ALONE * self.budget.seconds:
+                failed[name] = f"too little is left of --budget {self.budget.seconds:.0f}s"
+                continue
             try:
                 self._shadows.end(self._mounted(candidates, candidates.with_required(name)))
             except FusetuneError as error:
@@ -202,6 +211,9 @@ class Trials:
             )
             bench.continues = self.evaluations > 0
             contexts.enter_context(bench)
+            # Its share has determined what it reads at a time; from now on, it shares the whole.
+            allowed = self.budget.bytes_read, self.budget.requests
+            bench.budget = replace(share, bytes_read=allowed[0], requests=allowed[1])
             return shadow, bench, contexts.pop_all()
 
     def _share(self, part: str) -> int:

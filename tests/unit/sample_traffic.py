@@ -58,7 +58,7 @@ def top_documents(mount: Mount) -> list[Top]:
     return [
         top_frame(
             [
-                Sample(mount, STOCK, counted, None, 13, 4096, 0.5),
+                Sample(mount, STOCK, counted, None, 13, 2048.0, 0.5),
                 Sample(replace(mount, device="0:76"), STOCK, untold, why, 1, None, 61.25),
                 Sample(bare, {}, Traffic(2.0, "bdi", "time", 0, []), why, None, None, 0.0),
             ],

@@ -210,6 +210,8 @@ def test_a_hiccup_of_the_host_is_no_gain(hiccup: float, counts: bool) -> None:
     mean = 0.2 + (hiccup - 0.001) / 6 if counts else 0.2
     for interval in (proof.gain, proof.per_workload["read"][2]):
         assert math.log(interval.ratio) == pytest.approx(mean, abs=1e-3)
+    before, after, ratio = proof.per_workload["read"]
+    assert after / before == pytest.approx(ratio.ratio)
 
 
 def test_stock_wins_where_it_is_as_good_as_the_incumbent() -> None:

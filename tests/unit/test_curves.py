@@ -13,9 +13,10 @@ from statistics import fmean
 import pytest
 
 from fusetune.bench.intervals import Interval, ratio_interval
+from fusetune.desired.curve import BeforeAfter
 from fusetune.desired.results import Conditions, Run
 from fusetune.report.documents.base import joined
-from fusetune.report.documents.measured import measured_knobs
+from fusetune.report.documents.measured import measured, measured_knobs
 from fusetune.tuner.curves import before_and_after, curves
 from fusetune.tuner.search import Search
 from fusetune.tuner.space import SEARCHED, Dimension
@@ -173,6 +174,15 @@ def test_before_and_after_are_of_the_blocks_that_prove() -> None:
     expected = ratio_interval(differences, 0.05, math.inf)
     assert found.ratio.ratio == pytest.approx(expected.ratio)
     assert found.ratio.high == pytest.approx(expected.high)
+
+
+def test_a_proof_on_record_is_not_made_from_blocks() -> None:
+    """Small blocks of the exploration, or of an earlier run, look like confirming ones."""
+    proof = [BeforeAfter("mixed", 100.0, 250.0, Interval(2.5, 2.0, 3.0))]
+    (shown,) = measured(replace(RUN, proof=proof)).workloads
+    assert (shown.before, shown.after, shown.ratio) == (100.0, 250.0, 2.5)
+    (shown,) = measured(replace(RUN, proof=[])).workloads
+    assert shown.ratio is None
 
 
 def test_a_curve_in_characters_is_as_long_as_its_ratios() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from fusetune.bench.figures import P99_UNIT
 from fusetune.bench.latency import Latencies, Latency, Target, aimed_at, bins_of
+from fusetune.bench.runner import Bench
 from fusetune.bench.workloads import WORKLOADS, chosen
 from fusetune.errors import FusetuneError
 from fusetune.report.text import figure_text, latency_text
@@ -62,6 +63,22 @@ def test_a_search_for_the_p99_finds_a_shorter_one_better() -> None:
     assert other.figure([job(write={str(1e6): 9}, sync={str(5e6): 9})]) == pytest.approx(200)
     with pytest.raises(FusetuneError, match="fio reports no latency"):
         other.figure([slow])
+
+
+def test_the_number_of_small_files_follows_from_their_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A p99 of reads and writes does not tell how long it takes to create, open and close one."""
+    bench = object.__new__(Bench)
+    bench.sample_seconds = 2.0
+    made = job(read={"1000.0": 50}, write={"1000.0": 50})
+    for way in ("read", "write"):
+        made[way] |= {"total_ios": 50, "runtime": 2000}
+    jobs = [made, made, {**made, "afterwards_seconds": 1.0}]
+    monkeypatch.setattr(Bench, "_run_workload", lambda self, workload: jobs)
+    (plain,) = chosen(["tree-copy"])
+    (aimed,) = aimed_at(Target.P99, [plain])
+    assert bench._affordable_files(aimed) == bench._affordable_files(plain)
 
 
 def test_without_that_the_figures_are_the_workloads_own() -> None:

@@ -10,7 +10,9 @@ import errno
 import math
 import random
 import resource
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
@@ -340,6 +342,51 @@ def test_a_guard_on_a_shadow_keeps_to_the_budget_of_all(
     bench.bytes_read = 25 << 20
     with pytest.raises(BudgetSpent, match="too little is left of --budget-read"):
         trials.measure_reader(*where)
+
+
+def test_a_share_is_for_the_size_of_ranges_alone(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shadow without options is measured in every block, so it reads more than others."""
+    unused: Any = None
+    budget = Budget(bytes_read=1 << 30, requests=1 << 20)
+    shadows: Any = SimpleNamespace(end=lambda shadow: None, inherited=None)
+    trials = Trials(tree.host, unused, shadows, [], budget, unused, None, None)
+    sized = []
+
+    def bench_of(*words: object, **more: object) -> Any:
+        sized.append(words[3])
+        bench: Any = nullcontext()
+        bench.budget = words[3]
+        return bench
+
+    monkeypatch.setattr("fusetune.tuner.trials.bench_of", bench_of)
+    monkeypatch.setattr(Trials, "_mounted", lambda self, *what: SimpleNamespace(mount=None))
+    _, bench, _ = trials._opened(unused, frozenset())
+    assert [(share.bytes_read, share.requests) for share in sized] == [(1 << 28, 1 << 18)]
+    assert (bench.budget.bytes_read, bench.budget.requests) == (1 << 30, 1 << 20)
+
+
+def test_mounting_each_alone_leaves_half_of_the_time(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that do not come up take 12 s each."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def fails(self: Trials, candidates: Candidates, options: Options) -> NoReturn:
+        now[0] += 12
+        raise FusetuneError("it does not reply")
+
+    monkeypatch.setattr(Trials, "_mounted", fails)
+    unused: Any = None
+    interruption: Any = SimpleNamespace(check=lambda: None)
+    shadows: Any = SimpleNamespace(end=None)
+    trials = Trials(tree.host, unused, shadows, [], Budget(18.0), interruption, None, None)
+    failed = trials.try_alone(candidates_of(tree))
+    first, *others = failed.values()
+    assert first == "it does not reply"
+    assert others == ["too little is left of --budget 18s"] * 2
 
 
 def test_without_time_for_a_shadow(tree: Tree) -> None:

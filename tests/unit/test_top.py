@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.unit.sampled import FakeTracing, checked, shown_of
 
 CONTROL = "sys/fs/fusetuned/connections/41"
 WAITING = "sys/fs/fuse/connections/40/waiting"
-DEBUG = "sys/kernel/debug/bdi/0:40/stats"
+DEBUG = "sys/kernel/debug/bdi/{}/stats"
 STATISTICS = (
     "READ count {reads} errors 0 sent_bytes 0 received_bytes {received} time_ns 0 "
     "latency_us 0 0 {reads}\n"
@@ -47,9 +48,9 @@ def _statistics(tree: Tree, reads: int) -> None:
     tree.write(f"{CONTROL}/statistics", text)
 
 
-def _bdi(tree: Tree, dirty: int, written: int = 0) -> None:
+def _bdi(tree: Tree, dirty: int, written: int = 0, bdi: str | None = "0:40") -> None:
     tree.write(
-        DEBUG,
+        DEBUG.format(bdi),
         f"BdiWriteback: {dirty // 2} kB\nBdiReclaimable: {dirty - dirty // 2} kB\n"
         "BdiDirtyThresh: 1000 kB\nDirtyThresh: 4000 kB\nBackgroundThresh: 2000 kB\n"
         f"BdiDirtied: 7 kB\nBdiWritten: {written} kB\nBdiWriteBandwidth: 0 kBps\nstate: 1\n",
@@ -76,6 +77,22 @@ def test_rates_are_those_between_two_readings(
     assert (read.latency_us.p50, read.mean_in_flight) == (3.0, 0.0)
     clock(1.0)
     assert shown_of(sampled.take(STOCK)).operations == []
+
+
+def test_what_is_written_back_is_of_the_whole_interval(
+    tree: Tree, by_module: Mount, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bpftrace's readings may lie closer together."""
+    _statistics(tree, 100)
+    _bdi(tree, 0, 0, by_module.bdi)
+    sampled = Sampled(tree.host, by_module, STOCK, "untraced")
+    first = sampled._before
+    assert first
+    monkeypatch.setattr(sampled, "_read", lambda: replace(first, at=first.at + 0.75))
+    clock(1.0)
+    _bdi(tree, 0, 300, by_module.bdi)
+    shown = shown_of(sampled.take(STOCK))
+    assert (shown.seconds, shown.written_back_bytes_per_second) == (0.75, 300 * 1024)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +229,7 @@ def test_dirty_pages(tree: Tree, mounted: Mount) -> None:
     assert dirty_pages(tree.host, mounted) == DirtyPages(
         *(600 * kib, 1000 * kib, 750 * kib, 8 * kib)
     )
-    tree.write(DEBUG, "BdiDirtied: 12 kB\nother words\n")
+    tree.write(DEBUG.format("0:40"), "BdiDirtied: 12 kB\nother words\n")
     assert bdi_statistics(tree.host, mounted) == {"BdiDirtied": 12 * kib}
     assert dirty_pages(tree.host, mounted) is None
 

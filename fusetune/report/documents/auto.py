@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fusetune.bench.latency import Latency
 from fusetune.bench.spending import ALL_READ, NOTHING, OPTIONS, RANGES
+from fusetune.recipes.by_module import is_by_module
 from fusetune.report.documents.advice import Advised, advised
 from fusetune.report.documents.base import (
     Document,
@@ -197,20 +198,27 @@ class AutoOptions(AutoResult):
         gain = ratio_text(self.gain.ratio, self.gain.ci95)
         if self.advice.changes:
             yield f"proven on shadow mounts: {gain}; nothing was changed"
-            yield f"'{self._remount()}' writes these options into the files of the mount"
+            if names := self._writable():
+                said = f"writes {', '.join(names)} into the files of the mount"
+                yield f"'{self._remount(names)}' {said}"
         elif self.better:
             yield f"no option is better, but values of live knobs are: {gain}; nothing was changed"
         else:
             yield "no better options were found; nothing was changed"
 
-    def _remount(self) -> str:
-        """Return the command that writes the options and accepts their conditions."""
-        words = [f"-w {name}" for name in self.workloads]
-        words += [
-            f"--accept {shell_word(one.option)}"
+    def _writable(self) -> dict[str, str]:
+        """Return the class of each option that `remount` may write."""
+        return {
+            one.option: one.class_
             for one in self.advice.changes
-            if one.class_ == "conditional"
-        ]
+            if one.class_ != "unsafe" and not is_by_module(one.option)
+        }
+
+    def _remount(self, names: Mapping[str, str]) -> str:
+        """Return the command that writes these options and accepts their conditions."""
+        words = [f"-w {name}" for name in self.workloads]
+        words += [f"--accept {shell_word(n)}" for n, c in names.items() if c == "conditional"]
+        words += [f"--only {shell_word(name)}" for name in names]
         return " ".join(["fusetune remount", shell_word(self.mount.path), *words])
 
 

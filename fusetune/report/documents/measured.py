@@ -5,19 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fusetune.bench.intervals import Interval
-from fusetune.desired.curve import Curve
+from fusetune.desired.curve import BeforeAfter, Curve
 from fusetune.desired.results import Run, Saved
 from fusetune.knobs import LIVE_BY_NAME
 from fusetune.report.documents.base import Count, Interval95, KnobName, KnobValues, Positive, Unit
 from fusetune.report.documents.figures import Sample, WorkloadName, WorkloadUnit
 from fusetune.report.text import Table, ratio_text
 from fusetune.schema import Rule
-
-if TYPE_CHECKING:
-    from fusetune.tuner.curves import BeforeAfter
 
 #: Length of the longest bar of a curve, in characters.
 _BAR = 32
@@ -143,10 +140,7 @@ def last_measured(saved: Saved | None) -> Measured | None:
 
 def measured(run: Run) -> Measured:
     """Return a run of ``auto`` in the form of documents."""
-    # Most reports, and all metrics, need no model.
-    from fusetune.tuner.curves import before_and_after  # noqa: PLC0415
-
-    proof = {one.workload: one for one in before_and_after(run)}
+    proof = {one.workload: one for one in _proof(run)}
     return Measured(
         run.start,
         run.chosen,
@@ -158,6 +152,15 @@ def measured(run: Run) -> Measured:
             for knobs, figures in block
         ],
     )
+
+
+def _proof(run: Run) -> Sequence[BeforeAfter]:
+    if run.proof is not None:
+        return run.proof
+    # Most reports, and all metrics, need no model. Earlier versions did not record the proof.
+    from fusetune.tuner.curves import before_and_after  # noqa: PLC0415
+
+    return before_and_after(run)
 
 
 def measured_knobs(run: Run) -> list[MeasuredKnob]:

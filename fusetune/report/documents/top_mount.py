@@ -158,7 +158,7 @@ def top_mount(one: Sample, stacks: Stacks | None, shown: Collection[str]) -> Top
         background_limit_share=traffic.at_background,
         dirty_bytes=dirty.dirty if dirty else None,
         dirty_limit_bytes=dirty.limit if dirty else None,
-        written_back_bytes_per_second=_known_rate(one.written, traffic.seconds),
+        written_back_bytes_per_second=one.written,
         readahead_unused_share=traffic.unread_share,
         unanswered_seconds=round(one.unanswered, 3),
         limit=None if one.unanswered >= STUCK else binding_limit(mount, traffic, one.values),

@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from fusetune.bench.runner import BudgetSpent
+from fusetune.desired.curve import BeforeAfter
 from fusetune.desired.results import saved_for, saved_path
 from fusetune.mounts.mount import Mount
 from fusetune.report.documents.auto import auto_result
@@ -46,6 +48,9 @@ def test_it_begins_where_it_ended(tree: Tree, mounted: Mount, first: Outcome) ->
     assert saved.run.weights == {"small-write": 1.0}
     assert saved.run.curves
     assert saved.run.curves == curves(saved.run)
+    assert saved.run.proof == [
+        BeforeAfter(name, *figures) for name, figures in first.choice.per_workload.items()
+    ]
     # With 3 of 24 seeds it finds another value that is equally good.
     again = run(tree, mounted, seed=2)
     assert again.warm_start
@@ -110,3 +115,23 @@ def test_a_server_that_is_not_known_leaves_nothing_to_begin_with(
     saved = saved_for(tree.host, mounted)
     assert saved
     assert saved.run is None
+
+
+@pytest.mark.usefixtures("first")
+@pytest.mark.parametrize("affordable", [0, 3])
+def test_a_budget_that_allows_no_evaluation(
+    tree: Tree,
+    mounted: Mount,
+    bench: type[SimulatedBench],
+    monkeypatch: pytest.MonkeyPatch,
+    affordable: int,
+) -> None:
+    def spent(self: SimulatedBench) -> dict[str, float]:
+        raise BudgetSpent(2.0)
+
+    bench.evaluations_affordable = affordable or bench.evaluations_affordable
+    if not affordable:
+        monkeypatch.setattr(SimulatedBench, "measure", spent)
+    outcome = run(tree, mounted, seed=1)
+    assert not outcome.choice.changed
+    assert any(reason.endswith("; a larger budget may find more") for reason in outcome.reasons)

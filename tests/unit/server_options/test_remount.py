@@ -63,6 +63,11 @@ def test_a_conditional_option_that_is_accepted_comes_with_what_it_needs(
     assert fstab(mounted_by_fstab) == with_options(ACCEPTED)
 
 
+def test_only_the_options_named(mounted_by_fstab: Tree) -> None:
+    assert run(mounted_by_fstab, *ACCEPT, "--only", "writeback", "--only", "cache") == 0
+    assert fstab(mounted_by_fstab) == with_options(ACCEPTED.replace("threads=8", "threads=1"))
+
+
 def test_the_configuration_accepts(mounted_by_fstab: Tree) -> None:
     section = '[[mount]]\npath = "/mnt/*"\naccept = ["writeback"]\n'
     mounted_by_fstab.write("usr/lib/fusetune.toml", section)
@@ -77,8 +82,9 @@ def test_the_configuration_accepts(mounted_by_fstab: Tree) -> None:
     ("name", "why"), [("writebak", "has no such option"), ("nosync", "is unsafe and never")]
 )
 def test_names_that_cannot_be_accepted(mounted_by_fstab: Tree, name: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        run(mounted_by_fstab, "--accept", name)
+    for option in ("--accept", "--only"):
+        with pytest.raises(UsageError, match=f"^{option} {name}: .*{why}"):
+            run(mounted_by_fstab, option, name)
     assert fstab(mounted_by_fstab) == FSTAB
 
 
