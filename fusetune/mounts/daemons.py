@@ -125,15 +125,30 @@ def fuse_processes(host: Host) -> Iterator[tuple[str, list[str | None]]]:
     sees other users' processes.
     """
     numbers = _device_numbers(host)
+    devices: dict[str, list[str]] = {}
     for pid in process_ids(host):
         # The process may have ended, or belong to another user.
         with suppress(OSError):
-            found = [_connection(host, pid, fd) for fd, _ in _open_devices(host, pid, numbers)]
-            if found:
-                yield pid, found
+            if found := [fd for fd, _ in _open_devices(host, pid, numbers)]:
+                devices[pid] = found
+    # Root's first: other users may use up the time.
+    pids = sorted(devices, key=lambda pid: not _is_roots(host, pid))
+    connections = each_in_time(lambda pid: [_connection(host, pid, fd) for fd in devices[pid]], pids)
+    yield from ((pid, connections[pid]) for pid in devices if pid in connections)
+
+
+def _is_roots(host: Host, pid: str) -> bool:
+    with suppress(OSError):
+        return os.stat(host.path(f"proc/{pid}")).st_uid == 0
+    return False
 
 
 def _connection(host: Host, pid: str, fd: str) -> str | None:
+    """Return the connection of a descriptor for /dev/fuse.
+
+    Call it in a child with a time limit: the process can put an epoll instance in its place, and
+    fdinfo of that waits, even for SIGKILL, as long as it likes (fs/eventpoll.c, ep_show_fdinfo()).
+    """
     lines = host.lines(f"proc/{pid}/fdinfo/{fd}")
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     if fields.keys() - _FDINFO:

@@ -78,13 +78,15 @@ class Stacks:
         self._devices = {line.device for line in self._here.lines}
         self._namespaces: dict[str, Namespace | None] = {}
         self._words: dict[str, Sequence[str]] = {}
-        self._open: dict[str, Sequence[Line]] = {}
+        self._open: dict[str, Sequence[tuple[int, bool]]] = {}
         self._serves: dict[str, set[str]] = defaultdict(set)
         self._below: dict[str, Sequence[Layer]] = {}
         for mount in mounts:
             for pid in self.daemons.named(mount):
                 self._serves[pid].add(mount.device)
-        self._read_words({pid for mount in mounts for pid in self.daemons.processes(mount)})
+        pids = {pid for mount in mounts for pid in self.daemons.processes(mount)}
+        self._read_words(pids)
+        self._read_open(pids)
 
     def below(self, mount: Mount) -> Sequence[Layer]:
         """Return the layers directly below ``mount``."""
@@ -196,21 +198,35 @@ class Stacks:
     def _open_in(self, pid: str, space: Namespace) -> Sequence[Line]:
         """Return the mounts with open files of a process; for kernel file systems, directories."""
         if pid not in self._open:
-            found = {line.device: line for line in self._look_at_open(pid, space)}
-            self._open[pid] = list(found.values())
-        return self._open[pid]
+            self._read_open({pid})
+        found = {}
+        for number, is_directory in self._open[pid]:
+            line = space.by_number.get(number)
+            if line and (is_directory or is_fuse(line.fstype)):
+                found[line.device] = line
+        return list(found.values())
 
-    def _look_at_open(self, pid: str, space: Namespace) -> Iterator[Line]:
-        with suppress(OSError):  # the process has ended
-            numbers = sorted(map(int, os.listdir(self._host.path(f"proc/{pid}/fd"))))
-            for number in islice(filter(lambda one: one > 2, numbers), _MOST_OPEN):
-                with suppress(OSError, ValueError):  # it is closed by now
+    def _read_open(self, pids: set[str]) -> None:
+        """Read in which mounts processes have files open."""
+        self._open |= dict.fromkeys(pids, ())
+        self._open |= each_in_time(self._open_of, sorted(pids, key=int)) if pids else {}
+
+    def _open_of(self, pid: str) -> list[tuple[int, bool]]:
+        """Return the ID of the mount of each open file, and whether that is a directory.
+
+        A file without a path, such as an epoll instance, may make the reader of its fdinfo wait.
+        """
+        found = []
+        directory = self._host.path(f"proc/{pid}/fd")
+        numbers = sorted(map(int, os.listdir(directory)))
+        for number in islice(filter(lambda one: one > 2, numbers), _MOST_OPEN):
+            with suppress(OSError, KeyError, ValueError):  # it is closed by now
+                if os.readlink(f"{directory}/{number}").startswith("/"):
                     lines = self._host.lines(f"proc/{pid}/fdinfo/{number}")
                     fields = dict(line.split(":", 1) for line in lines[:4])
-                    line = space.by_number.get(int(fields.get("mnt_id", "-1")))
-                    is_directory = int(fields.get("flags", "0"), 8) & os.O_DIRECTORY
-                    if line and (is_directory or is_fuse(line.fstype)):
-                        yield line
+                    flags = int(fields.get("flags", "0"), 8)
+                    found.append((int(fields["mnt_id"]), bool(flags & os.O_DIRECTORY)))
+        return found
 
     def _arguments(self, pid: str, space: Namespace, mount: Mount) -> Iterator[Line]:
         """Yield the FUSE mounts to which a process's arguments lead.

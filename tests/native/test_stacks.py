@@ -6,6 +6,7 @@ The servers are Debian's packages, and mirrorfs with a bandwidth limit, so the b
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.native.conftest import NOBODY, requires, write_sysfs
 from tests.native.mirror import BINARY, PATIENCE, Mirror, wait_for
 from tests.native.new_values import AT_ONCE
 from tests.native.program import Fusetune
-from tests.native.servers import also_mounted, command_of, run_server, serve, stopped
+from tests.native.servers import also_mounted, command_of, mounts_at, run_server, serve, stopped
 
 pytestmark = requires(
     *(
@@ -188,6 +189,47 @@ def test_a_server_below_that_hangs_is_not_waited_for(
         assert _stack(fusetune)[str(upper)][0][0] == str(mirror.mountpoint)
         fusetune.json("advise", upper, timeout=AT_ONCE)
         fusetune.json("doctor", timeout=AT_ONCE)
+
+
+# The server has the epoll instance, and another thread lets it poll a file. Neither is in the test's
+# process, where each new child would close the file, which waits as well.
+POLLING = """
+import os, select, subprocess, sys, threading
+binary, source, point, file = sys.argv[1:]
+epoll = select.epoll()
+server = subprocess.Popen([binary, "-f", source, point], pass_fds=[epoll.fileno()])
+polled = os.open(file, os.O_RDONLY)
+print("open", flush=True)
+sys.stdin.readline()
+threading.Thread(target=epoll.register, args=[polled], daemon=True).start()
+sys.stdin.readline()
+server.terminate()
+server.wait()
+"""
+
+
+def test_an_epoll_instance_of_a_server_is_not_waited_for(
+    fusetune: Fusetune, mirror: Mirror, tmp_path: Path
+) -> None:
+    """Its fdinfo waits, even for SIGKILL, while it polls a file that does not reply."""
+    (mirror.source / "file").touch()
+    waiting = Path(f"/sys/fs/fuse/connections/{mirror.bdi.partition(':')[2]}/waiting")
+    point = tmp_path / "other"
+    point.mkdir()
+    words = [sys.executable, "-c", POLLING, BINARY, mirror.source, point]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*words, mirror.mountpoint / "file"], **pipes) as poller:
+        assert poller.stdin
+        assert poller.stdout
+        assert poller.stdout.readline() == "open\n"
+        wait_for(lambda: bool(mounts_at(point)), "the mount")
+        with stopped(mirror):
+            before = int(waiting.read_text())
+            print(file=poller.stdin, flush=True)
+            wait_for(lambda: int(waiting.read_text()) > before, "the poll")
+            for asked in (["list", "--tree"], ["doctor"], ["advise", point]):
+                fusetune.json(*asked, timeout=AT_ONCE)
+        poller.communicate("\n", PATIENCE)
 
 
 def test_a_layer_in_another_mount_namespace(
