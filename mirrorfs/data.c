@@ -97,6 +97,20 @@ static bool is_nth(uint64_t number, uint64_t every)
 	return every && number % every == 0;
 }
 
+static ssize_t write_for_caller(struct call *call, fuse_ino_t ino, struct fuse_bufvec *out,
+				struct fuse_bufvec *data)
+{
+	unsigned int splice = call->mirror->opts.splice;
+	ssize_t done;
+
+	if (clear_set_id_begin(call, out->buf[0].fd) == -1)
+		done = -errno;
+	else
+		done = fuse_buf_copy(out, data, splice & SPLICE_MOVE ? FUSE_BUF_SPLICE_MOVE : 0);
+	clear_set_id_end(call, ino);
+	return done;
+}
+
 void mirror_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *data,
 		      off_t offset, struct fuse_file_info *fi)
 {
@@ -121,8 +135,7 @@ void mirror_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *data,
 	if (opts->serialize_alloc && size >= opts->serialize_alloc)
 		allocate_whole((int)fi->fh, offset, (off_t)size);
 	if (!is_nth(number, opts->fail_every))
-		done = fuse_buf_copy(&out, data,
-				     opts->splice & SPLICE_MOVE ? FUSE_BUF_SPLICE_MOVE : 0);
+		done = write_for_caller(&call, ino, &out, data);
 	tally_end(&inode->writes);
 	if (done < 0) {
 		reply_err(&call, (int)-done);

@@ -8,20 +8,30 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+static int open_for_caller(struct call *call, fuse_ino_t ino, int flags)
+{
+	int inode_fd = inode_get(ino)->fd, fd = 0;
+	char path[FD_PATH_SIZE];
+
+	fd_path(path, inode_fd);
+	if (flags & O_TRUNC)
+		fd = clear_set_id_begin(call, inode_fd);
+	if (fd == 0)
+		fd = open(path, source_flags(&call->mirror->opts, flags));
+	clear_set_id_end(call, ino);
+	return fd;
+}
+
 void mirror_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct call call = call_begin(req, OP_OPEN, 0);
-	struct inode *inode = inode_get(ino);
-	char path[FD_PATH_SIZE];
-	int fd, err;
+	int fd = open_for_caller(&call, ino, fi->flags), err;
 
-	fd_path(path, inode->fd);
-	fd = open(path, source_flags(&call.mirror->opts, fi->flags));
 	if (fd == -1) {
 		reply_err(&call, errno);
 		return;
 	}
-	err = fill_open(&call, inode, fd, fi);
+	err = fill_open(&call, inode_get(ino), fd, fi);
 	if (err) {
 		close(fd);
 		reply_err(&call, err);

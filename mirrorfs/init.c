@@ -88,7 +88,7 @@ void mirror_init(void *userdata, struct fuse_conn_info *conn)
 
 	want_splice(conn, opts->splice);
 	want(conn, FUSE_CAP_PARALLEL_DIROPS);
-	/* Writes by root keep set-ID bits, so the kernel must clear them. */
+	/* Writes by root keep set-ID bits, so the kernel must clear them where it can. */
 	unwant(conn, FUSE_CAP_HANDLE_KILLPRIV);
 	if (opts->max_write)
 		conn->max_write = (unsigned int)opts->max_write;

@@ -35,7 +35,7 @@ static uint64_t delay_of(const struct options *opts, enum opcode op)
 
 struct call call_begin(fuse_req_t req, enum opcode op, uint64_t bytes)
 {
-	struct call call = { req, fuse_req_userdata(req), op };
+	struct call call = { .req = req, .mirror = fuse_req_userdata(req), .op = op };
 
 	counters_begin(op, bytes);
 	throttle_serve(delay_of(&call.mirror->opts, op));
@@ -212,6 +212,46 @@ void act_as_self(struct call *call)
 		return;
 	setfsuid(geteuid());
 	setfsgid(getegid());
+	errno = err;
+}
+
+static bool has_set_id(int fd)
+{
+	struct stat st;
+
+	return stat_fd(fd, &st) == -1 || st.st_mode & (S_ISUID | S_ISGID);
+}
+
+/* For this thread only. Nothing happens if the server does not have it. */
+static int use_fsetid(bool use)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
+	struct __user_cap_data_struct *half = &caps[CAP_TO_INDEX(CAP_FSETID)];
+
+	if (syscall(SYS_capget, &header, caps) == -1)
+		return -1;
+	half->effective &= ~CAP_TO_MASK(CAP_FSETID);
+	if (use)
+		half->effective |= half->permitted & CAP_TO_MASK(CAP_FSETID);
+	return (int)syscall(SYS_capset, &header, caps);
+}
+
+int clear_set_id_begin(struct call *call, int fd)
+{
+	call->clears_set_id = fuse_req_ctx(call->req)->uid != 0 && has_set_id(fd);
+	return call->clears_set_id ? use_fsetid(false) : 0;
+}
+
+void clear_set_id_end(struct call *call, fuse_ino_t ino)
+{
+	int err = errno;
+
+	if (!call->clears_set_id)
+		return;
+	use_fsetid(true);
+	/* Otherwise the kernel would run the file with the bits until its attributes expire. */
+	fuse_lowlevel_notify_inval_inode(call->mirror->session, ino, -1, 0);
 	errno = err;
 }
 

@@ -15,6 +15,7 @@ struct call {
 	fuse_req_t req;
 	struct mirror *mirror;
 	enum opcode op;
+	bool clears_set_id;	/* from clear_set_id_begin() to clear_set_id_end() */
 };
 
 /* Counts the request and waits as long as the throttle says. */
@@ -47,6 +48,15 @@ bool lasts_missing(struct call *call, int err, struct fuse_entry_param *e);
  */
 int act_as_caller(struct call *call);
 void act_as_self(struct call *call);
+/*
+ * Between these two calls, the source clears the set-ID bits of the file fd when this thread
+ * writes or truncates it, unless root is the caller. Root's server has CAP_FSETID, which would
+ * keep them. The kernel clears them itself, but not for direct writes and O_TRUNC.
+ * clear_set_id_begin() returns -1 with errno set on failure; clear_set_id_end() must follow
+ * either way, before the reply, and keeps errno.
+ */
+int clear_set_id_begin(struct call *call, int fd);
+void clear_set_id_end(struct call *call, fuse_ino_t ino);
 /* openat(2) of a new file, which belongs to the caller. */
 int create_file(struct call *call, int dirfd, const char *name, int flags, mode_t mode);
 

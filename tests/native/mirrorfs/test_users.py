@@ -3,12 +3,13 @@
 
 The server runs as root, creates files with the user and group ID of the caller (setfsuid(2)), and
 mounts with default_permissions, so the kernel checks modes. A set-group-ID directory passes on its
-group (inode(7)).
+group (inode(7)). A write by a user other than root clears set-ID bits (write(2)).
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -180,3 +181,48 @@ def test_permissions_hold_for_other_users(mount: Mount, source: Path) -> None:
     assert "Permission denied" in as_nobody(f"cat '{mirror.mountpoint}/secret'").stderr
     assert "Permission denied" in as_nobody(f"touch '{mirror.mountpoint}/new'").stderr
     assert not (source / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "options", ["timeout=1", "direct_io", "direct_io,splice=off", "direct_io,splice=write+move"]
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        "printf x 1<>program",
+        "dd if=/dev/zero of=program bs=4096 count=1 conv=notrunc oflag=direct",
+        ": >program",
+    ],
+    ids=["write", "O_DIRECT", "O_TRUNC"],
+)
+@pytest.mark.usefixtures("reachable")
+def test_set_id_bits_end_when_another_user_changes_the_file(
+    mount: Mount, source: Path, options: str, change: str
+) -> None:
+    program = source / "program"
+    program.touch()
+    root = mount(*options.split(","), "allow_other").mountpoint
+    for _ in range(4):  # by several threads of the server
+        program.chmod(0o6777)
+        changed = as_nobody(f"cd '{root}' && {change}")
+        assert changed.returncode == 0, changed.stderr
+        assert oct(stat.S_IMODE(program.stat().st_mode)) == oct(0o777)
+        # Root has CAP_FSETID, and all threads still have it too.
+        program.chmod(0o6777)
+        with (root / "program").open("r+b", buffering=0) as file:
+            file.write(b"x")
+        assert oct(stat.S_IMODE(program.stat().st_mode)) == oct(0o6777)
+
+
+@pytest.mark.usefixtures("reachable")
+def test_a_set_id_program_that_another_user_overwrote_runs_as_its_caller(
+    mount: Mount, source: Path
+) -> None:
+    """The kernel must not use the bits that it has cached."""
+    program = Path(shutil.copy("/usr/bin/id", source / "program"))
+    program.chmod(0o6777)
+    root = mount("direct_io", "timeout=60", "suid", "allow_other").mountpoint
+    run = f"'{root}/program' -u"
+    assert as_nobody(run).stdout == "0\n"
+    assert as_nobody(f"dd if=/usr/bin/id of='{root}/program' bs=1M conv=notrunc").returncode == 0
+    assert as_nobody(run).stdout == f"{NOBODY}\n"
