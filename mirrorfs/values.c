@@ -30,6 +30,8 @@ static int parse_decimal(const char *text, char **end, uint64_t scale, uint64_t 
 		unit /= 10;
 		fraction += unit * (uint64_t)(*text - '0');
 	}
+	if (*value > UINT64_MAX - fraction)
+		return -1;
 	*end = (char *)text;
 	*value += fraction;
 	return 0;
