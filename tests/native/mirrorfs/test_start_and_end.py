@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 from pathlib import Path
 
@@ -156,3 +157,19 @@ def test_a_crash_leaves_nothing_that_hinders_the_next_start(mount: Mount) -> Non
     assert mounted_at(mirror.mountpoint) is None
     again = mount()
     assert (again.mountpoint / "file").read_bytes() == b"x"
+
+
+def test_a_file_can_be_closed_when_the_server_has_no_free_descriptor(mount: Mount) -> None:
+    mirror = mount()
+    pid, kind = mirror.process.pid, resource.RLIMIT_NOFILE
+    fd = os.open(mirror.mountpoint / "file", os.O_WRONLY | os.O_CREAT)
+    os.write(fd, b"x")
+    before = resource.prlimit(pid, kind)
+    resource.prlimit(pid, kind, (0, before[1]))
+    try:
+        os.close(fd)
+    finally:
+        resource.prlimit(pid, kind, before)
+    assert (mirror.source / "file").read_bytes() == b"x"
+    flush = mirror.counters()["ops"]["FLUSH"]
+    assert (flush["count"], flush["errors"]) == (1, 0)
