@@ -177,6 +177,8 @@ bool is_fuse(const char *type, bool *block);
 int options_set(int context, const char *options);
 /* The descriptor in the options: the last one counts; -1: none. */
 int options_descriptor(const char *options);
+/* A copy as mount(2) takes it, each with a comma after it; NULL without memory. */
+char *options_without_descriptor(const char *options);
 /* Whether fsconfig(2) takes each option. */
 bool options_fit(const char *options);
 

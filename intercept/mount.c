@@ -156,15 +156,22 @@ static int create(const struct caller *caller, const struct request *request, in
 static int mount_long(const struct caller *caller, const struct request *request, int target)
 {
 	const char *ours = caller->settings->options, *subtype = strchr(request->type, '.');
-	char type[PATH_MAX], path[32], *options;
+	char type[PATH_MAX], path[32], *others, *options = NULL;
 	int err;
 
 	if (snprintf(type, sizeof(type), "%s%s%s", caller->settings->type,
 		     request->block ? "blk" : "", subtype ? subtype : "") >= (int)sizeof(type))
 		return -EINVAL;
-	/* The last fd= counts, and our options have none. */
-	if (asprintf(&options, "%s,fd=%d%s%s", request->options, request->device.fd,
-		     *ours ? "," : "", ours) == -1)
+	/*
+	 * Newer kernels refuse a second fd=, and look up each one here, where the caller's
+	 * is not open (fuse_parse_param()). Our options have none.
+	 */
+	others = options_without_descriptor(request->options);
+	if (!others || asprintf(&options, "%sfd=%d%s%s", others, request->device.fd,
+				*ours ? "," : "", ours) == -1)
+		options = NULL;
+	free(others);
+	if (!options)
 		return -ENOMEM;
 	err = (long)strlen(options) < sysconf(_SC_PAGESIZE) ? 0 : -EINVAL;
 	snprintf(path, sizeof(path), "self/fd/%d", target);

@@ -30,20 +30,31 @@ static bool is_label(const char *option)
 	return false;
 }
 
-/* Splits off the next option; NULL after the last one. */
+/* The length of the first option, with its quotes. */
+static size_t option_length(const char *options)
+{
+	bool label = is_label(options), quoted = false;
+	size_t length;
+
+	for (length = 0; options[length] && (quoted || options[length] != ','); length++)
+		quoted ^= label && options[length] == '"';
+	return length;
+}
+
+/* Splits off the next option, without its quotes; NULL after the last one. */
 static char *next_option(char **rest)
 {
-	char *option = *rest, *from, *to;
-	bool quoted = false;
+	char *option = *rest, *end, *from, *to;
+	bool label;
 
 	if (!option)
 		return NULL;
-	for (from = to = option; *from && (quoted || *from != ','); from++)
-		if (*from == '"' && is_label(option))
-			quoted = !quoted;
-		else
+	label = is_label(option);
+	end = option + option_length(option);
+	*rest = *end ? end + 1 : NULL;
+	for (from = to = option; from < end; from++)
+		if (!label || *from != '"')
 			*to++ = *from;
-	*rest = *from ? from + 1 : NULL;
 	*to = 0;
 	return option;
 }
@@ -86,6 +97,26 @@ int options_descriptor(const char *options)
 		}
 	free(copy);
 	return fd;
+}
+
+char *options_without_descriptor(const char *options)
+{
+	/* Room for the comma after the last one. */
+	char *others = malloc(strlen(options) + 2), *to = others;
+	const char *option;
+	size_t length;
+
+	if (!others)
+		return NULL;
+	for (option = options; *option; option += length + (option[length] == ',')) {
+		length = option_length(option);
+		if (!length || !strncmp(option, "fd=", 3))
+			continue;
+		to = mempcpy(to, option, length);
+		*to++ = ',';
+	}
+	*to = 0;
+	return others;
 }
 
 bool options_fit(const char *options)

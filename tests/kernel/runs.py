@@ -75,6 +75,7 @@ BRIEF = (
     "check_f2fs_data",
     # Where series have different code, and what must never fail.
     "check_user_namespaces_may_not_mount",
+    "check_interception_of_long_sources",
     "check_killed_server",
     "check_hostile_server",
     "check_extending_writers",

@@ -4,6 +4,7 @@
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -397,6 +398,44 @@ def test_a_later_drop_in_would_outweigh_ours(installed: Tree) -> None:
         enable(installed.host, "cloud", "")
     later.write_text("[Service]\nNice=5\n")
     assert enable(installed.host, "cloud", "").after
+
+
+# Long options, which go to mount(2)
+
+
+@pytest.fixture(scope="module")
+def without_descriptor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What removes the caller's descriptor from its options, as a program."""
+    if not shutil.which("gcc"):
+        pytest.skip("missing: gcc")
+    program = tmp_path_factory.mktemp("intercept") / "options_without_descriptor"
+    ours = CHECKOUT / "intercept"
+    flags = ["-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-D_GNU_SOURCE"]
+    sources = [Path(__file__).with_name("options_without_descriptor.c"), ours / "options.c"]
+    subprocess.run(["gcc", *flags, f"-I{ours}", "-o", program, *sources], check=True, timeout=60)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("given", "others"),
+    [
+        ("", ""),
+        ("fd=5", ""),
+        ("fd=5,rootmode=40000", "rootmode=40000,"),
+        ("rootmode=40000,fd=5", "rootmode=40000,"),
+        ("ro,,fd=5,fd=6,max_read=7,", "ro,max_read=7,"),
+        ("fdx=5,fd,xfd=5", "fdx=5,fd,xfd=5,"),
+        # Commas within the quotes of a label, and quotes that are not.
+        ('fd=5,context="a,fd=6,b",user_id=0', 'context="a,fd=6,b",user_id=0,'),
+        ('rootcontext="a,fd=6', 'rootcontext="a,fd=6,'),
+        ('subtype="a,fd=6,b"', 'subtype="a,b",'),
+    ],
+)
+def test_only_the_descriptor_is_removed(without_descriptor: Path, given: str, others: str) -> None:
+    done = subprocess.run(
+        [without_descriptor, given], capture_output=True, text=True, check=True, timeout=10
+    )
+    assert done.stdout == f"{others}\n"
 
 
 # mount.fusetune

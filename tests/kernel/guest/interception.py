@@ -73,6 +73,22 @@ def check_interception_mounts_by_the_module() -> None:
         assert largest(mirror) == (1024, 1024)
 
 
+def check_interception_of_long_sources() -> None:
+    """fsconfig(2) takes at most 255 bytes, so this is mounted by mount(2), with one descriptor."""
+    load()
+    set_pipe_limit(8 << 20)
+    source = "branch:" * 100
+    with _mirror(
+        "--required --options max_pages=1024,no_file_caps", f"fsname={source}", "noatime"
+    ) as mirror:
+        line = _mount_line()
+        assert f" fusetuned.mirrorfs {source} " in line, line
+        assert ",max_pages=1024,no_file_caps" in line, line
+        assert ",noatime " in line, line
+        assert "/dev/fusetuned" in open_files(mirror.process.pid)
+        copy_through(_POINT)
+
+
 def check_interception_of_libfuse_2() -> None:
     """bindfs by the command: it ends with its mount, and so does the listener."""
     load()
