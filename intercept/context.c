@@ -7,7 +7,8 @@
  *
  * There is no way to ask which context a descriptor stands for. But fsopen(2) and
  * the option with the descriptor get the same treatment: the kernel continues both
- * if the device cannot be opened with the caller's rights, and otherwise neither.
+ * if the caller may not open the device or a context of our type, and otherwise
+ * neither.
  */
 #include "intercept.h"
 
@@ -21,19 +22,24 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-/* Opens the device with the caller's rights. Returns -1 with errno on error. */
-static int take_device(const struct caller *caller, struct device *device)
+/* Opens the device with the caller's rights. Returns NULL, or why it cannot be used. */
+static const char *take_device(const struct caller *caller, struct device *device)
 {
-	int found = device_find(caller), err;
+	int found = device_find(caller), context, err;
+	const char *why;
 
 	if (found == -1)
-		return -1;
+		return strerror(errno);
 	err = rights_take(caller);
-	if (err) {
-		errno = -err;
-		return -1;
-	}
-	return device_open(caller, found, device);
+	if (err)
+		return strerror(-err);
+	/* A context of the kernel's own FUSE does not take our device. */
+	context = mount_context(caller, false, &why);
+	if (context != -1)
+		close(context);
+	if (why)
+		return why;
+	return device_open(caller, found, device) == -1 ? strerror(errno) : NULL;
 }
 
 static enum verdict hand_over(const struct caller *caller, int context, bool closed_on_exec)
@@ -52,7 +58,8 @@ static enum verdict hand_over(const struct caller *caller, int context, bool clo
 
 enum verdict context_open(struct caller *caller)
 {
-	char name[PATH_MAX], type[PATH_MAX];
+	char name[PATH_MAX];
+	const char *why;
 	uint64_t flags = caller->call->data.args[1];
 	struct device device = { .replaces = -1 };
 	int context, err;
@@ -62,14 +69,13 @@ enum verdict context_open(struct caller *caller)
 	    !caller_text(caller, caller->call->data.args[0], name, sizeof(name)) ||
 	    !is_fuse(name, &block) || !caller_waits(caller))
 		return CONTINUED;
-	if (take_device(caller, &device) == -1)
-		return reply_stock(caller, strerror(errno));
+	why = take_device(caller, &device);
+	if (why)
+		return reply_stock(caller, why);
 	close(device.fd);
-	snprintf(type, sizeof(type), "%s%s", caller->settings->type, block ? "blk" : "");
-	context = fsopen(type, FSOPEN_CLOEXEC);
+	context = mount_context(caller, block, &why);
 	if (context == -1)
-		return errno == ENODEV ? reply_stock(caller, strerror(errno)) :
-			reply_failed(caller, -errno, "");
+		return why ? reply_stock(caller, why) : reply_failed(caller, -errno, "");
 	err = options_set(context, caller->settings->options);
 	if (err)
 		return mount_refused(caller, context, err);
@@ -107,12 +113,14 @@ static int named_descriptor(const struct caller *caller)
 enum verdict context_configure(struct caller *caller)
 {
 	struct device device = { .replaces = named_descriptor(caller) };
+	const char *why;
 	int err;
 
 	if (device.replaces < 0 || !device_is_stock(caller, device.replaces) || !caller_waits(caller))
 		return CONTINUED;
-	if (take_device(caller, &device) == -1)
-		return reply_stock(caller, strerror(errno));
+	why = take_device(caller, &device);
+	if (why)
+		return reply_stock(caller, why);
 	err = device_replace(caller, &device);
 	return err ? reply_failed(caller, err, "") : CONTINUED;
 }

@@ -185,6 +185,11 @@ bool options_fit(const char *options);
 /* mount.c */
 
 enum verdict mount_call(struct caller *caller);
+/*
+ * Opens a context of our type, after rights_take(). Returns -1 with errno on error;
+ * then why is NULL unless the kernel's own FUSE may be mounted in its place.
+ */
+int mount_context(const struct caller *caller, bool block, const char **why);
 /* Ends a call whose mount was refused with -errno, and passes on the kernel's message. */
 enum verdict mount_refused(const struct caller *caller, int context, int error);
 /* Unmounts the top mount of those on a descriptor, in this process's namespace. */

@@ -138,6 +138,29 @@ enum verdict mount_refused(const struct caller *caller, int context, int error)
 	return reply_failed(caller, error, why);
 }
 
+int mount_context(const struct caller *caller, bool block, const char **why)
+{
+	char type[PATH_MAX];
+	int context, stock, err;
+
+	snprintf(type, sizeof(type), "%s%s", caller->settings->type, block ? "blk" : "");
+	context = fsopen(type, FSOPEN_CLOEXEC);
+	err = errno;
+	*why = NULL;
+	if (context == -1 && err == ENODEV)
+		*why = strerror(err);
+	if (context == -1 && err == EPERM) {
+		/* Fails as well if the caller may not mount at all, which is not the module's choice. */
+		stock = fsopen(block ? "fuseblk" : "fuse", FSOPEN_CLOEXEC);
+		if (stock != -1) {
+			*why = "it is not allowed in this user namespace";
+			close(stock);
+		}
+	}
+	errno = err;
+	return context;
+}
+
 /* Configures the context as for mount(2), and creates the super block. Returns 0 or -errno. */
 static int create(const struct caller *caller, const struct request *request, int context)
 {
@@ -240,17 +263,11 @@ static enum verdict make_long(const struct caller *caller, const struct request 
 	return err ? reply_failed(caller, err, "") : hand_over(caller, request, target);
 }
 
-static enum verdict make_new(const struct caller *caller, const struct request *request, int target)
+static enum verdict make_new(const struct caller *caller, const struct request *request, int target,
+			     int context)
 {
-	char type[PATH_MAX];
-	int context, mount, err;
+	int mount, err = create(caller, request, context);
 
-	snprintf(type, sizeof(type), "%s%s", caller->settings->type, request->block ? "blk" : "");
-	context = fsopen(type, FSOPEN_CLOEXEC);
-	if (context == -1)
-		return errno == ENODEV ? reply_stock(caller, strerror(errno)) :
-			reply_failed(caller, -errno, "");
-	err = create(caller, request, context);
 	if (err)
 		return mount_refused(caller, context, err);
 	mount = fsmount(context, FSMOUNT_CLOEXEC, attributes(request->flags));
@@ -261,7 +278,8 @@ static enum verdict make_new(const struct caller *caller, const struct request *
 
 static enum verdict make_here(const struct caller *caller, struct request *request, int found)
 {
-	int target = caller_path(caller, request->target);
+	int target = caller_path(caller, request->target), context;
+	const char *why;
 
 	if (target == -1 && errno == ELOOP)
 		return reply_stock(caller, "its mount point is behind a link in /proc");
@@ -272,9 +290,12 @@ static enum verdict make_here(const struct caller *caller, struct request *reque
 		return reply_failed(caller, -errno, "");
 	if (device_open(caller, found, &request->device) == -1)
 		return reply_stock(caller, strerror(errno));
+	context = mount_context(caller, request->block, &why);
+	if (context == -1)
+		return why ? reply_stock(caller, why) : reply_failed(caller, -errno, "");
 	if (strlen(request->source) > OPTIONS_LONGEST || !options_fit(request->options))
 		return make_long(caller, request, target);
-	return make_new(caller, request, target);
+	return make_new(caller, request, target, context);
 }
 
 enum verdict mount_call(struct caller *caller)

@@ -162,17 +162,30 @@ def place(point: Path) -> None:
         print([line.split(" ")[4] for line in before if "fuse.absolute" in line])
 
 
-def user(point: Path) -> None:
-    """In a user namespace: it may mount there and nowhere else."""
+def user(point: Path, length: str = "1") -> None:
+    """In a user namespace, with a source of this length: it may mount there and nowhere else."""
+    source = b"s" * int(length)
     with device() as fd:
         syscalls.unshare(syscalls.CLONE_NEWUSER)
-        print(call_mount(b"s", bytes(point), b"fuse.x", 6, options_for(fd)))
+        print(call_mount(source, bytes(point), b"fuse.x", 6, options_for(fd)))
+    _be_root_there()
+    with device() as fd:
+        print(call_mount(source, bytes(point), b"fuse.x", 6, options_for(fd)), lines_at(point))
+
+
+def user_context(point: Path, how: str) -> None:
+    """By fsopen(2) in a user namespace."""
+    syscalls.unshare(syscalls.CLONE_NEWUSER)
+    _be_root_there()
+    context(point, how)
+
+
+def _be_root_there() -> None:
+    """Get the rights of root in the user namespace, and a mount namespace."""
     syscalls.unshare(syscalls.CLONE_NEWNS)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text("0 0 1")
     Path("/proc/self/gid_map").write_text("0 0 1")
-    with device() as fd:
-        print(call_mount(b"s", bytes(point), b"fuse.x", 6, options_for(fd)), lines_at(point))
 
 
 def unprivileged(point: Path) -> None:
@@ -332,7 +345,8 @@ def executes(point: Path, program: str) -> None:
 CASES: Mapping[str, Callable[..., None]] = {
     one.__name__: one
     for one in (
-        *(flags, pages, refused, kept, served, place, user, unprivileged, context),
+        *(flags, pages, refused, kept, served, place, user, user_context),
+        *(unprivileged, context),
         *(many, at_once, changing, fuzz, fds, files, links, ask, executes, intrudes),
     )
 }

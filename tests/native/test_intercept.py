@@ -140,6 +140,7 @@ def test_closed_standard_descriptors(closed: str, tmp_path: Path) -> None:
     [
         *("flags new", "flags old", "pages", "refused", "kept", "served", "place", "user"),
         *("fds 1", "fds 300", "files 1", "files 300", "links"),
+        *("user 300", "user_context text", "user_context number"),
         *("unprivileged", "context text", "context number", "many 100", "at_once 20"),
     ],
 )
@@ -160,6 +161,33 @@ def test_as_without(case: str, tmp_path: Path) -> None:
     for same, text in (("own device", "other device"), ("", f",{OPTION}"), ("", ",max_read=8192")):
         stock, ours = (said.replace(text, same) for said in (stock, ours))
     assert ours == stock
+
+
+@pytest.mark.parametrize(
+    ("case", "calls"),
+    [
+        *(("user", 1), ("user 300", 1), ("user_context text", 2), ("user_context number", 2)),
+        ("unprivileged", 0),
+    ],
+)
+def test_type_that_refuses_user_namespaces(case: str, calls: int, tmp_path: Path) -> None:
+    """The kernel's own FUSE mounts, with the device that the server has opened.
+
+    sysfs stands for the module: in a user namespace, it also needs a network namespace. Nothing is
+    said to a user who may not even mount the kernel's own FUSE.
+    """
+    words = ("--type", "sysfs", "--device", "/dev/fuse", "--options", OPTION)
+    name, *more = case.split(" ")
+    run_case = (*CASES, name, str(tmp_path), *more)
+    stock = run("unshare", "--mount", *run_case)
+    ours = run("unshare", "--mount", BINARY, *words, "--", *run_case)
+    assert (ours.returncode, ours.stdout) == (0, stock.stdout), ours.stderr
+    why = "cannot mount sysfs with /dev/fuse: it is not allowed in this user namespace; "
+    said = f"fusetune-intercept: {why}the kernel's own FUSE is used"
+    assert ours.stderr.splitlines() == [said] * calls
+    required = run("unshare", "--mount", BINARY, *words, "--required", "--", *run_case)
+    assert "user_id" not in required.stdout
+    assert ("ENODEV" in required.stdout) == (calls > 0)
 
 
 @pytest.mark.long

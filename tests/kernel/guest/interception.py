@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.kernel.guest.rig import (
+    MODULE,
     SOURCE,
     copy_through,
     count,
@@ -125,6 +126,23 @@ def check_interception_tells_what_the_module_refuses() -> None:
     except RuntimeError as error:
         said = str(error)
     assert "max_pages may be 1 to 256" in said, said
+
+
+def check_interception_in_a_user_namespace() -> None:
+    """The kernel's own FUSE, unless the module's parameter allows such mounts."""
+    load()
+    fresh_source()
+    _POINT.mkdir(exist_ok=True)
+    unshared = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
+    script = (
+        f"{BINARY} -f {SOURCE} {_POINT} & for _ in $(seq 100); do sleep 0.1; "
+        f"grep -F ' {_POINT} ' /proc/self/mountinfo && break; done; kill $!; wait"
+    )
+    for value, fstype in (("N", "fuse"), ("Y", "fusetuned")):
+        (MODULE / "parameters" / "userns_mounts").write_text(value)
+        done = run(PROGRAM, "--", *unshared, script, check=False)
+        assert f" {fstype}.mirrorfs " in done.stdout, (done.stdout, done.stderr)
+        assert ("not allowed in this user namespace" in done.stderr) == (value == "N"), done.stderr
 
 
 def check_interception_without_the_module() -> None:
