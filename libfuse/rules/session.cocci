@@ -62,7 +62,7 @@ symbol se, req, outargsize;
 send_reply_ok(req, &outarg, outargsize);
 
 @@
-identifier function = {do_open, do_create, _do_open, _do_create};
+identifier function = {do_open, do_create, do_tmpfile, _do_open, _do_create, _do_tmpfile};
 symbol fi, arg, req;
 @@
 function(...)

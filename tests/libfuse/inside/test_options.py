@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.libfuse.inside.libfuse_servers import (
+    LIBRARY,
     OUT,
     command,
     read_direct,
@@ -104,6 +105,23 @@ def test_splice(environment: str, spliced: set[str]) -> None:
                 first = line.partition("splice(")[2].partition(",")[0]
                 found.add("in" if "/dev/fuse" in first else "out" if "/dev/fuse" in line else "")
         assert found - {""} == spliced
+
+
+if LIBRARY.suffix != ".3":  # 3.14 has no such requests
+
+    def test_writeback_cache_reads_unnamed_files_that_are_opened_to_write() -> None:
+        """The kernel reads the page of which it writes a part."""
+        with scratch() as (source, point):
+            words = command("passthrough_ll", source, point)
+            with serve(words, point, environment="writeback_cache"):
+                fd = os.open(point, os.O_WRONLY | os.O_TMPFILE)
+                try:
+                    os.write(fd, b"u" * 4096)
+                    os.fsync(fd)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    assert os.pwrite(fd, b"v", 7) == 1
+                finally:
+                    os.close(fd)
 
 
 # What is refused
