@@ -60,10 +60,10 @@ class Remount:
     """What is written for the next mount; only texts of ``edits`` may contain secrets.
 
     ``withheld``: proposed changes that are not made, because they or options that they need were
-    not accepted, not among those to apply, or have no place in the files. ``pending``: whether the mount was made before its
-    files were changed. ``commands``: what makes the new options take effect. ``in_use``: who uses
-    the mount, as far as that was checked. ``way``: empty if no file defines the mount, and only the
-    server's configuration file is edited.
+    not accepted, not among those to apply, or have no place in the files. ``pending``: whether the
+    mount was made before its files were changed. ``commands``: what makes the new options take
+    effect. ``in_use``: who uses the mount, as far as that was checked. ``way``: empty if no file
+    defines the mount, and only the server's configuration file is edited.
     """
 
     mount: Mount

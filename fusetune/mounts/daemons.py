@@ -133,8 +133,8 @@ def fuse_processes(host: Host) -> Iterator[tuple[str, list[str | None]]]:
                 devices[pid] = found
     # Root's first: other users may use up the time.
     pids = sorted(devices, key=lambda pid: not _is_roots(host, pid))
-    connections = each_in_time(lambda pid: [_connection(host, pid, fd) for fd in devices[pid]], pids)
-    yield from ((pid, connections[pid]) for pid in devices if pid in connections)
+    shown = each_in_time(lambda pid: [_connection(host, pid, fd) for fd in devices[pid]], pids)
+    yield from ((pid, shown[pid]) for pid in devices if pid in shown)
 
 
 def _is_roots(host: Host, pid: str) -> bool:

@@ -24,7 +24,8 @@ class Served:
 
     ``library``: "libfuse2", "libfuse3", or "none" for a server that uses neither. ``root``: whether
     it runs as root. ``unit``: its systemd service. ``notes``: what could not be read, one sentence
-    each. ``pid``: the process. ``elsewhere``: whether it is in another mount namespace.
+    each. ``pid``: the process. ``elsewhere``: whether it is in another mount namespace. ``began``:
+    when it started, as in /proc/PID/stat, and ``given``: all its words. See `is_still`.
     """
 
     program: str | None = None
@@ -36,6 +37,8 @@ class Served:
     notes: tuple[str, ...] = ()
     pid: int | None = None
     elsewhere: bool = False
+    began: str | None = None
+    given: tuple[str, ...] = ()
 
 
 def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
@@ -50,6 +53,7 @@ def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
         run = "; run fusetune as root" if os.geteuid() else ""
         return Served(notes=(f"the process that serves the mount was not found{run}",))
     pid = min(processes, key=int)
+    began = _began(host, pid)
     words = each_in_time(partial(words_of, host, "cmdline"), [pid]).get(pid)
     variables = each_in_time(partial(words_of, host, "environ"), [pid]).get(pid)
     notes = []
@@ -67,14 +71,39 @@ def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
     return Served(
         processes[pid],
         tuple(words or ()),
-        dict(one.partition("=")[::2] for one in variables or () if "=" in one),
+        _variables(variables or ()),
         _LIBRARIES.get(libfuse_of(host, pid)),
         _is_root(host, pid),
         _unit(host, pid),
         tuple(notes),
         int(pid),
         elsewhere,
+        began,
+        tuple(words or ()),
     )
+
+
+def is_still(host: Host, process: Served) -> bool:
+    """Return whether a process is the one that was examined, with the same words and variables.
+
+    Its number may belong to another user's process by now, or it may have executed a program that
+    runs with other rights.
+    """
+    pid = str(process.pid)
+    words = each_in_time(partial(words_of, host, "cmdline"), [pid]).get(pid, ())
+    variables = each_in_time(partial(words_of, host, "environ"), [pid]).get(pid, ())
+    same = tuple(words) == process.given and _variables(variables) == process.environment
+    return same and process.began is not None and _began(host, pid) == process.began
+
+
+def _began(host: Host, pid: str) -> str | None:
+    with suppress(OSError, IndexError):  # the program's name may contain spaces and parentheses
+        return host.read(f"proc/{pid}/stat").rpartition(")")[2].split()[19]
+    return None
+
+
+def _variables(words: Sequence[str]) -> dict[str, str]:
+    return dict(one.partition("=")[::2] for one in words if "=" in one)
 
 
 def without_background(words: tuple[str, ...], patterns: Sequence[str]) -> tuple[str, ...]:

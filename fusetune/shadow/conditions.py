@@ -22,6 +22,7 @@ _ENTERED = ("net", "ipc", "uts", "cgroup", "time")
 _SHARED = {"mnt": "mount", "user": "user"}
 _LIMIT = re.compile(r"(\d+|unlimited) +(\d+|unlimited)")
 _ELEVATED = 0o6000  # set-user-ID and set-group-ID
+_RIGHTS = ("Uid", "Gid", "Groups", "CapBnd", "NoNewPrivs", "Seccomp_filters")
 
 
 @dataclass(frozen=True)
@@ -111,13 +112,14 @@ def conditions_of(host: Host, pid: int) -> Conditions:
         _refuse(host, pid, status)
         program = os.open(host.path(f"proc/{pid}/exe"), os.O_PATH | os.O_CLOEXEC)
         opened.append(program)
-        if os.fstat(program).st_mode & _ELEVATED:
+        executed = os.fstat(program)
+        if executed.st_mode & _ELEVATED:
             raise _cannot("its program is set-user-ID or set-group-ID")
         for kind in _ENTERED:
             if _namespace(host, str(pid), kind) != _namespace(host, "self", kind):
                 path = host.path(f"proc/{pid}/ns/{kind}")
                 opened.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        return Conditions(
+        found = Conditions(
             program=program,
             uid=int(status["Uid"].split()[0]),
             gid=int(status["Gid"].split()[0]),
@@ -129,6 +131,12 @@ def conditions_of(host: Host, pid: int) -> Conditions:
             capabilities=int(status["CapBnd"], 16),
             gains_rights=status.get("NoNewPrivs", "0") == "0",
         )
+        # Neither one program with the rights of another one, nor one process with those of another.
+        now = _status(host, pid)
+        same = os.path.samestat(executed, os.stat(host.path(f"proc/{pid}/exe")))
+        if not same or any(now.get(name) != status.get(name) for name in _RIGHTS):
+            raise _cannot("it is just changing them")
+        return found
     except OSError as error:
         _close(opened)
         raise _cannot(f"process {pid} cannot be examined: {reason(error)}") from error

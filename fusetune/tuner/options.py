@@ -27,7 +27,8 @@ from fusetune.recipes.advice import Advice, advice_of, examine
 from fusetune.recipes.examined import Examined
 from fusetune.recipes.load import Loaded, why_not
 from fusetune.recipes.plan import Plan, plan
-from fusetune.shadow.conditions import conditions_of
+from fusetune.recipes.served import is_still
+from fusetune.shadow.conditions import Conditions, conditions_of
 from fusetune.shadow.shadows import Shadows
 from fusetune.shadow.words import with_point
 from fusetune.text import printable, shell_word
@@ -229,6 +230,7 @@ def _trials(
     # No window may ask for a password instead of a terminal.
     environment = {**process.environment, "SSH_ASKPASS_REQUIRE": "never"}
     with closing(conditions_of(host, process.pid)) as conditions:
+        _check_server(host, seen, conditions)
         words = with_point(host, seen.mount, process.words, conditions.directory)
         prepared = seen.with_words(words, environment)
         with (
@@ -238,6 +240,23 @@ def _trials(
             ) as trials,
         ):
             yield trials
+
+
+def _check_server(host: Host, seen: Examined, conditions: Conditions) -> None:
+    """Raise FusetuneError unless the server still is what was examined, and its owner's.
+
+    Its words and variables, perhaps a user's, must not be used with the rights of another process.
+    """
+    mount = seen.mount
+    if not is_still(host, seen.process):
+        raise FusetuneError(f"the server of {printable(mount.path)} has changed; try again")
+    if not mount.owner_known:
+        raise FusetuneError(mount.owner_unknown)
+    if mount.owner_uid not in (0, conditions.uid):
+        raise FusetuneError(
+            f"{printable(mount.path)} belongs to uid {mount.owner_uid}, but its server runs as uid "
+            f"{conditions.uid}"
+        )
 
 
 def _planned(

@@ -191,8 +191,8 @@ def test_a_server_below_that_hangs_is_not_waited_for(
         fusetune.json("doctor", timeout=AT_ONCE)
 
 
-# The server has the epoll instance, and another thread lets it poll a file. Neither is in the test's
-# process, where each new child would close the file, which waits as well.
+# The server has the epoll instance, and another process lets it poll a file. That is not the test's
+# own, where each new child would close the file, which waits as well.
 POLLING = """
 import os, select, subprocess, sys, threading
 binary, source, point, file = sys.argv[1:]
@@ -217,8 +217,9 @@ def test_an_epoll_instance_of_a_server_is_not_waited_for(
     point = tmp_path / "other"
     point.mkdir()
     words = [sys.executable, "-c", POLLING, BINARY, mirror.source, point]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*words, mirror.mountpoint / "file"], **pipes) as poller:
+    words.append(mirror.mountpoint / "file")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as poller:
         assert poller.stdin
         assert poller.stdout
         assert poller.stdout.readline() == "open\n"

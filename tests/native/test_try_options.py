@@ -14,16 +14,22 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
-from fusetune.mounts.daemons import Daemons
+from fusetune.mounts.daemons import Daemons, words_of
+from fusetune.mounts.discover import find
+from fusetune.recipes.advice import Advice, examine
+from fusetune.recipes.load import load_recipes
+from fusetune.recipes.served import Served, _began, is_still
 from fusetune.shadow.conditions import conditions_of
 from fusetune.shadow.guard import POINT
 from fusetune.shadow.shadows import Shadows
+from fusetune.tuner.options import _check_server
 from tests.native.conftest import sysfs_values
 from tests.native.interception import INTERCEPT, OPTION
 from tests.native.mirror import MOUNTINFO, PATIENCE, Mirror, wait_for
@@ -272,6 +278,59 @@ def test_a_second_instance_that_is_intercepted(
 def test_what_would_gain_rights_is_refused(before: tuple[str, ...], why: str) -> None:
     with waiting_process(*before) as pid, pytest.raises(FusetuneError, match=why):
         conditions_of(Host(), pid)
+
+
+def test_a_process_that_changes_its_rights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be root's when its user is read, and run a user's program when that is opened."""
+    with waiting_process() as root, waiting_process("setpriv", "--reuid", "1000", "--") as user:
+        read, statuses = Host.lines, iter([root, user])
+
+        def lines(host: Host, relative: str) -> list[str]:
+            if relative == f"proc/{user}/status":
+                relative = f"proc/{next(statuses)}/status"
+            return read(host, relative)
+
+        monkeypatch.setattr(Host, "lines", lines)
+        with pytest.raises(FusetuneError, match="it is just changing them"):
+            conditions_of(Host(), user)
+
+
+def test_another_process_of_the_same_number_is_another() -> None:
+    host = Host()
+    with waiting_process() as pid, waiting_process("env", "MORE=1") as other:
+        words = tuple(words_of(host, "cmdline", str(pid)))
+        variables = dict(one.split("=") for one in words_of(host, "environ", str(pid)))
+        began = _began(host, str(pid))
+        process = Served("sh", words, variables, pid=pid, began=began, given=words)
+        assert is_still(host, process)
+        assert not is_still(host, replace(process, began="1"))
+        assert not is_still(host, replace(process, given=(*words, "x")))
+        assert not is_still(host, replace(process, pid=other))
+    assert not is_still(host, process)
+
+
+@pytest.mark.parametrize(
+    ("owner", "known", "why"),
+    [
+        (1000, True, "belongs to uid 1000, but its server runs as uid 0"),
+        (0, False, "the owner of .* is unknown"),
+    ],
+)
+def test_a_users_mount_is_only_served_as_that_user(
+    mirror: Mirror, owner: int, known: bool, why: str
+) -> None:
+    host = Host()
+    mount = find(host, str(mirror.mountpoint))
+    seen = examine(host, mount, load_recipes(host))
+    assert not isinstance(seen, Advice)
+    with closing(conditions_of(host, mirror.process.pid)) as conditions:
+        _check_server(host, seen, conditions)
+        other = replace(mount, owner_uid=owner, owner_known=known)
+        with pytest.raises(FusetuneError, match=why):
+            _check_server(host, replace(seen, mount=other), conditions)
+        ended = replace(seen.process, began="1")
+        with pytest.raises(FusetuneError, match="has changed; try again"):
+            _check_server(host, replace(seen, process=ended), conditions)
 
 
 def test_a_program_with_its_owners_rights_is_refused(tmp_path: Path) -> None:

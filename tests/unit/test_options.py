@@ -352,7 +352,7 @@ def test_a_share_is_for_the_size_of_ranges_alone(
     budget = Budget(bytes_read=1 << 30, requests=1 << 20)
     shadows: Any = SimpleNamespace(end=lambda shadow: None, inherited=None)
     trials = Trials(tree.host, unused, shadows, [], budget, unused, None, None)
-    sized = []
+    sized: list[Any] = []
 
     def bench_of(*words: object, **more: object) -> Any:
         sized.append(words[3])

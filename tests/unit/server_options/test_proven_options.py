@@ -11,7 +11,7 @@ from fusetune.bench.intervals import Interval
 from fusetune.bench.workloads import WORKLOADS
 from fusetune.errors import UsageError
 from fusetune.mounts.discover import find
-from fusetune.recipes.advice import advice_of, examine
+from fusetune.recipes.advice import Advice, advice_of, examine
 from fusetune.recipes.by_module import Means
 from fusetune.recipes.load import load_recipes
 from fusetune.recipes.plan import plan
@@ -33,6 +33,7 @@ def commands(tree: Tree, proven: Collection[str], means: Means | None = None) ->
     """Return the words of each printed remount after the mount point."""
     mount = find(tree.host, "/mnt/one")
     seen = examine(tree.host, mount, load_recipes(tree.host), USE, means=means)
+    assert not isinstance(seen, Advice)
     here = replace(seen.here, unsafe={"nosync": None, "tuned.parallel_extend": None})
     found = Candidates.of(seen.recipe, plan(seen.recipe, seen.settings, here).changes)
     assert found.changes.keys() > set(proven)
@@ -74,5 +75,5 @@ def test_an_unsafe_option_with_another_value_is_tried_as_well(ours: Tree) -> Non
     recipe_with(ours, "mount", ('until = "3.0"\nclass = "safe"', unsafe))
     serve(ours, "a", "/mnt/one", "-o", "threads=2")
     assert planned(ours, {"threads": None}) == {"threads"}
-    with pytest.raises(UsageError, match="^--try-unsafe threads: /mnt/one has it already, or "):
+    with pytest.raises(UsageError, match=r"^--try-unsafe threads: /mnt/one has it already, or "):
         planned(ours, {"threads": "2"})
