@@ -112,8 +112,9 @@ class Journal:
         except FileNotFoundError:
             return
         except OSError as error:
+            root = "; run fusetune as root" if isinstance(error, PermissionError) else ""
             raise FusetuneError(
-                f"cannot read the undo journal {self.path}: {reason(error)}"
+                f"cannot read the undo journal {self.path}: {reason(error)}{root}"
             ) from error
         whole = text[: text.rfind(b"\n") + 1]
         try:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The command line: one module for each command, loaded only when needed."""
 
+import errno
 import importlib
 import io
 import os
@@ -173,6 +174,10 @@ def _open_standard_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
+#: Errors of writing that no file's name explains.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def _run() -> int:
     try:
         code: int | None = cli.main(prog_name="fusetune", standalone_mode=False)
@@ -195,6 +200,8 @@ def _run() -> int:
         if isinstance(error, BrokenPipeError):
             return ExitCode.FAILED  # the reader closed the pipe
         where = f"{error.filename}: " if error.filename else ""
+        if not where and error.errno in _FULL:
+            where = "cannot write to standard output: "
         return _tell(f"fusetune: {where}{reason(error)}", ExitCode.FAILED)
     return code or ExitCode.DONE
 

@@ -17,6 +17,8 @@ _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # ENODEV: a sysfs file that was open when its device was removed.
 _GONE = (errno.ENOENT, errno.ENODEV)
 # What fuse_abort_conn() (fs/fuse/dev.c) sets max_background to.
+#: Why an aborted connection has no values.
+DEAD = "the server has died, or its connection was aborted"
 _ABORTED = 2**32 - 1
 # BDI_RATIO_SCALE (include/linux/backing-dev-defs.h): max_ratio_fine has parts per million.
 _FINER = 10000
@@ -135,7 +137,7 @@ class Knob:
         except ValueError as error:
             raise FusetuneError(f"/{location} contains {text!r} instead of a number") from error
         if value == _ABORTED:
-            raise Absent("the server has died, or its connection was aborted")
+            raise Absent(DEAD)
         self._check_whole(host, mount)
         return value
 

@@ -21,6 +21,8 @@ from fusetune.desired.results import unusable
 from fusetune.desired.sections import Settings
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
+from fusetune.knobs import LIVE_BY_NAME, Absent
+from fusetune.knobs.base import DEAD
 from fusetune.knobs.remount import dirtied_bytes, remount_hint
 from fusetune.mounts.discover import lexical
 from fusetune.mounts.mount import CONTROLS, Mount
@@ -201,17 +203,38 @@ def _allow_users(seen: Seen) -> Iterator[Found]:
 
 def _waiting(seen: Seen, mount: Mount) -> Iterator[Found]:
     if count := seen.waiting[mount.device]:
+        wait = "request waits" if count == 1 else "requests wait"
         yield (
-            f"{count} requests wait for the server of {printable(mount.path)}: it is busy, "
+            f"{count} {wait} for the server of {printable(mount.path)}: it is busy, "
             "stopped or hung",
             "check its process; if it is hung, end the connection with 'echo 1 > "
             f"/{mount.control}/{mount.connection}/abort'",
         )
 
 
+def _dead(seen: Seen, mount: Mount) -> Iterator[Found]:
+    if _is_dead(seen, mount):
+        path = shell_word(mount.path)
+        yield (
+            f"the server of {printable(mount.path)} has died, or its connection was aborted",
+            f"'umount {path}', then mount it again",
+        )
+
+
+def _is_dead(seen: Seen, mount: Mount) -> bool:
+    try:
+        LIVE_BY_NAME["max_background"].read(seen.host, mount)
+    except Absent as why:
+        return str(why) == DEAD
+    except FusetuneError:  # another user's
+        pass
+    return False
+
+
 def _stock(seen: Seen, mount: Mount) -> Iterator[Found]:
-    stock = not is_tuned(seen.host, mount, seen.values[mount.device])
-    if stock and not found_nothing_better(seen.host, mount):
+    if is_tuned(seen.host, mount, seen.values[mount.device]) or _is_dead(seen, mount):
+        return
+    if not found_nothing_better(seen.host, mount):
         yield (
             f"{printable(mount.path)} has the kernel's default values",
             f"fusetune auto {shell_word(mount.path)}",
@@ -327,6 +350,7 @@ MOUNT_CHECKS: dict[str, Check[[Seen, Mount]]] = {
     "waiting": Check(
         "requests wait for the server of a mount: it is busy, stopped or hung", _waiting
     ),
+    "dead": Check("the server of a mount has died, or its connection was aborted", _dead),
     "stock": Check(
         "a mount has the kernel's default values, and the last thing done to it was not a run of "
         "auto that found nothing better",

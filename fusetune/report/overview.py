@@ -2,6 +2,7 @@
 """The output of fusetune without a command: the state of the mounts, and what to type next."""
 
 from fusetune.changes.state import KnobState
+from fusetune.knobs.base import DEAD
 from fusetune.report.inventory import InventoriedMount, Inventory
 from fusetune.text import counted, printable, shell_word
 
@@ -20,12 +21,16 @@ def overview(inventory: Inventory) -> list[str]:
         f"{len(stock)} with the kernel's defaults, {alone} left alone",
         _kept(sum(len(one.differing) for one in ours)),
         _findings(len(inventory.diagnosis.findings) + len(inventory.problems)),
-        f"next: {_next(stock)}",
+        f"next: {_next([one for one in stock if not any(map(_dead, one.states))])}",
     ]
 
 
 def _tuned(state: KnobState) -> bool:
     return None not in (state.value, state.knob.stock) and state.value != state.knob.stock
+
+
+def _dead(state: KnobState) -> bool:
+    return state.absent == DEAD
 
 
 def _kept(differing: int) -> str:

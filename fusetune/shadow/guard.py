@@ -188,11 +188,13 @@ class Guard:
                 watched.remove(self._output)
 
     def _read_output(self) -> bool:
-        """Read the server's output; return whether there may be more."""
+        """Read some of the server's output; return whether there may be more."""
         with suppress(BlockingIOError):
-            while part := os.read(self._output, 65536):
+            for _ in range(16):  # a server may write faster than this reads
+                part = os.read(self._output, 65536)
+                if not part:
+                    return False
                 self._said = (self._said + part)[-_LAST_OUTPUT:]
-            return False
         return True
 
     def _end(self) -> None:

@@ -216,7 +216,7 @@ def test_an_epoll_instance_of_a_server_is_not_waited_for(
     waiting = Path(f"/sys/fs/fuse/connections/{mirror.bdi.partition(':')[2]}/waiting")
     point = tmp_path / "other"
     point.mkdir()
-    words = [sys.executable, "-c", POLLING, BINARY, mirror.source, point]
+    words: list[str | Path] = [sys.executable, "-c", POLLING, BINARY, mirror.source, point]
     words.append(mirror.mountpoint / "file")
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as poller:

@@ -60,6 +60,14 @@ def test_a_stock_mount_and_a_tuned_one(tree: Tree, mounted: Mount) -> None:
     assert named(tree)["stock"] == ["/mnt/one"]
 
 
+def test_a_dead_mount_is_not_to_be_tuned(tree: Tree, mounted: Mount) -> None:
+    """The control file of an aborted connection shows the largest number (fs/fuse/control.c)."""
+    tree.live(values={"max_background": 2**32 - 1})
+    found = named(tree)
+    assert found["dead"] == ["/mnt/one"]
+    assert "stock" not in found
+
+
 def test_a_mount_that_was_measured_in_vain(tree: Tree, mounted: Mount) -> None:
     """Until anything is done to it, or until another kernel runs."""
     units = {"seq-read": "MiB/s"}

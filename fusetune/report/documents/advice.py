@@ -16,6 +16,7 @@ from fusetune.recipes.advice import Advice
 from fusetune.recipes.plan import Change
 from fusetune.recipes.recipe import LIBRARIES
 from fusetune.report.documents.base import (
+    DiffLine,
     Document,
     FullPath,
     Interval95,
@@ -146,7 +147,7 @@ class Advised(Document):
             yield f"then: {self.commands.then}"
         for edit in self.edits:
             yield ""
-            yield from edit.diff.splitlines()
+            yield from map(DiffLine, edit.diff.splitlines())
         if self.notes:
             yield ""
             yield from (f"note: {note}" for note in self.notes)

@@ -69,10 +69,22 @@ class Document(ABC):
         return ()
 
 
+class DiffLine(str):
+    """A line of a diff; its tabs stay tabs, so that it applies to the file."""
+
+    __slots__ = ()
+
+
+def _line(part: str) -> str:
+    if isinstance(part, DiffLine) and part.startswith(("+", "-", " ")):
+        return "\t".join(map(printable, part.split("\t")))
+    return printable(part)
+
+
 def joined(parts: Iterable[str | Table], columns: int | None = None) -> str:
     """Return the text of lines and tables; tables are at most ``columns`` wide."""
     return "".join(
-        part.text(columns) if isinstance(part, Table) else f"{printable(part)}\n" for part in parts
+        part.text(columns) if isinstance(part, Table) else f"{_line(part)}\n" for part in parts
     )
 
 

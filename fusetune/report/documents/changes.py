@@ -13,6 +13,7 @@ from fusetune.desired.undo import Reset
 from fusetune.report.documents.base import (
     RAW_BYTES,
     Count,
+    DiffLine,
     Document,
     DryRun,
     FullPath,
@@ -96,7 +97,7 @@ class ResetChanges(Changes):
         elif self.dry_run:
             yield "dry run: nothing was written"
         for edit in self.edits:
-            yield from edit.diff.splitlines()
+            yield from map(DiffLine, edit.diff.splitlines())
         if self.edits and not self.dry_run:
             yield "the next mount has the original options again"
 

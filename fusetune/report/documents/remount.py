@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fusetune.desired.remount import Remount
 from fusetune.recipes.plan import Change
-from fusetune.report.documents.base import Document, DryRun, MountIdentity, Text
+from fusetune.report.documents.base import DiffLine, Document, DryRun, MountIdentity, Text
 from fusetune.report.documents.edits import AdvisedEdit, edits_of
 from fusetune.schema import Rule
 
@@ -75,7 +75,7 @@ class Remounted(Document):
             yield f"{self.mount.path}: nothing to change"
         yield from (one.words for one in self.changes)
         for edit in self.edits:
-            yield from edit.diff.splitlines()
+            yield from map(DiffLine, edit.diff.splitlines())
         for one in self.not_applied:
             yield f"not applied: {one.words}"
             if one.condition:

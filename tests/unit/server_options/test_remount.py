@@ -122,7 +122,7 @@ def test_a_dry_run_writes_nothing(
     assert run(mounted_by_fstab, "--dry-run") == 0
     assert files(mounted_by_fstab) == before
     said = capsys.readouterr().out
-    assert "\n+a\\t/mnt/one/  fuse.ours   ro,cache=off,door=***,threads=8,passthrough  0 0" in said
+    assert "\n+a\t/mnt/one/  fuse.ours   ro,cache=off,door=***,threads=8,passthrough  0 0" in said
     assert "umount --no-canonicalize /mnt/one; mount /mnt/one\n" in said
     assert "hunter2" not in said
 
