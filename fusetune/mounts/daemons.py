@@ -2,6 +2,7 @@
 """Which program serves a mount."""
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -14,6 +15,7 @@ from fusetune.syscalls import device_number
 _DEVICES = ("fuse", "fusetuned")
 # Fields of fdinfo for /dev/fuse. Files of other kinds may have lines chosen by their owner.
 _FDINFO = {"pos", "flags", "mnt_id", "ino", "lock", "fuse_connection"}
+_OTHERS_SECONDS = 5.0  # for the open files of processes that are not root's
 _LARGEST = 1 << 21  # bytes of all arguments: 16 times the kernel's MAX_ARG_STRLEN
 
 
@@ -122,19 +124,25 @@ def fuse_processes(host: Host) -> Iterator[tuple[str, list[str | None]]]:
     """Yield each process that has /dev/fuse or /dev/fusetuned open, and its connections.
 
     None stands for a connection that the kernel does not show. In order of process id; only root
-    sees other users' processes.
+    sees other users' processes. Root's are examined first, because other users may have so many
+    files open, or let a reader of them wait, that the time does not suffice for all.
     """
     numbers = _device_numbers(host)
     devices: dict[str, list[str]] = {}
-    for pid in process_ids(host):
+    pids = process_ids(host)
+    roots = {pid for pid in pids if _is_roots(host, pid)}
+    end = time.monotonic() + _OTHERS_SECONDS
+    for pid in sorted(pids, key=lambda pid: pid not in roots):
+        if pid not in roots and time.monotonic() > end:
+            break
         # The process may have ended, or belong to another user.
         with suppress(OSError):
             if found := [fd for fd, _ in _open_devices(host, pid, numbers)]:
                 devices[pid] = found
-    # Root's first: other users may use up the time.
-    pids = sorted(devices, key=lambda pid: not _is_roots(host, pid))
-    shown = each_in_time(lambda pid: [_connection(host, pid, fd) for fd in devices[pid]], pids)
-    yield from ((pid, shown[pid]) for pid in devices if pid in shown)
+    shown = each_in_time(
+        lambda pid: [_connection(host, pid, fd) for fd in devices[pid]], list(devices)
+    )
+    yield from ((pid, shown[pid]) for pid in sorted(shown, key=int))
 
 
 def _is_roots(host: Host, pid: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 
 from fusetune.deadline import each_in_time
 from fusetune.errors import FusetuneError
@@ -26,6 +26,7 @@ from fusetune.mounts.words import Namespace, holds_files
 
 _MOST_OPEN = 256  # examined files of a process; a server opens its backing files first
 _MOST_WORDS = 256  # examined words of a command line
+_MOST_TEXT = 1 << 15  # characters of them: a word may hold very many paths
 _ABSOLUTE = re.compile(r"/[^:=,]*")
 _RELATIVE = re.compile(r"(?:/|\.{1,2}(?:/|$)|[^-:=,/][^:=,/]*/)[^:=,]*")
 _OVERLAY = re.compile(r"(?:lowerdir|lowerdir\+|datadir\+|upperdir)=(.*)", re.DOTALL)
@@ -260,6 +261,8 @@ class Stacks:
     def _words_of(self, pid: str) -> list[str]:
         directory = os.readlink(self._host.path(f"proc/{pid}/cwd"))
         words = words_of(self._host, "cmdline", pid)[1:_MOST_WORDS]
+        lengths = accumulate(map(len, words))
+        words = [word for word, length in zip(words, lengths, strict=True) if length <= _MOST_TEXT]
         # A server in the background has changed to "/".
         relative = _RELATIVE if directory != "/" else _ABSOLUTE
         return [

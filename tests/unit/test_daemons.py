@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fusetune.mounts import daemons
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.mount import Mount
 from tests.unit.conftest import Tree, process
@@ -160,6 +161,18 @@ def test_a_process_that_lets_one_wait_hides_no_other(tree: Tree, mounted: Mount)
     os.mkfifo(file)
     found = Daemons(tree.host).of(mounted)
     assert found == {"/usr/bin/server10", "/usr/bin/server12"}
+
+
+def test_roots_servers_are_found_whatever_others_have_open(
+    tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process(tree, 10, "two", fds={3: "40"})
+    process(tree, 11, "one", fds={3: "40"})
+    os.chown(tree.root / "proc/10", 1000, 1000)
+    assert served_by(tree, "two", mounted)
+    monkeypatch.setattr(daemons, "_OTHERS_SECONDS", -1.0)
+    assert served_by(tree, "one", mounted)
+    assert not served_by(tree, "two", mounted)
 
 
 @pytest.mark.parametrize(

@@ -287,6 +287,16 @@ def test_the_tree_as_json(two: Tree, capsys: pytest.CaptureFixture[str]) -> None
 # How much is read
 
 
+def test_a_command_line_with_very_many_paths(tree: Tree) -> None:
+    """They are looked up for each mount of the process."""
+    tree.mount("/mnt/one", "0:40", "fuse.x", number=40)
+    tree.mount("/mnt/two", "0:41", "fuse.x", number=41)
+    many = "lowerdir=" + "/mnt/two:" * 4000
+    process(tree, 10, "x", "/mnt/two", many, "/mnt/one", fds={3: "40"})
+    stacks = Stacks(tree.host, discover(tree.host))
+    assert list(stacks._words_once("10")) == ["/mnt/two"]
+
+
 @dataclass(frozen=True)
 class CountingHost(Host):
     """Records which files were requested."""
