@@ -21,6 +21,7 @@ from fusetune.mounts.control import waiting
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import CONTROLS, Mount
 from fusetune.mounts.stack import Layer, Stacks
+from fusetune.mounts.tree import MountTree, places
 from fusetune.report.findings import Finding, Seen, found
 from fusetune.source_age import Age
 from fusetune.toml.file import ConfigError
@@ -97,6 +98,7 @@ def diagnose(
         problem,
         sum(dirty_share(one) for one in values.values()),
         {mount.device for mount in mounts if why_left_alone(mount)},
+        _covered(host, mounts),
         backing,
     )
     return Diagnosis(
@@ -108,6 +110,21 @@ def diagnose(
         seen.ages,
         seen.below,
     )
+
+
+def _covered(host: Host, mounts: Sequence[Mount]) -> set[str]:
+    """Return the devices of mounts to which no path leads."""
+    tree = MountTree(places(host))
+
+    def leads_to(path: str) -> str | None:
+        place = tree.leads_to(path)
+        return place.device if place else None
+
+    return {
+        mount.device
+        for mount in mounts
+        if all(leads_to(path) != mount.device for path in (mount.path, *mount.also_at))
+    }
 
 
 def ages(host: Host) -> list[Age]:

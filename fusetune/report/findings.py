@@ -64,8 +64,9 @@ class Seen:
     each mount, by device; ``host_values``: the host's by knob; ``waiting``: how many requests
     wait for the server, by device. ``settings``: the configuration, None if it is invalid;
     ``problem`` then says why. ``dirty_percent``: the dirty memory allowed to all tuned mounts
-    together. ``left_alone``: the devices of mounts on which nothing is set. ``backing``: a server's
-    backing directory, if given.
+    together. ``left_alone``: the devices of mounts on which nothing is set; ``covered``: those of
+    mounts to which no path leads, because another one covers them. ``backing``: a server's backing
+    directory, if given.
     """
 
     host: Host
@@ -79,6 +80,7 @@ class Seen:
     problem: str
     dirty_percent: int
     left_alone: Collection[str]
+    covered: Collection[str]
     backing: Path | None
 
 
@@ -232,7 +234,10 @@ def _is_dead(seen: Seen, mount: Mount) -> bool:
 
 
 def _stock(seen: Seen, mount: Mount) -> Iterator[Found]:
-    if is_tuned(seen.host, mount, seen.values[mount.device]) or _is_dead(seen, mount):
+    # `auto` cannot measure it.
+    if mount.device in seen.covered or _is_dead(seen, mount):
+        return
+    if is_tuned(seen.host, mount, seen.values[mount.device]):
         return
     if not found_nothing_better(seen.host, mount):
         yield (

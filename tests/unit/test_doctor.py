@@ -60,6 +60,12 @@ def test_a_stock_mount_and_a_tuned_one(tree: Tree, mounted: Mount) -> None:
     assert named(tree)["stock"] == ["/mnt/one"]
 
 
+def test_a_mount_that_another_one_covers_is_not_to_be_tuned(tree: Tree, mounted: Mount) -> None:
+    tree.mount("/mnt/one", device="0:41", number=51, parent=50)
+    tree.live(bdi="0:41", connection="41", values={"max_ratio": 20})
+    assert "stock" not in named(tree)
+
+
 def test_a_dead_mount_is_not_to_be_tuned(tree: Tree, mounted: Mount) -> None:
     """The control file of an aborted connection shows the largest number (fs/fuse/control.c)."""
     tree.live(values={"max_background": 2**32 - 1})
