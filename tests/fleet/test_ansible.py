@@ -265,6 +265,10 @@ def test_values_by_module_and_facts(fleet: tuple[Fleet, Mounts]) -> None:
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 1)
     assert set(mounts.readahead().values()) == {128}
     assert hosts.play(play).of("changed") == dict.fromkeys(SUITES, 0)
+    # Neither mounted nor kept.
+    nothing = {"fusetune.fusetune.fusetune_mount": {"path": "/mnt/none", "state": "absent"}}
+    done = hosts.play([{"hosts": "all", "gather_facts": False, "tasks": [nothing]}])
+    assert (done.status, done.of("changed")) == (0, dict.fromkeys(SUITES, 0)), done.text
 
 
 def test_values_that_the_configuration_outweighs(fleet: tuple[Fleet, Mounts]) -> None:
