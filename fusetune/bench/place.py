@@ -78,8 +78,8 @@ class BenchPlace:
         place = leads_to(places(host), mount.path)
         if place is None or place.device != mount.device:
             raise FusetuneError(
-                f"{printable(mount.path)} leads to another file system: it was unmounted or "
-                "covered meanwhile"
+                f"{printable(mount.path)} leads to another file system: it was unmounted, or "
+                "another mount covers it"
             )
         self._place = place
         self._confined = False

@@ -49,7 +49,9 @@ def parse_number(text: str) -> int:
     """
     match = re.fullmatch(r"(\d{1,18})([KMG]?)(i?B)?", text.strip(), re.IGNORECASE | re.ASCII)
     if not match:
-        raise UsageError(f"{text!r} is not a whole number (suffixes K, M and G are allowed)")
+        raise UsageError(
+            f"{text!r} is not a whole number of up to 18 digits (suffixes K, M and G are allowed)"
+        )
     return int(match[1]) * _SUFFIXES[match[2].upper()]
 
 
