@@ -234,9 +234,12 @@ def absent(module: AnsibleModule, path: str) -> dict[str, object]:
     """Restore the values from before, and keep none. What is not mounted has only kept ones."""
     status, text, why = run(module, "show", path, "--json")
     if status not in FINE:
-        if run(module, "forget", path, "--dry-run")[2] == why:
+        status, text, said = run(module, "forget", path, "--json", *dry_run(module))
+        if status not in FINE and said == why:
             return {"changed": False}  # nothing is kept either
-        forgotten = fusetune(module, "forget", path, *dry_run(module))
+        if status not in FINE:
+            module.fail_json(msg=said.strip(), status=status)
+        forgotten = json.loads(text)
         return {"changed": bool(forgotten["files"]), "result": forgotten}
     saved = json.loads(text)["saved"]
     found = fusetune(module, "reset", path, *dry_run(module))
