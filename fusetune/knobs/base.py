@@ -17,9 +17,9 @@ _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # ENODEV: a sysfs file that was open when its device was removed.
 _GONE = (errno.ENOENT, errno.ENODEV)
 # What fuse_abort_conn() (fs/fuse/dev.c) sets max_background to.
+_ABORTED = 2**32 - 1
 #: Why an aborted connection has no values.
 DEAD = "the server has died, or its connection was aborted"
-_ABORTED = 2**32 - 1
 # BDI_RATIO_SCALE (include/linux/backing-dev-defs.h): max_ratio_fine has parts per million.
 _FINER = 10000
 _UNIT_BYTES = {"bytes": 1, "KiB": 1 << 10}

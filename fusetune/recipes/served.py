@@ -54,8 +54,7 @@ def served(host: Host, mount: Mount, daemons: Daemons | None = None) -> Served:
         return Served(notes=(f"the process that serves the mount was not found{run}",))
     pid = min(processes, key=int)
     began = _began(host, pid)
-    words = each_in_time(partial(words_of, host, "cmdline"), [pid]).get(pid)
-    variables = each_in_time(partial(words_of, host, "environ"), [pid]).get(pid)
+    words, variables = _words(host, "cmdline", pid), _words(host, "environ", pid)
     notes = []
     if not words:
         why = "cannot be read" if words is None else "is empty: the process is ending"
@@ -90,10 +89,14 @@ def is_still(host: Host, process: Served) -> bool:
     runs with other rights.
     """
     pid = str(process.pid)
-    words = each_in_time(partial(words_of, host, "cmdline"), [pid]).get(pid, ())
-    variables = each_in_time(partial(words_of, host, "environ"), [pid]).get(pid, ())
-    same = tuple(words) == process.given and _variables(variables) == process.environment
+    words, variables = _words(host, "cmdline", pid), _words(host, "environ", pid)
+    same = (tuple(words or ()), _variables(variables or ())) == (process.given, process.environment)
     return same and process.began is not None and _began(host, pid) == process.began
+
+
+def _words(host: Host, name: str, pid: str) -> list[str] | None:
+    """Return the strings of ``cmdline`` or ``environ``; None if they cannot be read in time."""
+    return each_in_time(partial(words_of, host, name), [pid]).get(pid)
 
 
 def _began(host: Host, pid: str) -> str | None:

@@ -234,11 +234,9 @@ def _is_dead(seen: Seen, mount: Mount) -> bool:
 
 
 def _stock(seen: Seen, mount: Mount) -> Iterator[Found]:
-    # `auto` cannot measure it.
-    if mount.device in seen.covered or _is_dead(seen, mount):
-        return
-    if is_tuned(seen.host, mount, seen.values[mount.device]):
-        return
+    stock = not is_tuned(seen.host, mount, seen.values[mount.device])
+    if not stock or mount.device in seen.covered or _is_dead(seen, mount):
+        return  # `auto` cannot measure what is covered or dead
     if not found_nothing_better(seen.host, mount):
         yield (
             f"{printable(mount.path)} has the kernel's default values",

@@ -212,8 +212,8 @@ class Trials:
             bench.continues = self.evaluations > 0
             contexts.enter_context(bench)
             # Its share has determined what it reads at a time; from now on, it shares the whole.
-            allowed = self.budget.bytes_read, self.budget.requests
-            bench.budget = replace(share, bytes_read=allowed[0], requests=allowed[1])
+            whole = self.budget
+            bench.budget = replace(share, bytes_read=whole.bytes_read, requests=whole.requests)
             return shadow, bench, contexts.pop_all()
 
     def _share(self, part: str) -> int:

@@ -235,9 +235,9 @@ def absent(module: AnsibleModule, path: str) -> dict[str, object]:
     status, text, why = run(module, "show", path, "--json")
     if status not in FINE:
         status, text, said = run(module, "forget", path, "--json", *dry_run(module))
-        if status not in FINE and said == why:
-            return {"changed": False}  # nothing is kept either
         if status not in FINE:
+            if said == why:
+                return {"changed": False}  # nothing is kept either
             module.fail_json(msg=said.strip(), status=status)
         forgotten = json.loads(text)
         return {"changed": bool(forgotten["files"]), "result": forgotten}
