@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // Parallel direct writes that extend a file: which lock a write takes, and how its position is
-// chosen. Appends and extending writes take the lock exclusively without parallel_extend.
+// chosen. Appends and extending writes take the lock exclusively without parallel_extend, and all
+// that must remove set-ID bits.
 @@
 identifier f = {fuse_dio_wr_exclusive_lock, fuse_direct_write_iter};
 @@
@@ -8,7 +9,7 @@ f(struct kiocb *iocb, ...)
 {
 <+...
 - iocb->ki_flags & IOCB_APPEND
-+ (tuned_extends_alone(iocb) && iocb->ki_flags & IOCB_APPEND)
++ tuned_writes_alone(iocb, iocb->ki_flags & IOCB_APPEND)
 ...+>
 }
 
@@ -20,7 +21,7 @@ f(struct kiocb *iocb, struct iov_iter *from, ...)
 {
 <+...
 - past_eof(iocb, from)
-+ (tuned_extends_alone(iocb) && past_eof(iocb, from))
++ tuned_writes_alone(iocb, past_eof(iocb, from))
 ...+>
 }
 

@@ -46,9 +46,11 @@ static bool extends_alone(struct inode *inode)
 	return !get_fuse_conn(inode)->tuned.options.parallel_extend;
 }
 
-bool tuned_extends_alone(struct kiocb *iocb)
+bool tuned_writes_alone(struct kiocb *iocb, bool extends)
 {
-	return extends_alone(file_inode(iocb->ki_filp));
+	struct file *file = iocb->ki_filp;
+
+	return (extends && extends_alone(file_inode(file))) || tuned_removes_privs(file);
 }
 
 /* The end of the file if all writes in flight succeed. */

@@ -197,6 +197,8 @@ int tuned_open_readable(struct fuse_mount *fm, u64 nodeid, unsigned int flags, i
 	}										\
 	__err;										\
 })
+/* Whether a direct write must remove set-ID bits, which needs the exclusive inode lock. */
+bool tuned_removes_privs(const struct file *file);
 /* Called before and after a direct write, with the inode lock held. */
 int tuned_past_cache_begin(struct kiocb *iocb);
 void tuned_past_cache_end(struct file *file);
@@ -221,8 +223,8 @@ void tuned_negotiated(struct fuse_mount *fm);
 /* extend.c */
 
 void tuned_init_inode(struct tuned_inode *tuned);
-/* Whether appends and writes past the end of the file exclude all other writes. */
-bool tuned_extends_alone(struct kiocb *iocb);
+/* Whether a direct write, which may extend the file, excludes all other writes. */
+bool tuned_writes_alone(struct kiocb *iocb, bool extends);
 /*
  * generic_write_checks(), which also reserves the write's position until
  * tuned_write_end(). Both are called with the inode's lock held, shared or

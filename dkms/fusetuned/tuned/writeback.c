@@ -17,6 +17,8 @@
  * - A write that bypasses the cache is ordered with it: dirty pages are written and
  *   dropped before the write, and pages that were read during the write are dropped
  *   after it, under the inode lock. Linux 6.1 does neither by itself.
+ * - It removes set-ID bits as a cached write does. A server that runs as root would
+ *   keep them.
  * - Asynchronous writes become synchronous. From Linux 7.2 on they stay as in
  *   stock, and a page that is read meanwhile may stay in the cache.
  * - If the server asks for the writeback cache itself, nothing changes.
@@ -74,6 +76,13 @@ static bool is_past_cache(const struct fuse_file *ff)
 	return ff->open_flags & FOPEN_DIRECT_IO && tuned_writes_back(ff->fm->fc);
 }
 
+bool tuned_removes_privs(const struct file *file)
+{
+	umode_t mode = file_inode(file)->i_mode;
+
+	return is_past_cache(file->private_data) && S_ISREG(mode) && mode & (S_ISUID | S_ISGID);
+}
+
 int tuned_past_cache_begin(struct kiocb *iocb)
 {
 	struct file *file = iocb->ki_filp;
@@ -85,6 +94,8 @@ int tuned_past_cache_begin(struct kiocb *iocb)
 	iocb->ki_flags &= ~IOCB_DIRECT;
 	/* With the writeback cache the kernel maintains mtime. */
 	err = file_update_time(file);
+	if (!err && tuned_removes_privs(file))
+		err = file_remove_privs(file);
 	if (!err && mapping->nrpages)
 		err = filemap_write_and_wait(mapping) ?: invalidate_inode_pages2(mapping);
 	return err;

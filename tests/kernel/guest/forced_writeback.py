@@ -8,6 +8,7 @@ import struct
 import time
 from functools import partial
 
+from tests.kernel.guest import raw
 from tests.kernel.guest.plain import (
     INIT_EXT,
     PASSTHROUGH,
@@ -20,6 +21,7 @@ from tests.kernel.guest.rig import KERNEL, PAGE, expect_errno, load
 
 #: FUSE_DEV_IOC_BACKING_OPEN of linux/fuse.h; returns the number of the backing file.
 _BACKING_OPEN = 0x4010E501
+_NOBODY = 65534
 
 
 def _modes(server: Plain) -> list[int]:
@@ -104,6 +106,28 @@ def check_writeback_cache_of_what_the_server_lets_nobody_read() -> None:
         with opened(point / "made", os.O_WRONLY | os.O_CREAT) as fd:
             os.write(fd, b"made")
             assert server.files["made"].data == b"made"
+
+
+def check_writes_past_the_cache_remove_set_id_bits() -> None:
+    """As writes through the cache do, although a server that is root keeps the bits."""
+    load()
+    for options in ((), ("parallel_direct_writes", "parallel_extend")):
+        server = Plain(unreadable=True)
+        file = server.add("file", b"." * PAGE, 0o106777)
+        with serving(server, "writeback_cache", *options, "allow_other") as point:
+            with opened(point / "file", os.O_WRONLY) as fd:
+                os.pwrite(fd, b"root", 0)
+                assert file.mode == 0o106777
+                assert raw.in_child(partial(_write_as_a_user, fd)) == 0
+        assert file.mode == 0o100777, (options, oct(file.mode))
+        assert file.data[:4] == b"user"
+
+
+def _write_as_a_user(fd: int) -> None:
+    os.setgroups([])
+    os.setresgid(*3 * (_NOBODY,))
+    os.setresuid(*3 * (_NOBODY,))
+    os.pwrite(fd, b"user", 0)
 
 
 def check_writeback_cache_by_the_server() -> None:
