@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Restore the values from before the first change."""
+"""Restore the original values, and forget saved ones."""
 
 import click
 

@@ -61,7 +61,8 @@ def chosen(host: Host, config: Config, names: Sequence[str]) -> Exported:
 def _path_of(host: Host, name: str, known: Collection[str]) -> str:
     """Return the path that a name means, of a mount or of what was one; one of ``known``."""
     try:
-        path = find(host, name).path
+        mount = find(host, name)
+        path = mount.path if glob.escape(mount.path) in known else mount.first_path
     except FusetuneError:
         path = os.path.abspath(name)
         if glob.escape(path) not in known:

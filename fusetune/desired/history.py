@@ -186,7 +186,9 @@ def _locked(directory: Path) -> Iterator[None]:
 
 def _add(path: Path, mount: Mount | None, line: str, keep: int) -> None:
     """Append a line; if there are ``keep`` entries, remove the oldest."""
-    about = {"path": mount.path, "fstype": mount.fstype, "source": mount.source} if mount else {}
+    about = (
+        {"path": mount.first_path, "fstype": mount.fstype, "source": mount.source} if mount else {}
+    )
     head = json.dumps({"schema": _SCHEMA, **about}) + "\n"
     try:
         text = path.read_text(encoding="utf-8", errors="replace")

@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,10 +16,12 @@ import tomlkit
 from tomlkit.items import AoT, Table
 
 from fusetune.changes.journal import Journal
+from fusetune.changes.lock import Lock
 from fusetune.changes.state import values_now, worth_keeping
 from fusetune.desired.config import load
 from fusetune.desired.history import record
-from fusetune.desired.results import Unusable, save, saved_at, saved_for, saved_path
+from fusetune.desired.kept import Remembered, kept_for, saved_values
+from fusetune.desired.results import save, saved_at, saved_path
 from fusetune.desired.sections import MATCHES
 from fusetune.errors import FusetuneError
 from fusetune.files import write_whole
@@ -33,15 +36,6 @@ from fusetune.toml.lines import statements
 _LONGEST_NAME = 200  # of a file, before .toml; the kernel allows 255 bytes
 #: Keys by which a section may be about another file system than the one at its path.
 _OTHERS = set(MATCHES) - {"path", "fstype", "source"}
-
-
-@dataclass(frozen=True)
-class Remembered:
-    """Values in ``file`` by knob, before and after; None: nothing about the mount."""
-
-    file: Path
-    before: dict[str, int] | None
-    after: dict[str, int] | None
 
 
 @dataclass(frozen=True)
@@ -64,13 +58,23 @@ class _Edit:
 def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembered:
     """Save the values that ``mount`` has now, for its later mounts.
 
-    ``admin``: in the administrator's configuration. Raises FusetuneError if later mounts have the
+    Of values that a killed run was trying, those before it. ``admin``: in the administrator's
+    configuration. Raises `Busy` while a run tries values, FusetuneError if later mounts have the
     same values by themselves or a file cannot be read or written, `ConfigError` if the
     configuration is invalid.
     """
     load(host)
-    now = values_now(host, mount)
-    values = worth_keeping(knobs_of(host, mount), now, Journal(host, mount).originals)
+    with nullcontext() if dry_run else Lock(host, mount, in_passing=True):
+        return _save_now(host, mount, admin=admin, dry_run=dry_run)
+
+
+def _save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembered:
+    journal = Journal(host, mount)
+    now = {
+        name: value if (before := journal.before_trials(name, value)) is None else before
+        for name, value in values_now(host, mount).items()
+    }
+    values = worth_keeping(knobs_of(host, mount), now, journal.originals)
     if not values:
         raise FusetuneError(
             f"{printable(mount.path)} has the kernel's default values, so there is nothing to "
@@ -86,7 +90,7 @@ def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembe
             edit.make(host)
             _note_saved(host, mount, edit.file, values)
         return Remembered(edit.file, edit.before, edit.after)
-    before = _saved_values(host, mount)
+    before = saved_values(host, mount)
     if not dry_run:
         save(host, mount, values, "save")
         _note_saved(host, mount, saved_path(host, mount), values)
@@ -96,14 +100,6 @@ def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembe
 def _note_saved(host: Host, mount: Mount, file: Path, values: Mapping[str, int]) -> None:
     words = " ".join(f"{name}={value}" for name, value in values.items())
     record(host, mount, "save", reasons=[f"{words} kept in {file}"])
-
-
-def _saved_values(host: Host, mount: Mount) -> dict[str, int] | None:
-    try:
-        saved = saved_for(host, mount)
-    except Unusable:
-        return None
-    return saved.values if saved else None
 
 
 def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Remembered]:
@@ -121,8 +117,7 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
         if not forgotten and not admin:
             raise
     else:
-        path, file = mount.path, saved_path(host, mount)
-        forgotten = [Remembered(file, _saved_values(host, mount), None)] if file.exists() else []
+        path, forgotten = mount.path, kept_for(host, mount)
     edits = _removal_edits(host, path) if admin else []
     if not dry_run:
         for one in forgotten:

@@ -33,7 +33,7 @@ def save_profile(host: Host, mount: Mount, shares: Mapping[str, float], seconds:
     host.make_dir(path.parent)
     content = {
         "schema": _SCHEMA,
-        "path": mount.path,
+        "path": mount.first_path,
         "fstype": mount.fstype,
         "source": mount.source,
         "seconds": seconds,

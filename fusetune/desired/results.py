@@ -143,7 +143,8 @@ class Saved:
 
 def saved_path(host: Host, about: Mount | Saved) -> Path:
     """Return the file of the saved result for a mount, or for the path, type and source of one."""
-    identity = "\0".join((about.path, about.fstype, about.source))
+    path = about.first_path if isinstance(about, Mount) else about.path
+    identity = "\0".join((path, about.fstype, about.source))
     digest = hashlib.sha256(os.fsencode(identity)).hexdigest()[:20]
     return host.state_dir / "saved" / f"{digest}.json"
 
@@ -161,7 +162,7 @@ def save(
 
     An existing file that this version cannot read is renamed, not overwritten.
     """
-    identity = (mount.path, mount.fstype, mount.source)
+    identity = (mount.first_path, mount.fstype, mount.source)
     volume = _volume(host, mount)
     store(host, Saved(*identity, dict(values), by, time.time(), gain, ci95, run, volume))
 
@@ -238,7 +239,7 @@ def _check_values(values: Mapping[str, int]) -> None:
 
 def all_saved(host: Host) -> list[tuple[Path, Saved]]:
     """Return all usable saved results, by file."""
-    found = ((file, _usable(file)) for file in sorted(_files(host)))
+    found = ((file, _usable(file)) for file in sorted(result_files(host)))
     return [(file, saved) for file, saved in found if saved]
 
 
@@ -254,7 +255,9 @@ def saved_under(host: Host, mount: Mount, conditions: Conditions) -> Saved | Non
         and saved.run.conditions == conditions
         and (saved.fstype, saved.source) == (mount.fstype, mount.source)
     ]
-    return max(fitting, key=lambda saved: (saved.path == mount.path, saved.time), default=None)
+    return max(
+        fitting, key=lambda saved: (saved.path == mount.first_path, saved.time), default=None
+    )
 
 
 def _usable(file: Path) -> Saved | None:
@@ -275,13 +278,13 @@ def forget(host: Host, mount: Mount) -> None:
 
 def forget_all(host: Host) -> None:
     """Remove all saved results, whether their mounts are mounted or not."""
-    for path in _files(host):
+    for path in result_files(host):
         path.unlink(missing_ok=True)
 
 
 def unusable(host: Host) -> Iterator[str]:
     """Yield a sentence for each file that is unusable or was set aside."""
-    for path in sorted(_files(host)):
+    for path in sorted(result_files(host)):
         try:
             _read(path)
         except Unusable as error:
@@ -290,5 +293,5 @@ def unusable(host: Host) -> Iterator[str]:
         yield f"an unusable saved result was renamed to {path}"
 
 
-def _files(host: Host) -> list[Path]:
+def result_files(host: Host) -> list[Path]:
     return list((host.state_dir / "saved").glob("*.json"))

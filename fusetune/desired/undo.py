@@ -3,15 +3,19 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from fusetune.bench.note import scratch_note
 from fusetune.bench.scratch import remove_left_behind
 from fusetune.changes.apply import Change
 from fusetune.changes.journal import journal_path
+from fusetune.changes.lock import Busy, Lock
 from fusetune.desired import history
 from fusetune.desired.host_limits import release
+from fusetune.desired.kept import Remembered, all_kept, kept_for
 from fusetune.desired.reset import reset, reset_all
 from fusetune.desired.sysctl import Line, forget_persisted
 from fusetune.errors import FusetuneError, for_each
@@ -27,10 +31,11 @@ _REMOVING_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Reset:
-    """Restored values, and reverted edits of files."""
+    """Restored values, reverted edits of files, and removed results."""
 
     changes: Sequence[Change | Line] = ()
     undone: Sequence[Undone] = ()
+    forgotten: Sequence[Remembered] = ()
 
 
 def reset_named(host: Host, name: str, *, dry_run: bool, keep_saved: bool = False) -> Reset:
@@ -52,7 +57,8 @@ def reset_named(host: Host, name: str, *, dry_run: bool, keep_saved: bool = Fals
     undone = [undo(host, record, dry_run=dry_run) for record in records if record]
     if files := [edit.file for one in undone for edit in one.edits if not dry_run]:
         history.record(host, mount, "reset", reasons=[f"{file} was restored" for file in files])
-    return Reset(reset_mount(host, mount, dry_run=dry_run), undone)
+    forgotten = kept_for(host, mount)
+    return Reset(reset_mount(host, mount, dry_run=dry_run), undone, forgotten)
 
 
 def reset_mount(
@@ -61,8 +67,15 @@ def reset_mount(
     """Restore a mount's values, and the host's limits that were raised for it alone."""
     changes = reset(host, mount, dry_run=dry_run, keep_saved=keep_saved)
     if not dry_run:
-        remove_left_behind(host, mount, _REMOVING_SECONDS)
+        _clear(host, mount)
     return changes + release(host, mount, dry_run=dry_run)
+
+
+def _clear(host: Host, mount: Mount) -> None:
+    """Remove the scratch directory of a run that was killed, but not of one that is running."""
+    if scratch_note(host, mount).exists():
+        with suppress(Busy), Lock(host, mount, in_passing=True):
+            remove_left_behind(host, mount, _REMOVING_SECONDS)
 
 
 def reset_host(host: Host, *, dry_run: bool) -> Reset:
@@ -94,7 +107,7 @@ def reset_everything(host: Host, *, dry_run: bool, keep_saved: bool = False) -> 
         return []
 
     def clear(mount: Mount) -> list[Change]:
-        remove_left_behind(host, mount, _REMOVING_SECONDS)
+        _clear(host, mount)
         return []
 
     steps: list[Callable[[], Sequence[Change | Line]]] = [
@@ -103,4 +116,5 @@ def reset_everything(host: Host, *, dry_run: bool, keep_saved: bool = False) -> 
         *(partial(clear, mount) for mount in (() if dry_run else discover(host))),
         partial(forget_persisted, host, dry_run=dry_run),
     ]
-    return Reset(for_each(steps, lambda step: step()), undone)
+    forgotten = [] if keep_saved else all_kept(host)
+    return Reset(for_each(steps, lambda step: step()), undone, forgotten)

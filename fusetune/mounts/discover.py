@@ -138,7 +138,8 @@ def find(host: Host, name: str) -> Mount:
     top = end if end and end.path == path else None
     for mount in mounts:
         if top and mount.device == top.device:
-            return replace(mount, path=path, also_at=_others(mount, path))
+            first = mount.path if mount.path != path else None
+            return replace(mount, path=path, also_at=_others(mount, path), first=first)
     if path in points and top:
         raise FusetuneError(
             f"the FUSE mount at {printable(path)} is covered by another mount ({top.fstype}); "

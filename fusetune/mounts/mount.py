@@ -30,7 +30,8 @@ def control_of(fstype: str) -> str:
 class Mount:
     """One FUSE super block and where it is mounted.
 
-    ``path``: the first of its mount points; ``also_at``: the others (bind mounts).
+    ``path``: the mount point by which it was named, otherwise the first one; ``also_at``: the
+    others (bind mounts); ``first``: the first one, if it is not ``path``.
     ``bdi``: name of its device in /sys/class/bdi, None if the kernel shows none.
     ``connection``: name of its directory in fusectl (the device number), None if there is none.
     ``options``: of mount and super block, see `Line`; ``point_read_only``: whether its first mount
@@ -56,6 +57,12 @@ class Mount:
     point_read_only: bool = False
     also_at: tuple[str, ...] = ()
     instance: int | None = None
+    first: str | None = None
+
+    @property
+    def first_path(self) -> str:
+        """The first of its mount points, under which files about it are kept."""
+        return self.first or self.path
 
     @cached_property
     def control(self) -> str:

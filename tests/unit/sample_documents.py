@@ -21,7 +21,7 @@ from fusetune.changes.state import KnobState
 from fusetune.desired.drift import Verified
 from fusetune.desired.history import Entry, History
 from fusetune.desired.inspect import Check
-from fusetune.desired.persist import Remembered
+from fusetune.desired.kept import Remembered
 from fusetune.desired.resolve import Expected
 from fusetune.desired.sharing import Shared
 from fusetune.desired.undo import Reset
@@ -172,10 +172,11 @@ def change_documents(mount: Mount) -> list[Document]:
     change = Change(LIVE[0], mount, "/sys/class/bdi/0:40/read_ahead_kb", 128, 256)
     on_host = Change(SYSTEM[0], None, "/proc/sys/fs/pipe-max-size", 1 << 20, 1 << 21)
     edit = Edit(Path(f"/etc{mount.path}"), "a\n", None)
+    kept = Remembered(Path(f"/var{mount.path}"), STOCK, None)
     return [
         set_changes([change, on_host], dry_run=False),
         set_changes([], dry_run=True),
-        reset_changes(Reset([change, on_host], [Undone([edit])]), dry_run=True),
+        reset_changes(Reset([change, on_host], [Undone([edit])], [kept]), dry_run=True),
         applied_changes([change], dry_run=False),
         applied_changes([], dry_run=True),
     ]

@@ -6,6 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from fusetune.desired.exported import chosen
+from fusetune.desired.history import history_of
+from fusetune.desired.persist import forget_kept, save_now
+from fusetune.desired.profiles import profile_path
+from fusetune.desired.results import saved_for
+from fusetune.desired.sections import Config
 from fusetune.errors import FusetuneError
 from fusetune.mounts.discover import discover, find
 from fusetune.mounts.mount import Mount
@@ -26,6 +32,26 @@ def test_any_name_of_a_bind_mount_finds_it(tree: Tree) -> None:
     tree.mount("/mnt/two")
     found = find(tree.host, "/mnt/two")
     assert (found.path, found.also_at) == ("/mnt/two", ("/mnt/one",))
+
+
+def test_what_is_saved_by_any_name_of_a_bind_mount_is_for_the_mount(tree: Tree) -> None:
+    tree.mount("/mnt/one")
+    tree.mount("/mnt/two")
+    tree.live(values={"max_ratio": 20})
+    tree.write("proc/sys/kernel/osrelease", "6.12.1\n")
+    two = find(tree.host, "/mnt/two")
+    save_now(tree.host, two, admin=False, dry_run=False)
+    for mount in (tree.only(), two):
+        saved = saved_for(tree.host, mount)
+        assert saved
+        assert (saved.path, saved.values) == ("/mnt/one", {"max_ratio": 20})
+        entries, path = history_of(tree.host, mount).entries, profile_path(tree.host, mount)
+        assert [entry.command for entry in entries] == ["save"]
+        assert path == profile_path(tree.host, two)
+    for name in ("/mnt/one", "/mnt/two"):
+        assert chosen(tree.host, Config(), [name]).results == [saved]
+    forget_kept(tree.host, "/mnt/two", admin=False, dry_run=False)
+    assert saved_for(tree.host, tree.only()) is None
 
 
 def test_of_stacked_mounts_the_topmost_is_meant(tree: Tree) -> None:

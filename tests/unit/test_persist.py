@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fusetune.changes.apply import make, plan
+from fusetune.changes.journal import TRIAL, Journal
+from fusetune.changes.lock import Busy, Lock
 from fusetune.desired.config import load
 from fusetune.desired.persist import forget_kept, save_now
 from fusetune.desired.resolve import Resolver
@@ -18,6 +21,7 @@ from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
 from fusetune.toml.file import ConfigError
 from tests.unit.conftest import STOCK, Tree
+from tests.unit.knob_values import knobs
 
 ADMINS = """\
 # The administrator's file.
@@ -66,6 +70,18 @@ def test_save_keeps_what_is_not_stock(tree: Tree, tuned: Mount) -> None:
     tree.live(values={"max_ratio": 30})
     again = save_now(tree.host, tuned, admin=False, dry_run=False)
     assert (again.before, again.after) == (written.after, {"max_ratio": 30})
+
+
+@pytest.mark.parametrize("admin", [False, True])
+def test_what_a_run_tries_is_not_saved(tree: Tree, tuned: Mount, admin: bool) -> None:
+    with Lock(tree.host, tuned):
+        trial = plan(tree.host, tuned, knobs(max_ratio=70, max_background=48))
+        make(tree.host, Journal(tree.host, tuned), trial, TRIAL)
+        with pytest.raises(Busy):
+            save_now(tree.host, tuned, admin=admin, dry_run=False)
+    for dry_run in (True, False):  # as if the run was killed
+        written = save_now(tree.host, tuned, admin=admin, dry_run=dry_run)
+        assert written.after == {"read_ahead_kb": 512, "max_ratio": 20}
 
 
 @pytest.mark.parametrize("admin", [False, True])

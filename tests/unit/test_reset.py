@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusetune.bench.note import scratch_note
 from fusetune.changes.apply import drop_if_undone, make, plan, set_knobs
 from fusetune.changes.journal import KEEPING, Journal, Record
 from fusetune.changes.lock import Lock
@@ -16,13 +17,14 @@ from fusetune.desired.config import load
 from fusetune.desired.reconcile import LEFT_AFTER, reconcile
 from fusetune.desired.reset import reset, reset_all
 from fusetune.desired.resolve import Resolver
-from fusetune.desired.results import save, saved_for
+from fusetune.desired.results import save, saved_for, saved_path
 from fusetune.desired.sysctl import persist
 from fusetune.desired.undo import reset_every_mount, reset_everything, reset_named
 from fusetune.errors import FusetuneError
 from fusetune.host import Host
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
+from fusetune.report.documents.changes import reset_changes
 from tests.unit.conftest import CHECKOUT, STOCK, Tree
 from tests.unit.knob_values import KNOBS, NEW, knobs
 
@@ -134,6 +136,24 @@ def test_reset_forgets_what_is_saved(tree: Tree, mounted: Mount) -> None:
     assert saved_for(tree.host, mounted) is None
 
 
+@pytest.mark.parametrize("everything", [False, True])
+def test_reset_tells_which_results_it_removes(
+    tree: Tree, mounted: Mount, *, everything: bool
+) -> None:
+    file = saved_path(tree.host, mounted)
+    for dry_run in (True, False):
+        save(tree.host, mounted, {"max_ratio": 5}, "auto", 1.5)
+        found = (
+            reset_everything(tree.host, dry_run=dry_run)
+            if everything
+            else reset_named(tree.host, mounted.path, dry_run=dry_run)
+        )
+        said = ["dry run: nothing was written"] if dry_run else []
+        said.append(f"{file}: max_ratio=5 -> nothing")
+        assert list(reset_changes(found, dry_run).parts()) == said
+        assert file.exists() == dry_run
+
+
 @pytest.mark.parametrize("command", ["set", "reset"])
 def test_what_is_known_to_be_the_administrators_stays_known(
     tree: Tree, mounted: Mount, command: str
@@ -234,11 +254,29 @@ def test_a_scratch_directory_that_stays_stops_nothing_else(
         raise FusetuneError(f"{mount.path}/x was not removed")
 
     monkeypatch.setattr("fusetune.desired.undo.remove_left_behind", stays)
+    tree.host.make_dir(tree.host.run_dir)
+    for mount in (one, two):
+        scratch_note(tree.host, mount).write_text("[]")
     persist(tree.host, {KNOBS["fs.pipe-max-size"]: 1 << 21}, dry_run=False)
     with pytest.raises(FusetuneError, match=f"{one.path}/x was not removed"):
         reset_everything(tree.host, dry_run=False)
     assert cleared == [one, two]
     assert not (tree.root / "etc/sysctl.d/60-fusetune.conf").exists()
+
+
+def test_the_scratch_directory_of_a_running_benchmark_stays(
+    tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared: list[Mount] = []
+    monkeypatch.setattr(
+        "fusetune.desired.undo.remove_left_behind", lambda _, mount, __: cleared.append(mount)
+    )
+    with Lock(tree.host, mounted):
+        scratch_note(tree.host, mounted).write_text("[]")
+        reset_everything(tree.host, dry_run=False)
+    assert cleared == []
+    reset_everything(tree.host, dry_run=False)
+    assert cleared == [mounted]
 
 
 @pytest.mark.parametrize("file", ["debian/fusetune.prerm", "rpm/fusetune.spec"])

@@ -353,5 +353,6 @@ def test_forget_all(tree: Tree, mounted: Mount) -> None:
 def test_a_result_that_another_fusetune_forgets_meanwhile_is_no_error(
     tree: Tree, mounted: Mount
 ) -> None:
-    with mock.patch("fusetune.desired.results._files", lambda host: [saved_path(host, mounted)]):
+    path = saved_path(tree.host, mounted)
+    with mock.patch("fusetune.desired.results.result_files", return_value=[path]):
         forget_all(tree.host)

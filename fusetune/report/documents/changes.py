@@ -22,6 +22,7 @@ from fusetune.report.documents.base import (
     MountPoint,
 )
 from fusetune.report.documents.edits import AdvisedEdit, edits_of
+from fusetune.report.documents.kept import ForgottenFile, forgotten, kept
 from fusetune.report.text import Table
 
 
@@ -89,13 +90,15 @@ class ResetChanges(Changes):
     COMMANDS = ("reset",)
 
     edits: Annotated[Sequence[AdvisedEdit], "The files of 'remount' that were restored."]
+    forgotten: Annotated[Sequence[ForgottenFile], "The saved results that were removed."]
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield a table of the values, and the diffs of the files."""
-        if self.changes or not self.edits:
+        """Yield a table of the values, the results, and the diffs of the files."""
+        if self.changes or not (self.edits or self.forgotten):
             yield from super().parts()
         elif self.dry_run:
             yield "dry run: nothing was written"
+        yield from map(kept, self.forgotten)
         for edit in self.edits:
             yield from map(DiffLine, edit.diff.splitlines())
         if self.edits and not self.dry_run:
@@ -130,7 +133,8 @@ def set_changes(changes: Sequence[Change | Line], dry_run: bool) -> SetChanges:
 def reset_changes(found: Reset, dry_run: bool) -> ResetChanges:
     """Return what 'reset' restored; a `Line` is in a file for later boots."""
     edits = [edit for one in found.undone for edit in edits_of(one.edits, one.secrets)]
-    return ResetChanges(dry_run, [_changed(one) for one in found.changes], edits)
+    changes = [_changed(one) for one in found.changes]
+    return ResetChanges(dry_run, changes, edits, forgotten(found.forgotten))
 
 
 def applied_changes(changes: Sequence[Change], dry_run: bool) -> AppliedChanges:

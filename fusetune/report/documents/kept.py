@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fusetune.desired.persist import Remembered
+from fusetune.desired.kept import Remembered
 from fusetune.report.documents.base import RAW_BYTES, Document, DryRun, FullPath, KnobValues
 from fusetune.report.text import Table
 from fusetune.schema import Rule
@@ -81,15 +81,23 @@ def saved_files(written: Remembered, dry_run: bool) -> SavedFiles:
     return SavedFiles(dry_run, [one])
 
 
-def forgotten_files(forgotten: Sequence[Remembered], dry_run: bool) -> ForgottenFiles:
+def forgotten_files(removed: Sequence[Remembered], dry_run: bool) -> ForgottenFiles:
     """Return what 'forget' removed."""
-    files = [ForgottenFile(str(one.file), one.before, None) for one in forgotten]
-    return ForgottenFiles(dry_run, files)
+    return ForgottenFiles(dry_run, forgotten(removed))
+
+
+def forgotten(removed: Sequence[Remembered]) -> list[ForgottenFile]:
+    """Return the files that were removed."""
+    return [ForgottenFile(str(one.file), one.before, None) for one in removed]
+
+
+def kept(one: SavedFile | ForgottenFile) -> str:
+    """Return what a file keeps before and after."""
+    return f"{one.file}: {_values(one.before)} -> {_values(one.after)}"
 
 
 def _parts(files: Sequence[SavedFile | ForgottenFile], dry_run: bool) -> Iterator[str]:
-    for one in files:
-        yield f"{one.file}: {_values(one.before)} -> {_values(one.after)}"
+    yield from map(kept, files)
     if not files:
         yield "no values are kept"
     if dry_run:
