@@ -71,7 +71,7 @@ def save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembe
 def _save_now(host: Host, mount: Mount, *, admin: bool, dry_run: bool) -> Remembered:
     journal = Journal(host, mount)
     now = {
-        name: value if (before := journal.before_trials(name, value)) is None else before
+        name: value if (untried := journal.before_trials(name, value)) is None else untried
         for name, value in values_now(host, mount).items()
     }
     values = worth_keeping(knobs_of(host, mount), now, journal.originals)
