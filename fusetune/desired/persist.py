@@ -6,10 +6,11 @@ import hashlib
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import tomlkit
 from tomlkit.items import AoT, Table
@@ -46,12 +47,16 @@ class Remembered:
 
 @dataclass(frozen=True)
 class _Edit:
-    """A configuration file's new text, and its values about the mount before and after."""
+    """A configuration file's new text, and its values about the mount before and after.
+
+    ``removed``: the values of each section that has none after.
+    """
 
     file: Path
     text: str
-    before: dict[str, int] | None
+    before: dict[str, int] | None = None
     after: dict[str, int] | None = None
+    removed: Sequence[dict[str, int]] = ()
 
     def make(self, host: Host) -> None:
         if not self.text.strip():
@@ -109,8 +114,8 @@ def _saved_values(host: Host, mount: Mount) -> dict[str, int] | None:
 def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Remembered]:
     """Remove what is saved for the mount ``name``, or for the path if nothing is mounted there.
 
-    ``admin``: also the administrator's sections for this path alone. Raises FusetuneError if
-    nothing is known about ``name``.
+    ``admin``: also the values in the administrator's sections for this path alone. Raises
+    FusetuneError if nothing is known about ``name``.
     """
     mount = None
     try:
@@ -123,7 +128,7 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
     else:
         path, file = mount.path, saved_path(host, mount)
         forgotten = [Remembered(file, _saved_values(host, mount), None)] if file.exists() else []
-    edits = _removal_edits(host, path) if admin else []
+    edits = _removal_edits(host, path, mount) if admin else []
     if not dry_run:
         for one in forgotten:
             one.file.unlink(missing_ok=True)
@@ -131,7 +136,9 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
             record(host, mount, "forget", reasons=["the values kept for later mounts were removed"])
         for edit in edits:
             edit.make(host)
-    return forgotten + [Remembered(edit.file, edit.before, None) for edit in edits]
+    return forgotten + [
+        Remembered(edit.file, before, None) for edit in edits for before in edit.removed
+    ]
 
 
 def _section_edit(
@@ -145,13 +152,7 @@ def _section_edit(
     mounts.d named after the path.
     """
     for file, document in _documents(host):
-        for section in _about(document, mount.path).values():
-            if _OTHERS.intersection(section) or not all(
-                fnmatchcase(getattr(mount, key), section[key])
-                for key in ("fstype", "source")
-                if key in section
-            ):
-                continue  # perhaps about another file system at this path
+        for section in _about(document, mount.path, mount).values():
             before = _values(section)
             after = before | {name: now[name] for name in before if name in now} | values
             for name, value in after.items():
@@ -193,35 +194,50 @@ def _new_section(mount: Mount, values: Mapping[str, int]) -> str:
     return tomlkit.dumps(document)
 
 
-def _removal_edits(host: Host, path: str) -> list[_Edit]:
+def _removal_edits(host: Host, path: str, mount: Mount | None) -> list[_Edit]:
+    """Return the edits that remove the values for ``path``; ``mount``: for this one alone.
+
+    A section that sets something else stays without its values.
+    """
     load(host)  # report an invalid file instead of editing it
     edits = []
     for file, document in _documents(host):
-        before: dict[str, int] = {}
-        ours = _about(document, path)
-        for section in ours.values():
-            before |= _values(section)
+        ours = {n: one for n, one in _about(document, path, mount).items() if _values(one)}
         if ours:
-            edits.append(_Edit(file, _without(file.read_text(encoding="utf-8"), ours), before))
+            whole = {n for n, one in ours.items() if not set(one) - {*MATCHES, *LIVE_BY_NAME}}
+            text = _without(file.read_text(encoding="utf-8"), ours, whole)
+            edits.append(_Edit(file, text, removed=[_values(one) for one in ours.values()]))
     return edits
 
 
-def _without(text: str, numbers: Collection[int]) -> str:
-    """Return ``text`` without the ``[[mount]]`` sections of these numbers.
+def _without(text: str, numbers: Collection[int], whole: Collection[int]) -> str:
+    """Return ``text`` without the values of the ``[[mount]]`` sections of these numbers.
 
-    Comments around them are kept; tomlkit would drop or move them.
+    ``whole``: those to remove completely. Comments around them are kept; tomlkit would drop or move
+    them.
     """
     gone: set[int] = set()
-    begin, count = 0, -1
-    for line, chunk, parsed in statements(text):
-        if chunk.lstrip().startswith("["):
-            mount = "mount" in parsed
-            count += mount
-            begin = line if mount and count in numbers else 0
-        if begin:
+    begin = 0
+    for number, line, chunk, parsed in _statements(text):
+        if "mount" in parsed:
+            begin = line
+        if number in whole:
             gone.update(range(begin, line + chunk.count("\n")))
+        elif number in numbers and LIVE_BY_NAME.keys() & parsed:
+            gone.update(range(line, line + chunk.count("\n")))
     lines = enumerate(text.split("\n"), 1)
     return "\n".join(line for number, line in lines if number not in gone)
+
+
+def _statements(text: str) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
+    """Yield each of `statements` of a ``[[mount]]`` section, after the section's number."""
+    inside, count = False, -1
+    for line, chunk, parsed in statements(text):
+        if chunk.lstrip().startswith("["):
+            inside = "mount" in parsed
+            count += inside
+        if inside:
+            yield count, line, chunk, parsed
 
 
 def _documents(host: Host) -> Iterator[tuple[Path, tomlkit.TOMLDocument]]:
@@ -231,14 +247,26 @@ def _documents(host: Host) -> Iterator[tuple[Path, tomlkit.TOMLDocument]]:
             yield file, tomlkit.parse(file.read_text(encoding="utf-8"))
 
 
-def _about(document: tomlkit.TOMLDocument, path: str) -> dict[int, Table]:
-    """Return the sections for ``path`` alone, by number."""
+def _about(document: tomlkit.TOMLDocument, path: str, mount: Mount | None) -> dict[int, Table]:
+    """Return the sections for ``path`` alone, by number.
+
+    Of these, only those that are surely about ``mount``, if there is one.
+    """
     sections = document.get("mount", [])
     return {
         number: section
         for number, section in enumerate(sections if isinstance(sections, AoT) else ())
-        if section.get("path") == glob.escape(path)
+        if section.get("path") == glob.escape(path) and (not mount or _fits(section, mount))
     }
+
+
+def _fits(section: Table, mount: Mount) -> bool:
+    """Whether a section for the path of ``mount`` cannot be about another file system there."""
+    return not _OTHERS.intersection(section) and all(
+        fnmatchcase(getattr(mount, key), section[key])
+        for key in ("fstype", "source")
+        if key in section
+    )
 
 
 def _values(section: Table) -> dict[str, int]:

@@ -235,12 +235,56 @@ def test_forget_removes_the_section_and_nothing_else(tree: Tree, tuned: Mount) -
 def test_forget_of_every_section_of_a_path(tree: Tree, tuned: Mount) -> None:
     file = tree.write("etc/fusetune.toml", ADMINS + "[[mount]]\npath = '/mnt/one'\nmax_ratio = 9\n")
     wide = tree.write("etc/mounts.d/wide.toml", "[[mount]]\npath = '/mnt/*'\nmax_ratio = 9\n")
-    (forgotten,) = forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
-    assert forgotten.before == {"read_ahead_kb": 1024, "max_ratio": 9}
+    forgotten = forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
+    assert [one.before for one in forgotten] == [
+        {"read_ahead_kb": 1024, "max_ratio": 2},
+        {"max_ratio": 9},
+    ]
+    assert [one.file for one in forgotten] == [file, file]
     content = tomllib.loads(file.read_text())
     assert content["mount"] == [{"path": "/mnt/two", "max_ratio": 3}]
     assert wide.exists()
     assert forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False) == []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    ["source = 'other'", "fstype = 'fuse.sshfs'", "server = 'otherd'", "label = 'disk'"],
+)
+def test_forget_leaves_sections_about_other_file_systems_there(
+    tree: Tree, tuned: Mount, keys: str
+) -> None:
+    other = f"[[mount]]\npath = '/mnt/one'\n{keys}\nmax_ratio = 2\n"
+    file = tree.write("etc/mounts.d/mnt-one.toml", other)
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    (forgotten,) = forget_kept(tree.host, "0:40", admin=True, dry_run=False)
+    assert (forgotten.file, forgotten.before) == (file, written.after)
+    assert file.read_text() == other
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "leave_alone = true",
+        "options = 'max_pages=256'",
+        "accept = ['kernel_cache']",
+        "volume_class = 'fast'",
+        "max_write = '1M'",
+    ],
+)
+def test_forget_removes_only_the_values_of_a_section_that_sets_more(
+    tree: Tree, tuned: Mount, keys: str
+) -> None:
+    more = f"# One.\n[[mount]]\npath = '/mnt/one'\n# Why.\n{keys}\n# Next.\n"
+    next_ = "[[mount]]\npath = '/mnt/two'\nmax_ratio = 3\n"
+    file = tree.write(
+        "etc/mounts.d/a.toml", more.replace("# Why", "max_ratio = 2  # two\n# Why") + next_
+    )
+    (forgotten,) = forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
+    assert forgotten.before == {"max_ratio": 2}
+    assert file.read_text() == more + next_
+    assert forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False) == []
+    assert file.read_text() == more + next_
 
 
 def test_forget_leaves_the_administrators_files_unless_asked(tree: Tree, tuned: Mount) -> None:

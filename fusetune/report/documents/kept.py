@@ -38,11 +38,11 @@ class SavedFile:
 
 @dataclass(frozen=True)
 class ForgottenFile:
-    """A file that kept values for the mount."""
+    """A file, or a section of one, that kept values for the mount."""
 
     file: KeptFilePath
     before: KeptBefore
-    after: Annotated[None, "Always null: the file keeps nothing now."]
+    after: Annotated[None, "Always null: it keeps nothing now."]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,10 @@ class ForgottenFiles(Document):
     COMMANDS = ("forget",)
 
     dry_run: DryRun
-    files: Annotated[Sequence[ForgottenFile], "The files, in order of precedence."]
+    files: Annotated[
+        Sequence[ForgottenFile],
+        "The saved results, then the sections in the order of files and lines.",
+    ]
 
     def parts(self) -> Iterator[str | Table]:
         """Yield what each file keeps before and after."""
