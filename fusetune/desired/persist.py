@@ -152,13 +152,14 @@ def _section_edit(
     mounts.d named after the path.
     """
     for file, document in _documents(host):
-        for section in _about(document, mount.path, mount).values():
+        for number, section in _about(document, mount.path, mount).items():
             before = _values(section)
             after = before | {name: now[name] for name in before if name in now} | values
-            for name, value in after.items():
-                if before.get(name) != value:
-                    section[name] = value
-            return _Edit(file, tomlkit.dumps(document), before, after)
+            for name in before:
+                if before[name] != after[name]:
+                    section[name] = after[name]
+            new = {name: value for name, value in after.items() if name not in before}
+            return _Edit(file, _with(tomlkit.dumps(document), number, new), before, after)
     # A file that begins with a dot is not read.
     name = re.sub(r"^\.|[^A-Za-z0-9._-]", "_", mount.path.strip("/").replace("/", "-")) or "root"
     if len(name) > _LONGEST_NAME:
@@ -227,6 +228,17 @@ def _without(text: str, numbers: Collection[int], whole: Collection[int]) -> str
             gone.update(range(line, line + chunk.count("\n")))
     lines = enumerate(text.split("\n"), 1)
     return "\n".join(line for number, line in lines if number not in gone)
+
+
+def _with(text: str, number: int, values: Mapping[str, int]) -> str:
+    """Return ``text`` with ``values`` added to the ``[[mount]]`` section of this number.
+
+    They follow its last key; tomlkit would add them after the comments that follow.
+    """
+    end = max(line + chunk.count("\n") for n, line, chunk, _ in _statements(text) if n == number)
+    lines = text.split("\n")
+    lines[end - 1 : end - 1] = [f"{name} = {value}" for name, value in values.items()]
+    return "\n".join(lines)
 
 
 def _statements(text: str) -> Iterator[tuple[int, int, str, dict[str, Any]]]:

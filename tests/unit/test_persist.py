@@ -196,6 +196,27 @@ def test_an_existing_section_is_edited_in_place(tree: Tree, tuned: Mount) -> Non
     assert text_of(tree.host.admin_dir) == {"fusetune.toml": file.read_text()}
 
 
+def test_what_is_between_sections_stays_between_them(tree: Tree, tuned: Mount) -> None:
+    """Keys that save adds and forget removes go with the section, comments after it do not."""
+    one = '[[mount]]\npath = "/mnt/one"\nread_ahead_kb = "1M"  # May'
+    rest = '\n\n# Do not touch the next one\n[[mount]]\npath = "/mnt/two"\nmax_ratio = 3\n'
+    file = tree.write("etc/fusetune.toml", one + rest)
+    tree.live(values=tree.values() | {"max_background": 64})
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert written.after == {"read_ahead_kb": 512, "max_ratio": 20, "max_background": 64}
+    added = "\nmax_background = 64\nmax_ratio = 20"
+    assert file.read_text() == one.replace('"1M"', "512") + added + rest
+    forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
+    assert file.read_text() == rest.removeprefix("\n")
+
+
+def test_keys_are_added_to_a_file_without_a_last_line_end(tree: Tree, tuned: Mount) -> None:
+    text = "[watch]\n[[mount]]\nmax_ratio = 2\npath = '/mnt/one'"
+    file = tree.write("etc/fusetune.toml", text)
+    save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert file.read_text() == text.replace("= 2", "= 20") + "\nread_ahead_kb = 512"
+
+
 def test_a_section_about_another_server_there_is_not_edited(tree: Tree, tuned: Mount) -> None:
     other = "[[mount]]\npath = '/mnt/one'\nserver = 'otherd'\nmax_ratio = 2\n"
     tree.write("etc/fusetune.toml", other)
