@@ -20,7 +20,7 @@ from fusetune.changes.state import values_now, worth_keeping
 from fusetune.desired.config import load
 from fusetune.desired.history import record
 from fusetune.desired.results import Unusable, save, saved_at, saved_for, saved_path
-from fusetune.desired.sections import MATCHES
+from fusetune.desired.sections import MATCHES, Layer, Section
 from fusetune.errors import FusetuneError
 from fusetune.files import write_whole
 from fusetune.host import Host
@@ -28,7 +28,7 @@ from fusetune.knobs import LIVE_BY_NAME, knobs_of, out_of_range
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
-from fusetune.toml.file import toml_files
+from fusetune.toml.file import Origin, toml_files
 from fusetune.toml.lines import statements
 
 _LONGEST_NAME = 200  # of a file, before .toml; the kernel allows 255 bytes
@@ -146,20 +146,27 @@ def _section_edit(
 ) -> _Edit:
     """Return the edit that writes ``values`` into the section of ``mount``.
 
-    Other values that the section has become those of ``now``, all values of the mount.
+    Other values that sections for this path alone have become those of ``now``, all values of the
+    mount.
 
-    That is the section for this path alone if there is one, otherwise a new one in a file of
-    mounts.d named after the path.
+    That is the section for this path alone that takes precedence, if there is one, otherwise a new
+    one in a file of mounts.d named after the path.
     """
-    for file, document in _documents(host):
-        for number, section in _about(document, mount.path, mount).items():
-            before = _values(section)
-            after = before | {name: now[name] for name in before if name in now} | values
-            for name in before:
-                if before[name] != after[name]:
-                    section[name] = after[name]
-            new = {name: value for name, value in after.items() if name not in before}
-            return _Edit(file, _with(tomlkit.dumps(document), number, new), before, after)
+    ours = [
+        (file, document, number, section)
+        for file, document in _documents(host)
+        for number, section in _about(document, mount.path, mount).items()
+    ]
+    if ours:
+        file, document, number, section = sorted(ours, key=lambda one: _rank(one[3]))[-1]
+        before = _values(section)
+        kept = {name for *_, one in ours for name in _values(one)}
+        after = before | {name: now[name] for name in now if name in kept} | values
+        for name in before:
+            if before[name] != after[name]:
+                section[name] = after[name]
+        new = {name: value for name, value in after.items() if name not in before}
+        return _Edit(file, _with(tomlkit.dumps(document), number, new), before, after)
     # A file that begins with a dot is not read.
     name = re.sub(r"^\.|[^A-Za-z0-9._-]", "_", mount.path.strip("/").replace("/", "-")) or "root"
     if len(name) > _LONGEST_NAME:
@@ -279,6 +286,11 @@ def _fits(section: Table, mount: Mount) -> bool:
         for key in ("fstype", "source")
         if key in section
     )
+
+
+def _rank(section: Table) -> tuple[Layer, list[tuple[int, int]]]:
+    matches = {key: str(section[key]) for key in MATCHES if key in section}
+    return Section(Layer.ADMIN, Origin(Path()), matches).rank
 
 
 def _values(section: Table) -> dict[str, int]:

@@ -217,6 +217,38 @@ def test_keys_are_added_to_a_file_without_a_last_line_end(tree: Tree, tuned: Mou
     assert file.read_text() == text.replace("= 2", "= 20") + "\nread_ahead_kb = 512"
 
 
+@pytest.mark.parametrize("first", ["", "fstype = 'fuse.*'\nsource = 's*'\n"])
+def test_the_section_that_takes_precedence_is_edited(tree: Tree, tuned: Mount, first: str) -> None:
+    """The later one of two equals, otherwise the more specific one."""
+    head = "[[mount]]\npath = '/mnt/one'\n"
+    other = "[[mount]]\npath = '/mnt/two'\nmax_ratio = 3\n"
+    plain = tree.write("etc/mounts.d/zz.toml", f"{other}{head}read_ahead_kb = 2048\n")
+    specific = tree.write("etc/fusetune.toml", f"{head}{first}max_ratio = 2\n")
+    file = specific if first else plain
+    before = text_of(tree.host.admin_dir)
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert written.file == file
+    assert written.after == {"read_ahead_kb": 512, "max_ratio": 20}
+    after = text_of(tree.host.admin_dir)
+    assert [name for name in after if after[name] != before[name]] == [
+        str(file.relative_to(tree.host.admin_dir))
+    ]
+    expected = Resolver(tree.host, load(tree.host)).expected(tuned)
+    assert {name: one.value for name, one in expected.items()} == written.after
+
+
+def test_what_any_section_of_the_mount_has_follows_it(tree: Tree, tuned: Mount) -> None:
+    """Also back to a default, in the section that takes precedence."""
+    head = "[[mount]]\npath = '/mnt/one'\n"
+    tree.write("etc/fusetune.toml", f"{head}max_background = 64\nmax_ratio = 2\n")
+    tree.write("etc/mounts.d/zz.toml", f"{head}max_ratio = 3\n")
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert written.before == {"max_ratio": 3}
+    assert written.after == {"max_ratio": 20, "max_background": 12, "read_ahead_kb": 512}
+    expected = Resolver(tree.host, load(tree.host)).expected(tuned)
+    assert {name: one.value for name, one in expected.items()} == written.after
+
+
 def test_a_section_about_another_server_there_is_not_edited(tree: Tree, tuned: Mount) -> None:
     other = "[[mount]]\npath = '/mnt/one'\nserver = 'otherd'\nmax_ratio = 2\n"
     tree.write("etc/fusetune.toml", other)
