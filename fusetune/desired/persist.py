@@ -117,18 +117,19 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
     ``admin``: also the values in the administrator's sections for this path alone. Raises
     FusetuneError if nothing is known about ``name``.
     """
-    mount = None
+    mount = unknown = None
     try:
         mount = find(host, name)
-    except FusetuneError:
+    except FusetuneError as error:
+        unknown = error
         path = os.path.abspath(name)
         forgotten = [Remembered(file, saved.values, None) for file, saved in saved_at(host, path)]
-        if not forgotten and not admin:
-            raise
     else:
         path, file = mount.path, saved_path(host, mount)
         forgotten = [Remembered(file, _saved_values(host, mount), None)] if file.exists() else []
     edits = _removal_edits(host, path, mount) if admin else []
+    if unknown and not forgotten and not edits:
+        raise unknown
     if not dry_run:
         for one in forgotten:
             one.file.unlink(missing_ok=True)
