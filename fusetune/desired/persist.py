@@ -167,7 +167,7 @@ def _section_edit(
             if before[name] != after[name]:
                 section[name] = after[name]
         new = {name: value for name, value in after.items() if name not in before}
-        return _Edit(file, _with(tomlkit.dumps(document), number, new), before, after)
+        return _Edit(file, _with(tomlkit.dumps(document), number, new), before or None, after)
     # A file that begins with a dot is not read.
     name = re.sub(r"^\.|[^A-Za-z0-9._-]", "_", mount.path.strip("/").replace("/", "-")) or "root"
     if len(name) > _LONGEST_NAME:

@@ -237,6 +237,12 @@ def test_the_section_that_takes_precedence_is_edited(tree: Tree, tuned: Mount, f
     assert {name: one.value for name, one in expected.items()} == written.after
 
 
+def test_a_section_without_values_kept_nothing_before(tree: Tree, tuned: Mount) -> None:
+    tree.write("etc/mounts.d/a.toml", "[[mount]]\npath = '/mnt/one'\nvolume_class = 'fast'\n")
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert (written.before, written.after) == (None, {"read_ahead_kb": 512, "max_ratio": 20})
+
+
 def test_what_any_section_of_the_mount_has_follows_it(tree: Tree, tuned: Mount) -> None:
     """Also back to a default, in the section that takes precedence."""
     head = "[[mount]]\npath = '/mnt/one'\n"

@@ -140,6 +140,10 @@ def test_what_is_kept_is_told_by_file() -> None:
     assert texts[2][0].endswith(" -> nothing")
     assert texts[2][2:] == ["dry run: nothing was written"]
     assert texts[3] == ["no values are kept"]
+    assert texts[4] == [
+        "/etc/mnt.toml: the kernel's defaults -> nothing",
+        "/etc/mnt.toml: nothing -> nothing",
+    ]
 
 
 def test_show_tells_the_line_that_counts() -> None:

@@ -18,8 +18,8 @@ KeptFilePath = Annotated[
 ]
 KeptBefore = Annotated[
     KnobValues | None,
-    "Values that the file kept for the mount before, by knob name; null if there were none or "
-    "they could not be read.",
+    "Values that the file kept for the mount before, by knob name; empty if it kept the kernel's "
+    "defaults; null if it kept nothing or could not be read.",
 ]
 
 
@@ -100,4 +100,6 @@ def _parts(files: Sequence[SavedFile | ForgottenFile], dry_run: bool) -> Iterato
 
 
 def _values(values: Mapping[str, int] | None) -> str:
-    return " ".join(f"{name}={value}" for name, value in (values or {}).items()) or "nothing"
+    if values is None:
+        return "nothing"
+    return " ".join(f"{name}={value}" for name, value in values.items()) or "the kernel's defaults"
