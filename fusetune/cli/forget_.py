@@ -23,8 +23,8 @@ EXAMPLES = (("Keep no values for later mounts of this file system", "forget /mnt
 @click.option(
     "--admin",
     is_flag=True,
-    help="Also remove sections for this path alone from fusetune.toml and mounts.d of "
-    "/etc/fusetune.",
+    help="Also remove the values in sections for this path alone from fusetune.toml and mounts.d "
+    "of /etc/fusetune.",
 )
 @dry_run_option
 @json_option

@@ -43,7 +43,7 @@ def command(
     found = read(host, file, signers)
     results = list(Importer(host, resolver, dry_run=dry_run).results(found.exported))
     sections = found.exported.sections if admin else ()
-    written = import_sections(host, sections, dry_run=dry_run) if sections else None
-    document = imported_file(found, results, written, dry_run)
+    written, done = import_sections(host, sections, dry_run=dry_run) if sections else (None, [])
+    document = imported_file(found, results, written, done, dry_run)
     present(document, as_json)
     return ExitCode.FAILED if document.refused else ExitCode.DONE

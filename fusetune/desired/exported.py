@@ -55,7 +55,7 @@ def chosen(host: Host, config: Config, names: Sequence[str]) -> Exported:
         paths = {glob.escape(_path_of(host, name, known)) for name in names}
         saved = [one for one in saved if glob.escape(one.path) in paths]
         sections = [one for one in sections if one.matches.get("path") in paths]
-    return Exported(kernel_series(host), saved, [_table(one) for one in sections])
+    return Exported(kernel_series(host), saved, [table_of(one) for one in sections])
 
 
 def _path_of(host: Host, name: str, known: Collection[str]) -> str:
@@ -75,7 +75,7 @@ def _path_of(host: Host, name: str, known: Collection[str]) -> str:
     return path
 
 
-def _table(section: Section) -> dict[str, Any]:
+def table_of(section: Section) -> dict[str, Any]:
     """Return the keys of a section as its file has them."""
     table: dict[str, Any] = {**section.matches, **section.values, **section.needs}
     for name in ("leave_alone", "options", "accept", "volume_class"):

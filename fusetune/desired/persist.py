@@ -6,11 +6,12 @@ import hashlib
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import tomlkit
 from tomlkit.items import AoT, Table
@@ -22,7 +23,7 @@ from fusetune.desired.config import load
 from fusetune.desired.history import record
 from fusetune.desired.kept import Remembered, kept_for, saved_values
 from fusetune.desired.results import save, saved_at, saved_path
-from fusetune.desired.sections import MATCHES
+from fusetune.desired.sections import MATCHES, Layer, Section
 from fusetune.errors import FusetuneError
 from fusetune.files import write_whole
 from fusetune.host import Host
@@ -30,7 +31,7 @@ from fusetune.knobs import LIVE_BY_NAME, knobs_of, out_of_range
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
-from fusetune.toml.file import toml_files
+from fusetune.toml.file import Origin, toml_files
 from fusetune.toml.lines import statements
 
 _LONGEST_NAME = 200  # of a file, before .toml; the kernel allows 255 bytes
@@ -40,12 +41,16 @@ _OTHERS = set(MATCHES) - {"path", "fstype", "source"}
 
 @dataclass(frozen=True)
 class _Edit:
-    """A configuration file's new text, and its values about the mount before and after."""
+    """A configuration file's new text, and its values about the mount before and after.
+
+    ``removed``: the values of each section that has none after.
+    """
 
     file: Path
     text: str
-    before: dict[str, int] | None
+    before: dict[str, int] | None = None
     after: dict[str, int] | None = None
+    removed: Sequence[dict[str, int]] = ()
 
     def make(self, host: Host) -> None:
         if not self.text.strip():
@@ -105,20 +110,21 @@ def _note_saved(host: Host, mount: Mount, file: Path, values: Mapping[str, int])
 def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Remembered]:
     """Remove what is saved for the mount ``name``, or for the path if nothing is mounted there.
 
-    ``admin``: also the administrator's sections for this path alone. Raises FusetuneError if
-    nothing is known about ``name``.
+    ``admin``: also the values in the administrator's sections for this path alone. Raises
+    FusetuneError if nothing is known about ``name``.
     """
-    mount = None
+    mount = unknown = None
     try:
         mount = find(host, name)
-    except FusetuneError:
+    except FusetuneError as error:
+        unknown = error
         path = os.path.abspath(name)
         forgotten = [Remembered(file, saved.values, None) for file, saved in saved_at(host, path)]
-        if not forgotten and not admin:
-            raise
     else:
         path, forgotten = mount.path, kept_for(host, mount)
-    edits = _removal_edits(host, path) if admin else []
+    edits = _removal_edits(host, path, mount) if admin else []
+    if unknown and not forgotten and not edits:
+        raise unknown
     if not dry_run:
         for one in forgotten:
             one.file.unlink(missing_ok=True)
@@ -126,7 +132,9 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
             record(host, mount, "forget", reasons=["the values kept for later mounts were removed"])
         for edit in edits:
             edit.make(host)
-    return forgotten + [Remembered(edit.file, edit.before, None) for edit in edits]
+    return forgotten + [
+        Remembered(edit.file, before, None) for edit in edits for before in edit.removed
+    ]
 
 
 def _section_edit(
@@ -134,25 +142,27 @@ def _section_edit(
 ) -> _Edit:
     """Return the edit that writes ``values`` into the section of ``mount``.
 
-    Other values that the section has become those of ``now``, all values of the mount.
+    Other values that sections for this path alone have become those of ``now``, all values of the
+    mount.
 
-    That is the section for this path alone if there is one, otherwise a new one in a file of
-    mounts.d named after the path.
+    That is the section for this path alone that takes precedence, if there is one, otherwise a new
+    one in a file of mounts.d named after the path.
     """
-    for file, document in _documents(host):
-        for section in _about(document, mount.path).values():
-            if _OTHERS.intersection(section) or not all(
-                fnmatchcase(getattr(mount, key), section[key])
-                for key in ("fstype", "source")
-                if key in section
-            ):
-                continue  # perhaps about another file system at this path
-            before = _values(section)
-            after = before | {name: now[name] for name in before if name in now} | values
-            for name, value in after.items():
-                if before.get(name) != value:
-                    section[name] = value
-            return _Edit(file, tomlkit.dumps(document), before, after)
+    ours = [
+        (file, document, number, section)
+        for file, document in _documents(host)
+        for number, section in _about(document, mount.path, mount).items()
+    ]
+    if ours:
+        file, document, number, section = sorted(ours, key=lambda one: _rank(one[3]))[-1]
+        before = _values(section)
+        kept = {name for *_, one in ours for name in _values(one)}
+        after = before | {name: now[name] for name in now if name in kept} | values
+        for name in before:
+            if before[name] != after[name]:
+                section[name] = after[name]
+        new = {name: value for name, value in after.items() if name not in before}
+        return _Edit(file, _with(tomlkit.dumps(document), number, new), before or None, after)
     # A file that begins with a dot is not read.
     name = re.sub(r"^\.|[^A-Za-z0-9._-]", "_", mount.path.strip("/").replace("/", "-")) or "root"
     if len(name) > _LONGEST_NAME:
@@ -188,35 +198,61 @@ def _new_section(mount: Mount, values: Mapping[str, int]) -> str:
     return tomlkit.dumps(document)
 
 
-def _removal_edits(host: Host, path: str) -> list[_Edit]:
+def _removal_edits(host: Host, path: str, mount: Mount | None) -> list[_Edit]:
+    """Return the edits that remove the values for ``path``; ``mount``: for this one alone.
+
+    A section that sets something else stays without its values.
+    """
     load(host)  # report an invalid file instead of editing it
     edits = []
     for file, document in _documents(host):
-        before: dict[str, int] = {}
-        ours = _about(document, path)
-        for section in ours.values():
-            before |= _values(section)
+        ours = {n: one for n, one in _about(document, path, mount).items() if _values(one)}
         if ours:
-            edits.append(_Edit(file, _without(file.read_text(encoding="utf-8"), ours), before))
+            whole = {n for n, one in ours.items() if not set(one) - {*MATCHES, *LIVE_BY_NAME}}
+            text = _without(file.read_text(encoding="utf-8"), ours, whole)
+            edits.append(_Edit(file, text, removed=[_values(one) for one in ours.values()]))
     return edits
 
 
-def _without(text: str, numbers: Collection[int]) -> str:
-    """Return ``text`` without the ``[[mount]]`` sections of these numbers.
+def _without(text: str, numbers: Collection[int], whole: Collection[int]) -> str:
+    """Return ``text`` without the values of the ``[[mount]]`` sections of these numbers.
 
-    Comments around them are kept; tomlkit would drop or move them.
+    ``whole``: those to remove completely. Comments around them are kept; tomlkit would drop or move
+    them.
     """
     gone: set[int] = set()
-    begin, count = 0, -1
-    for line, chunk, parsed in statements(text):
-        if chunk.lstrip().startswith("["):
-            mount = "mount" in parsed
-            count += mount
-            begin = line if mount and count in numbers else 0
-        if begin:
+    begin = 0
+    for number, line, chunk, parsed in _statements(text):
+        if "mount" in parsed:
+            begin = line
+        if number in whole:
             gone.update(range(begin, line + chunk.count("\n")))
+        elif number in numbers and LIVE_BY_NAME.keys() & parsed:
+            gone.update(range(line, line + chunk.count("\n")))
     lines = enumerate(text.split("\n"), 1)
     return "\n".join(line for number, line in lines if number not in gone)
+
+
+def _with(text: str, number: int, values: Mapping[str, int]) -> str:
+    """Return ``text`` with ``values`` added to the ``[[mount]]`` section of this number.
+
+    They follow its last key; tomlkit would add them after the comments that follow.
+    """
+    end = max(line + chunk.count("\n") for n, line, chunk, _ in _statements(text) if n == number)
+    lines = text.split("\n")
+    lines[end - 1 : end - 1] = [f"{name} = {value}" for name, value in values.items()]
+    return "\n".join(lines)
+
+
+def _statements(text: str) -> Iterator[tuple[int, int, str, dict[str, Any]]]:
+    """Yield each of `statements` of a ``[[mount]]`` section, after the section's number."""
+    inside, count = False, -1
+    for line, chunk, parsed in statements(text):
+        if chunk.lstrip().startswith("["):
+            inside = "mount" in parsed
+            count += inside
+        if inside:
+            yield count, line, chunk, parsed
 
 
 def _documents(host: Host) -> Iterator[tuple[Path, tomlkit.TOMLDocument]]:
@@ -226,14 +262,31 @@ def _documents(host: Host) -> Iterator[tuple[Path, tomlkit.TOMLDocument]]:
             yield file, tomlkit.parse(file.read_text(encoding="utf-8"))
 
 
-def _about(document: tomlkit.TOMLDocument, path: str) -> dict[int, Table]:
-    """Return the sections for ``path`` alone, by number."""
+def _about(document: tomlkit.TOMLDocument, path: str, mount: Mount | None) -> dict[int, Table]:
+    """Return the sections for ``path`` alone, by number.
+
+    Of these, only those that are surely about ``mount``, if there is one.
+    """
     sections = document.get("mount", [])
     return {
         number: section
         for number, section in enumerate(sections if isinstance(sections, AoT) else ())
-        if section.get("path") == glob.escape(path)
+        if section.get("path") == glob.escape(path) and (not mount or _fits(section, mount))
     }
+
+
+def _fits(section: Table, mount: Mount) -> bool:
+    """Whether a section for the path of ``mount`` cannot be about another file system there."""
+    return not _OTHERS.intersection(section) and all(
+        fnmatchcase(getattr(mount, key), section[key])
+        for key in ("fstype", "source")
+        if key in section
+    )
+
+
+def _rank(section: Table) -> tuple[Layer, list[tuple[int, int]]]:
+    matches = {key: str(section[key]) for key in MATCHES if key in section}
+    return Section(Layer.ADMIN, Origin(Path()), matches).rank
 
 
 def _values(section: Table) -> dict[str, int]:

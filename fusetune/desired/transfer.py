@@ -5,7 +5,7 @@ A file of another host is trusted no more than a user: values are checked as by 
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,16 @@ from typing import Any
 import tomlkit
 
 from fusetune.desired import exported, signatures
-from fusetune.desired.config import sections_in
-from fusetune.desired.exported import Exported
+from fusetune.desired.config import load, sections_in
+from fusetune.desired.exported import Exported, table_of
 from fusetune.desired.resolve import Resolver
 from fusetune.desired.results import Saved, all_saved, saved_path, store
-from fusetune.desired.sections import MATCHES
+from fusetune.desired.sections import MATCHES, Layer, Section
 from fusetune.desired.volume import kernel_series, versioned_volume
 from fusetune.errors import FusetuneError
 from fusetune.files import write_whole
 from fusetune.host import Host
+from fusetune.masking import mask_text
 from fusetune.mounts.daemons import Daemons
 from fusetune.mounts.discover import discover
 from fusetune.mounts.mount import Mount
@@ -30,6 +31,7 @@ from fusetune.text import printable
 #: The accepted signers of imports. If this file exists, other imports are refused.
 SIGNERS = "allowed_signers"
 _SECTIONS = "imported.toml"
+_Selects = tuple[tuple[str, str], ...]
 _HEADING = (
     "# Written by 'fusetune import --admin'. A later import replaces the sections that select the\n"
     "# same mounts.\n"
@@ -58,6 +60,19 @@ class Imported:
     action: str
     why: str | None = None
     differs: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ImportedSection:
+    """What was done with a section, or would be without a dry run.
+
+    ``selects``: its patterns, by key; ``action``: "imported", "unchanged" or "kept" (another
+    section of this host selects the same mounts); ``why``: the reason for the last.
+    """
+
+    selects: Mapping[str, str]
+    action: str
+    why: str | None = None
 
 
 def read(host: Host, path: Path, signers: Path | None) -> Read:
@@ -160,24 +175,52 @@ def _mount_of(saved: Saved) -> Mount:
     return Mount(saved.path, saved.fstype, saved.source, device="0:0", owner_uid=owner)
 
 
-def import_sections(host: Host, sections: Sequence[Mapping[str, Any]], *, dry_run: bool) -> Path:
-    """Write the sections of an export to /etc/fusetune/mounts.d/imported.toml; return that file.
+def import_sections(
+    host: Host, sections: Sequence[Mapping[str, Any]], *, dry_run: bool
+) -> tuple[Path, list[ImportedSection]]:
+    """Write the sections of an export to /etc/fusetune/mounts.d/imported.toml.
 
-    It replaces earlier imported sections that select the same mounts. Raises `ConfigError` if
-    that file is invalid.
+    They replace earlier imported sections that select the same mounts. Return that file, and what
+    was done with the sections; those that select the same mounts count as one. Raises
+    `ConfigError` if the configuration is invalid.
     """
     file = host.admin_dir / "mounts.d" / _SECTIONS
+    own = [one for one in load(host).sections if one.layer == Layer.ADMIN]
+    here = _merged(_as_exported(one) for one in own)
+    elsewhere = {_selects(_as_exported(one)): one.origin for one in own if one.origin.file != file}
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    sections_in(text, file)
-    before = tomlkit.parse(text).unwrap().get("mount", [])
-    merged = {_selects(one): dict(one) for one in (*before, *sections)}
-    new = _HEADING + tomlkit.dumps({"mount": list(merged.values())})
-    sections_in(new, file)
-    if new != text and not dry_run:
+    merged = _merged(tomlkit.parse(text).unwrap().get("mount", []))
+    found = []
+    given = sections_in(tomlkit.dumps({"mount": list(sections)}), file)
+    for selects, table in _merged(table_of(one) for one in given).items():
+        action, why = "imported", None
+        if table == here.get(selects):
+            action = "unchanged"
+        elif origin := elsewhere.get(selects):
+            action, why = "kept", f"this host's own section selects the same mounts: {origin}"
+        else:
+            merged[selects] = table
+        found.append(ImportedSection(dict(selects), action, why))
+    if not dry_run and any(one.action == "imported" for one in found):
+        new = _HEADING + tomlkit.dumps({"mount": list(merged.values())})
+        sections_in(new, file)
         host.make_dir(file.parent)
         write_whole(file, new)
-    return file
+    return file, found
 
 
-def _selects(section: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _as_exported(section: Section) -> dict[str, Any]:
+    table = table_of(section)
+    return {key: mask_text(word) if key == "source" else word for key, word in table.items()}
+
+
+def _merged(tables: Iterable[Mapping[str, Any]]) -> dict[_Selects, dict[str, Any]]:
+    """Return sections by what they select; of several, the later one counts for each key."""
+    found: dict[_Selects, dict[str, Any]] = {}
+    for one in tables:
+        found.setdefault(_selects(one), {}).update(one)
+    return found
+
+
+def _selects(section: Mapping[str, Any]) -> _Selects:
     return tuple((key, str(section[key])) for key in MATCHES if key in section)

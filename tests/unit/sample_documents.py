@@ -289,6 +289,7 @@ def kept_documents(mount: Mount) -> list[Document]:
         saved_files(Remembered(file, STOCK, STOCK), dry_run=True),
         forgotten_files([Remembered(file, STOCK, None)] * 2, dry_run=True),
         forgotten_files([], dry_run=False),
+        forgotten_files([Remembered(file, {}, None), Remembered(file, None, None)], dry_run=False),
     ]
 
 

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from fusetune.desired.exported import Exported
-from fusetune.desired.transfer import Imported, Read
+from fusetune.desired.transfer import Imported, ImportedSection, Read
 from fusetune.mounts.mount import Mount
 from fusetune.report.documents.base import Document
 from fusetune.report.documents.transfer import imported_file
@@ -23,8 +23,13 @@ def import_documents(mount: Mount) -> list[Document]:
     ]
     full = Exported("6.12", [saved], [{"path": mount.path}])
     sections = Path(f"/etc{mount.path}.toml")
+    done = [
+        ImportedSection({"path": mount.path, "source": mount.source}, "imported"),
+        ImportedSection({}, "unchanged"),
+        ImportedSection({"path": mount.path}, "kept", f"of {mount.source}"),
+    ]
     return [
-        imported_file(Read(full, True, mount.source), results, sections, dry_run=False),
-        imported_file(Read(full, True, None), [], None, dry_run=True),
-        imported_file(Read(Exported("6.12", [], []), False, None), [], None, dry_run=False),
+        imported_file(Read(full, True, mount.source), results, sections, done, dry_run=False),
+        imported_file(Read(full, True, None), [], None, [], dry_run=True),
+        imported_file(Read(Exported("6.12", [], []), False, None), [], None, [], dry_run=False),
     ]

@@ -212,6 +212,65 @@ def test_an_existing_section_is_edited_in_place(tree: Tree, tuned: Mount) -> Non
     assert text_of(tree.host.admin_dir) == {"fusetune.toml": file.read_text()}
 
 
+def test_what_is_between_sections_stays_between_them(tree: Tree, tuned: Mount) -> None:
+    """Keys that save adds and forget removes go with the section, comments after it do not."""
+    one = '[[mount]]\npath = "/mnt/one"\nread_ahead_kb = "1M"  # May'
+    rest = '\n\n# Do not touch the next one\n[[mount]]\npath = "/mnt/two"\nmax_ratio = 3\n'
+    file = tree.write("etc/fusetune.toml", one + rest)
+    tree.live(values=tree.values() | {"max_background": 64})
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert written.after == {"read_ahead_kb": 512, "max_ratio": 20, "max_background": 64}
+    added = "\nmax_background = 64\nmax_ratio = 20"
+    assert file.read_text() == one.replace('"1M"', "512") + added + rest
+    forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
+    assert file.read_text() == rest.removeprefix("\n")
+
+
+def test_keys_are_added_to_a_file_without_a_last_line_end(tree: Tree, tuned: Mount) -> None:
+    text = "[watch]\n[[mount]]\nmax_ratio = 2\npath = '/mnt/one'"
+    file = tree.write("etc/fusetune.toml", text)
+    save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert file.read_text() == text.replace("= 2", "= 20") + "\nread_ahead_kb = 512"
+
+
+@pytest.mark.parametrize("first", ["", "fstype = 'fuse.*'\nsource = 's*'\n"])
+def test_the_section_that_takes_precedence_is_edited(tree: Tree, tuned: Mount, first: str) -> None:
+    """The later one of two equals, otherwise the more specific one."""
+    head = "[[mount]]\npath = '/mnt/one'\n"
+    other = "[[mount]]\npath = '/mnt/two'\nmax_ratio = 3\n"
+    plain = tree.write("etc/mounts.d/zz.toml", f"{other}{head}read_ahead_kb = 2048\n")
+    specific = tree.write("etc/fusetune.toml", f"{head}{first}max_ratio = 2\n")
+    file = specific if first else plain
+    before = text_of(tree.host.admin_dir)
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert written.file == file
+    assert written.after == {"read_ahead_kb": 512, "max_ratio": 20}
+    after = text_of(tree.host.admin_dir)
+    assert [name for name in after if after[name] != before[name]] == [
+        str(file.relative_to(tree.host.admin_dir))
+    ]
+    expected = Resolver(tree.host, load(tree.host)).expected(tuned)
+    assert {name: one.value for name, one in expected.items()} == written.after
+
+
+def test_a_section_without_values_kept_nothing_before(tree: Tree, tuned: Mount) -> None:
+    tree.write("etc/mounts.d/a.toml", "[[mount]]\npath = '/mnt/one'\nvolume_class = 'fast'\n")
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert (written.before, written.after) == (None, {"read_ahead_kb": 512, "max_ratio": 20})
+
+
+def test_what_any_section_of_the_mount_has_follows_it(tree: Tree, tuned: Mount) -> None:
+    """Also back to a default, in the section that takes precedence."""
+    head = "[[mount]]\npath = '/mnt/one'\n"
+    tree.write("etc/fusetune.toml", f"{head}max_background = 64\nmax_ratio = 2\n")
+    tree.write("etc/mounts.d/zz.toml", f"{head}max_ratio = 3\n")
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    assert written.before == {"max_ratio": 3}
+    assert written.after == {"max_ratio": 20, "max_background": 12, "read_ahead_kb": 512}
+    expected = Resolver(tree.host, load(tree.host)).expected(tuned)
+    assert {name: one.value for name, one in expected.items()} == written.after
+
+
 def test_a_section_about_another_server_there_is_not_edited(tree: Tree, tuned: Mount) -> None:
     other = "[[mount]]\npath = '/mnt/one'\nserver = 'otherd'\nmax_ratio = 2\n"
     tree.write("etc/fusetune.toml", other)
@@ -251,12 +310,56 @@ def test_forget_removes_the_section_and_nothing_else(tree: Tree, tuned: Mount) -
 def test_forget_of_every_section_of_a_path(tree: Tree, tuned: Mount) -> None:
     file = tree.write("etc/fusetune.toml", ADMINS + "[[mount]]\npath = '/mnt/one'\nmax_ratio = 9\n")
     wide = tree.write("etc/mounts.d/wide.toml", "[[mount]]\npath = '/mnt/*'\nmax_ratio = 9\n")
-    (forgotten,) = forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
-    assert forgotten.before == {"read_ahead_kb": 1024, "max_ratio": 9}
+    forgotten = forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
+    assert [one.before for one in forgotten] == [
+        {"read_ahead_kb": 1024, "max_ratio": 2},
+        {"max_ratio": 9},
+    ]
+    assert [one.file for one in forgotten] == [file, file]
     content = tomllib.loads(file.read_text())
     assert content["mount"] == [{"path": "/mnt/two", "max_ratio": 3}]
     assert wide.exists()
     assert forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False) == []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    ["source = 'other'", "fstype = 'fuse.sshfs'", "server = 'otherd'", "label = 'disk'"],
+)
+def test_forget_leaves_sections_about_other_file_systems_there(
+    tree: Tree, tuned: Mount, keys: str
+) -> None:
+    other = f"[[mount]]\npath = '/mnt/one'\n{keys}\nmax_ratio = 2\n"
+    file = tree.write("etc/mounts.d/mnt-one.toml", other)
+    written = save_now(tree.host, tuned, admin=True, dry_run=False)
+    (forgotten,) = forget_kept(tree.host, "0:40", admin=True, dry_run=False)
+    assert (forgotten.file, forgotten.before) == (file, written.after)
+    assert file.read_text() == other
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "leave_alone = true",
+        "options = 'max_pages=256'",
+        "accept = ['kernel_cache']",
+        "volume_class = 'fast'",
+        "max_write = '1M'",
+    ],
+)
+def test_forget_removes_only_the_values_of_a_section_that_sets_more(
+    tree: Tree, tuned: Mount, keys: str
+) -> None:
+    more = f"# One.\n[[mount]]\npath = '/mnt/one'\n# Why.\n{keys}\n# Next.\n"
+    next_ = "[[mount]]\npath = '/mnt/two'\nmax_ratio = 3\n"
+    file = tree.write(
+        "etc/mounts.d/a.toml", more.replace("# Why", "max_ratio = 2  # two\n# Why") + next_
+    )
+    (forgotten,) = forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False)
+    assert forgotten.before == {"max_ratio": 2}
+    assert file.read_text() == more + next_
+    assert forget_kept(tree.host, "/mnt/one", admin=True, dry_run=False) == []
+    assert file.read_text() == more + next_
 
 
 def test_forget_leaves_the_administrators_files_unless_asked(tree: Tree, tuned: Mount) -> None:
@@ -276,8 +379,9 @@ def test_forget_of_what_is_not_mounted_now(tree: Tree, mounted: Mount) -> None:
     tree.write("etc/fusetune.toml", ADMINS.replace("/mnt/two", "/absent"))
     assert len(forget_kept(tree.host, "/absent", admin=True, dry_run=False)) == 3
     assert saved_for(tree.host, mounted)
-    with pytest.raises(FusetuneError, match="/absent does not exist"):
-        forget_kept(tree.host, "/absent", admin=False, dry_run=False)
+    for admin in (False, True):
+        with pytest.raises(FusetuneError, match="/absent does not exist"):
+            forget_kept(tree.host, "/absent", admin=admin, dry_run=False)
 
 
 def test_forget_removes_what_is_damaged(tree: Tree, mounted: Mount) -> None:

@@ -37,6 +37,7 @@ from tests.unit.sample_documents import (
     odd_paths,
     verify_documents,
 )
+from tests.unit.sample_imports import import_documents
 
 # list
 
@@ -140,6 +141,21 @@ def test_what_is_kept_is_told_by_file() -> None:
     assert texts[2][0].endswith(" -> nothing")
     assert texts[2][2:] == ["dry run: nothing was written"]
     assert texts[3] == ["no values are kept"]
+    assert texts[4] == [
+        "/etc/mnt.toml: the kernel's defaults -> nothing",
+        "/etc/mnt.toml: nothing -> nothing",
+    ]
+
+
+def test_what_became_of_each_section_is_told() -> None:
+    texts = [lines_of(document) for document in import_documents(SERVED)]
+    assert texts[0][-4:] == [
+        f"[[mount]] path=/mnt source={SERVED.source}: imported",
+        "[[mount]] for all mounts: unchanged",
+        f"[[mount]] path=/mnt: kept (of {SERVED.source})",
+        "/etc/mnt.toml: 1 section of the configuration",
+    ]
+    assert "1 section of the configuration not imported: use --admin to import them" in texts[1]
 
 
 def test_show_tells_the_line_that_counts() -> None:

@@ -68,7 +68,7 @@ def test_a_dry_run_writes_nothing(here: Tree) -> None:
     (done,) = imported(here, only(SAVED), dry_run=True)
     assert done.action == "imported"
     assert not (here.host.state_dir / "saved").exists()
-    file = import_sections(here.host, [{"path": "/x", "max_ratio": 2}], dry_run=True)
+    file, _ = import_sections(here.host, [{"path": "/x", "max_ratio": 2}], dry_run=True)
     assert not file.exists()
 
 
@@ -206,7 +206,7 @@ def test_a_wrong_section_is_named_by_its_line() -> None:
 
 def test_the_sections_of_a_later_import_replace_those_of_an_earlier_one(here: Tree) -> None:
     first = {"path": "/x", "max_ratio": 2}
-    file = import_sections(here.host, [first, {"path": "/y", "max_ratio": 3}], dry_run=False)
+    file, _ = import_sections(here.host, [first, {"path": "/y", "max_ratio": 3}], dry_run=False)
     before = file.read_text()
     import_sections(here.host, [first], dry_run=False)
     assert file.read_text() == before
@@ -216,6 +216,38 @@ def test_the_sections_of_a_later_import_replace_those_of_an_earlier_one(here: Tr
         {"path": "/y", "max_ratio": 3},
     ]
     assert [one.values for one in load(here.host).sections] == [{"max_ratio": 9}, {"max_ratio": 3}]
+
+
+def test_sections_of_this_host_stay(here: Tree) -> None:
+    """Those that another file has; equal ones are not written twice."""
+    here.write("etc/fusetune.toml", "[[mount]]\nmax_ratio = 2\n[[mount]]\npath = '/z'\n")
+    masked = "source = 'https://me:secret@x/'\n"
+    own = here.write("etc/mounts.d/zz.toml", f"{SECTION}[[mount]]\n{masked}max_ratio = '3'\n")
+    found = again(chosen(here.host, load(here.host), []))
+    file, done = import_sections(here.host, found.sections, dry_run=False)
+    assert [one.action for one in done] == ["unchanged"] * 4
+    assert not file.exists()
+    Path(own).write_text(SECTION.replace("2M", "4M"))
+    _, done = import_sections(here.host, found.sections, dry_run=False)
+    assert [one.action for one in done] == ["unchanged", "unchanged", "kept", "imported"]
+    assert done[2].selects == {"path": "/mnt/one"}
+    assert done[2].why == f"this host's own section selects the same mounts: {own}:1"
+    assert [one["max_ratio"] for one in tomllib.loads(file.read_text())["mount"]] == [3]
+
+
+def test_sections_that_select_the_same_mounts_are_imported_as_one(
+    here: Tree, tmp_path: Path
+) -> None:
+    here.write("etc/fusetune.toml", SECTION + "max_ratio = 2\n")
+    here.write("etc/mounts.d/a.toml", SECTION.replace("2M", "4M"))
+    found = again(chosen(here.host, load(here.host), []))
+    _, done = import_sections(here.host, found.sections, dry_run=False)
+    assert [one.action for one in done] == ["unchanged"]
+    other = Tree(tmp_path / "other")
+    _, done = import_sections(other.host, found.sections, dry_run=False)
+    assert [one.action for one in done] == ["imported"]
+    (section,) = load(other.host).sections
+    assert section.values == {"read_ahead_kb": 4096, "max_ratio": 2}
 
 
 def test_a_file_that_others_changed_by_hand_is_not_overwritten(here: Tree) -> None:

@@ -18,8 +18,8 @@ KeptFilePath = Annotated[
 ]
 KeptBefore = Annotated[
     KnobValues | None,
-    "Values that the file kept for the mount before, by knob name; null if there were none or "
-    "they could not be read.",
+    "Values that the file kept for the mount before, by knob name; empty if it kept the kernel's "
+    "defaults; null if it kept nothing or could not be read.",
 ]
 
 
@@ -38,11 +38,11 @@ class SavedFile:
 
 @dataclass(frozen=True)
 class ForgottenFile:
-    """A file that kept values for the mount."""
+    """A file, or a section of one, that kept values for the mount."""
 
     file: KeptFilePath
     before: KeptBefore
-    after: Annotated[None, "Always null: the file keeps nothing now."]
+    after: Annotated[None, "Always null: it keeps nothing now."]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,10 @@ class ForgottenFiles(Document):
     COMMANDS = ("forget",)
 
     dry_run: DryRun
-    files: Annotated[Sequence[ForgottenFile], "The files, in order of precedence."]
+    files: Annotated[
+        Sequence[ForgottenFile],
+        "The saved results, then the sections in the order of files and lines.",
+    ]
 
     def parts(self) -> Iterator[str | Table]:
         """Yield what each file keeps before and after."""
@@ -105,4 +108,6 @@ def _parts(files: Sequence[SavedFile | ForgottenFile], dry_run: bool) -> Iterato
 
 
 def _values(values: Mapping[str, int] | None) -> str:
-    return " ".join(f"{name}={value}" for name, value in (values or {}).items()) or "nothing"
+    if values is None:
+        return "nothing"
+    return " ".join(f"{name}={value}" for name, value in values.items()) or "the kernel's defaults"

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from fusetune.desired.transfer import Imported, Read
+from fusetune.desired.transfer import Imported, ImportedSection, Read
 from fusetune.report.documents.base import (
     RAW_BYTES,
     Document,
@@ -21,6 +21,7 @@ from fusetune.report.text import Table
 from fusetune.schema import Rule
 
 _ACTIONS = ["imported", "unchanged", "kept", "refused"]
+_SECTION_ACTIONS = ["imported", "unchanged", "kept"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,23 @@ class ImportedResult:
 
 
 @dataclass(frozen=True)
+class ImportedSectionEntry:
+    """What was done with a section of the configuration, or would be with --dry-run."""
+
+    selects: Annotated[
+        Mapping[str, Annotated[str, "A pattern."]],
+        "Its patterns, by the key that selects mounts; empty if it selects all mounts.",
+    ]
+    action: Annotated[
+        str,
+        "imported; unchanged: already present; kept: this host has another one for the same "
+        "mounts.",
+        Rule(enum=_SECTION_ACTIONS),
+    ]
+    why: Annotated[str | None, "Why it was not imported; null otherwise."]
+
+
+@dataclass(frozen=True)
 class ImportedFile(Document):
     """What 'import' took from an exported file, or would take with --dry-run."""
 
@@ -57,7 +75,12 @@ class ImportedFile(Document):
     sections: Annotated[int, "Number of configuration sections in the file.", Rule(minimum=0)]
     sections_file: Annotated[
         FullPath | None,
-        "The file to which they were written; null without --admin or without sections.",
+        "The file for imported sections; null without --admin or without sections.",
+    ]
+    section_results: Annotated[
+        Sequence[ImportedSectionEntry],
+        "What was done with the sections, one entry for those that select the same mounts; empty "
+        "without --admin.",
     ]
 
     @property
@@ -76,9 +99,13 @@ class ImportedFile(Document):
             yield f"{one.path}: {values}: {one.action}{why}"
             for words in one.differs:
                 yield f"    differs: {words}"
-        if self.sections_file:
-            yield f"{self.sections_file}: {_sections(self.sections)}"
-        elif self.sections:
+        for section in self.section_results:
+            words = " ".join(f"{key}={word}" for key, word in section.selects.items())
+            why = f" ({section.why})" if section.why else ""
+            yield f"[[mount]] {words or 'for all mounts'}: {section.action}{why}"
+        if count := sum(one.action == "imported" for one in self.section_results):
+            yield f"{self.sections_file}: {_sections(count)}"
+        if self.sections and not self.sections_file:
             yield f"{_sections(self.sections)} not imported: use --admin to import them"
         if not self.results and not self.sections:
             yield "the file has no results"
@@ -91,7 +118,11 @@ def _sections(count: int) -> str:
 
 
 def imported_file(
-    read: Read, results: Sequence[Imported], sections_file: Path | None, dry_run: bool
+    read: Read,
+    results: Sequence[Imported],
+    sections_file: Path | None,
+    sections: Sequence[ImportedSection],
+    dry_run: bool,
 ) -> ImportedFile:
     """Return the document of an import."""
     return ImportedFile(
@@ -112,4 +143,5 @@ def imported_file(
         ],
         len(read.exported.sections),
         str(sections_file) if sections_file else None,
+        [ImportedSectionEntry(one.selects, one.action, one.why) for one in sections],
     )
