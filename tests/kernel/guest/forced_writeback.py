@@ -114,11 +114,13 @@ def check_writes_past_the_cache_remove_set_id_bits() -> None:
     for options in ((), ("parallel_direct_writes", "parallel_extend")):
         server = Plain(unreadable=True)
         file = server.add("file", b"." * PAGE, 0o106777)
-        with serving(server, "writeback_cache", *options, "allow_other") as point:
-            with opened(point / "file", os.O_WRONLY) as fd:
-                os.pwrite(fd, b"root", 0)
-                assert file.mode == 0o106777
-                assert raw.in_child(partial(_write_as_a_user, fd)) == 0
+        with (
+            serving(server, "writeback_cache", *options, "allow_other") as point,
+            opened(point / "file", os.O_WRONLY) as fd,
+        ):
+            os.pwrite(fd, b"root", 0)
+            assert file.mode == 0o106777
+            assert raw.in_child(partial(_write_as_a_user, fd)) == 0
         assert file.mode == 0o100777, (options, oct(file.mode))
         assert file.data[:4] == b"user"
 
