@@ -30,7 +30,7 @@ def _value(param: click.Parameter) -> str:
     if getattr(param, "is_flag", False):
         return ""
     if param.metavar:
-        return re.sub(r"^\[(\w+(?:\.\.\.)?)\]$", r"\1", param.metavar)
+        return re.sub(r"^\[([\w|]+(?:\.\.\.)?)\]$", r"\1", param.metavar)
     if isinstance(param.type, click.Choice):
         return "|".join(param.type.choices)
     if isinstance(param, click.Argument):
@@ -72,9 +72,7 @@ def _help(option: click.Option) -> str:
     """Return an option's help in sentences, its default last."""
     text = option.help or ""
     default = match[1] if (match := _DEFAULT.search(text)) else None
-    if isinstance(option.show_default, str):
-        default = option.show_default
-    elif option.show_default:
+    if option.show_default:
         default = str(option.default)
     text = sentence(_DEFAULT.sub("", text))
     return f"{text} Default: {default}." if default else text

@@ -199,8 +199,13 @@ class Usage:
 
     @property
     def cpu_seconds(self) -> float | None:
-        """CPU seconds of client and server for each GiB or 1,000 operations, None if unknown."""
-        return self.per_work(self.client.seconds + self.server.seconds) if self.server else None
+        """CPU seconds of client and server for each GiB or 1,000 operations, None if unknown.
+
+        Less than a clock tick counts as one, because the server's time is known in ticks.
+        """
+        if not self.server:
+            return None
+        return self.per_work(max(self.client.seconds + self.server.seconds, 1 / _TICK))
 
     def per_work(self, seconds: float) -> float | None:
         """Return ``seconds`` for each GiB or 1,000 operations, None if nothing was done."""

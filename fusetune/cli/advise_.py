@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Show which options a server should get at its next mount."""
 
+import sys
 from functools import partial
 
 import click
@@ -69,6 +70,9 @@ def command(
     form = "json" if as_json else form
     if form == "text":
         browse(advice, as_json=False)
+    elif form == "diff" and not sys.stdout.isatty():
+        # patch(1) compares the bytes of the file, also those that are not UTF-8.
+        click.echo(advice.diffs().encode("utf-8", "surrogateescape"), nl=False)
     else:
         page(FORMATS[form](advice))
     return ExitCode.DONE if advice.has_advice else ExitCode.NOTHING_BETTER

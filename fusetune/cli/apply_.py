@@ -29,7 +29,7 @@ EXAMPLES = (
 
 
 @click.command("apply", help=__doc__)
-@mount_argument("M", required=False)
+@mount_argument("[M]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Apply to every mount.")
 @click.option("--bdi", metavar="D", help="Apply to the mount with this bdi, such as 0:43.")
 @dry_run_option

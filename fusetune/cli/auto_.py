@@ -21,7 +21,6 @@ from fusetune.cli.common import (
     allow_owner_option,
     budget_of,
     draw,
-    dry_run_option,
     files_options,
     given,
     json_option,
@@ -142,14 +141,17 @@ _NOT_LIVE = {
     "seconds",
     type=Duration(),
     default=1800.0,
-    show_default="30m",
-    help="With --live, the time limit of the whole run.",
+    help="With --live, the time limit of the whole run.  [default: 30m]",
 )
 @click.option(
     "--seed", type=int, default=0, metavar="N", help="Seed for the random order of measurements."
 )
 @plot_option("Also draw the curve of each measured knob, as an SVG file.")
-@dry_run_option
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print which values would be tried, but measure and write nothing.",
+)
 @json_option
 @pass_host_of_mounts
 def command(

@@ -41,7 +41,7 @@ EXAMPLES = (
 
 
 @click.command("bench", help=__doc__)
-@mount_argument("M", required=False)
+@mount_argument("[M]", required=False)
 @click.option(
     "--calibrate",
     is_flag=True,

@@ -173,6 +173,8 @@ def tell_profile(sets: "Mapping[str, WorkloadSet]") -> None:
 
 def files_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for read-only measurements: which files to read, and how much of them."""
+    from fusetune.bench.spending import LEAST_BYTES, LEAST_REQUESTS, MIB
+
     return _with_options(
         function,
         click.option(
@@ -187,16 +189,16 @@ def files_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--budget-read",
             type=Size(),
             default=4 << 30,
-            show_default="4G",
-            help="How much the whole run may read from such files.",
+            help="How much the whole run may read from such files, at least "
+            f"{LEAST_BYTES // MIB}M.  [default: 4G]",
         ),
         click.option(
             "--budget-requests",
             type=Size(),
             default=1_000_000,
-            show_default="1000000",
             metavar="NUMBER",
-            help="Limit of read(2) calls on such files in the whole run.",
+            help="Limit of read(2) calls on such files in the whole run, at least "
+            f"{LEAST_REQUESTS}.  [default: 1000000]",
         ),
     )
 
@@ -206,7 +208,7 @@ def budget_options(only_with: str = "") -> Callable[[Callable[..., Any]], Callab
 
     ``only_with``: the option without which they have no effect, if any.
     """
-    from fusetune.bench.spending import MOST_WRITTEN
+    from fusetune.bench.spending import LEAST_BYTES, LEAST_SECONDS, MIB, MOST_WRITTEN
 
     def words(text: str) -> str:
         return f"With {only_with}: {text[0].lower()}{text[1:]}" if only_with else text
@@ -216,15 +218,17 @@ def budget_options(only_with: str = "") -> Callable[[Callable[..., Any]], Callab
             "--budget",
             type=Duration(),
             default=60.0,
-            show_default="60s",
-            help=words("Time limit of the whole run."),
+            help=words(
+                f"Time limit of the whole run, at least {LEAST_SECONDS:.0f}s.  [default: 60s]"
+            ),
         ),
         click.option(
             "--budget-bytes",
             type=Size(),
             default=MOST_WRITTEN,
-            show_default="8G",
-            help=words("How much the whole run may write."),
+            help=words(
+                f"How much the whole run may write, at least {LEAST_BYTES // MIB}M.  [default: 8G]"
+            ),
         ),
         click.option(
             "--size",

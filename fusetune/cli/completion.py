@@ -138,3 +138,13 @@ def mount_options(
     }
     left = {name: text for name, text in about.items() if name not in given}
     return _matching(left, begun[len(before) :], before)
+
+
+options_option = click.option(
+    "-o",
+    "options",
+    default="",
+    metavar="OPTIONS",
+    shell_complete=mount_options,
+    help="Options of the tuned libfuse3; with tuned or tuned_required, also of the module.",
+)

@@ -4,8 +4,8 @@
 import click
 
 from fusetune.cli.common import dry_run_option, json_option, pass_host
-from fusetune.cli.completion import services
-from fusetune.cli.lib_ import change_file, options_option
+from fusetune.cli.completion import options_option, services
+from fusetune.cli.lib_ import change_file
 from fusetune.host import Host
 from fusetune.intercept.service import enable
 

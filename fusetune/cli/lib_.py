@@ -4,7 +4,7 @@
 import click
 
 from fusetune.cli.common import browse, dry_run_option, json_option, pass_host, present, warn
-from fusetune.cli.completion import mount_options, services
+from fusetune.cli.completion import options_option, services
 from fusetune.errors import UsageError
 from fusetune.host import Host
 from fusetune.intercept import service
@@ -17,14 +17,6 @@ EXAMPLES = (("Which libfuse does each server use?", "lib status"),)
 
 _unit = click.argument("unit", required=False, shell_complete=services)
 _system = click.option("--system", is_flag=True, help="Apply to every program of the host.")
-options_option = click.option(
-    "-o",
-    "options",
-    default="",
-    metavar="OPTIONS",
-    shell_complete=mount_options,
-    help="Options of the tuned libfuse; with tuned or tuned_required, also of the module.",
-)
 
 
 @click.group("lib", help=__doc__)

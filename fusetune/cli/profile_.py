@@ -33,8 +33,7 @@ EXAMPLES = (
     "seconds",
     type=Duration(),
     default=60.0,
-    show_default="60s",
-    help="How long to observe; Ctrl-C ends it early and prints the results so far.",
+    help="How long to observe; Ctrl-C ends it early and prints the results so far.  [default: 60s]",
 )
 @json_option
 @pass_host_of_mounts

@@ -24,7 +24,7 @@ EXAMPLES = (
 
 
 @click.command("reset", help=__doc__)
-@mount_argument("M|host", required=False)
+@mount_argument("[M|host]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Reset every mount, and the host.")
 @click.option(
     "--keep-saved",

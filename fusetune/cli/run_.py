@@ -6,7 +6,7 @@ import os
 import click
 
 from fusetune.cli.common import pass_host, warn
-from fusetune.cli.completion import mount_options
+from fusetune.cli.completion import options_option
 from fusetune.desired.host_limits import prepare
 from fusetune.host import Host
 from fusetune.intercept import way
@@ -19,20 +19,16 @@ EXAMPLES = (
         "Mount with a writeback cache, although the server does not offer one",
         "run -o tuned,writeback_cache -- rclone mount remote: /mnt",
     ),
-    ("Use larger requests with the tuned libfuse3", "run -o max_pages=256 -- sshfs host: /mnt"),
+    (
+        "Use requests of up to 4 MiB (Linux 6.13 and later)",
+        "run -o max_pages=1024 -- sshfs host: /mnt",
+    ),
 )
 
 
 # Options after the program's name belong to the program.
 @click.command("run", help=__doc__, context_settings={"allow_interspersed_args": False})
-@click.option(
-    "-o",
-    "options",
-    default="",
-    metavar="OPTIONS",
-    shell_complete=mount_options,
-    help="Options of the tuned libfuse; with tuned or tuned_required, also of the module.",
-)
+@options_option
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, required=True)
 @pass_host
 def command(host: Host, options: str, words: tuple[str, ...]) -> None:

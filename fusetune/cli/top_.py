@@ -24,8 +24,7 @@ EXAMPLES = (
     "-i",
     type=Duration(),
     default=2.0,
-    show_default="2s",
-    help="Time between frames.",
+    help="Time between frames.  [default: 2s]",
 )
 @click.option(
     "--count",

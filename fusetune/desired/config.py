@@ -92,7 +92,7 @@ class _Reader(TomlFile):
             raise self.wrong(
                 where,
                 f"{name} is fixed when the mount is made: pass it to the server, or with 'options' "
-                "to the tuned libfuse",
+                "to the tuned libfuse3",
             )
         super().check_known(where, name, known)
 
@@ -173,7 +173,7 @@ class _Reader(TomlFile):
         if others := matches.keys() - set(LIBRARY_MATCHES):
             raise self.wrong(
                 ("mount", number, "options"),
-                f"the tuned libfuse only knows {', '.join(LIBRARY_MATCHES)}, but not "
+                f"the tuned libfuse3 only knows {', '.join(LIBRARY_MATCHES)}, but not "
                 f"{min(others)}: match these mounts by one of the former",
             )
 

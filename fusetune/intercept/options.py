@@ -50,7 +50,7 @@ def module_options(options: str) -> list[str]:
             known = ", ".join([TUNED, REQUIRED, *MODULE_OPTIONS])
             raise UsageError(
                 f"{name!r} is not an option of the module fusetuned, and this server does not use "
-                f"the tuned libfuse; give one of {known}"
+                f"the tuned libfuse3; give one of {known}"
             )
         wanted = MODULE_OPTIONS[name].takes
         if equal != "" if wanted is None else not re.fullmatch(wanted, value):

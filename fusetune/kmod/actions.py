@@ -49,9 +49,10 @@ def build(
     for kind in kinds:
         sources = sources_of(host, kind)
         if not sources:
+            which = f" MODULE={kind.module}" if kind.replaces else ""
             raise FusetuneError(
-                f"the source of {kind.name} is missing in /usr/src: install it with "
-                "'make install-dkms' in fusetune's source"
+                f"the source of {kind.name} is missing in /usr/src: install the package "
+                f"{kind.name}-dkms, or run 'make install-dkms{which}' in a checkout"
             )
         if kernel not in kernels(host):
             raise FusetuneError(f"kernel {kernel} is not in /lib/modules")

@@ -57,7 +57,9 @@ def run_program(words: Words) -> subprocess.CompletedProcess[str]:
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
     except FileNotFoundError as error:
-        raise FusetuneError(f"{words[0]} is not installed: apt install dkms kmod") from error
+        raise FusetuneError(
+            f"{words[0]} is not installed: apt install dkms kmod, or dnf install dkms kmod"
+        ) from error
 
 
 def named(name: str | None) -> tuple[Kind, ...]:

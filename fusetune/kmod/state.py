@@ -246,7 +246,10 @@ def skipped(host: Host, kind: Kind, version: str, kernel: str, run: Runner) -> s
     if only and not re.search(only[1], kernel):
         return f"it is not for this kernel, only for those that match {only[1]}"
     if not os.path.isdir(host.path(f"{_MODULES}/{kernel}/build/include")):
-        return f"its headers are missing: apt install linux-headers-{kernel}"
+        return (
+            f"its headers are missing: apt install linux-headers-{kernel}, or dnf install "
+            f"kernel-devel-{kernel}"
+        )
     return refused_as_older(host, kind, version, kernel, run)
 
 

@@ -80,7 +80,7 @@ REMOUNT = (
         "atomic_open",
         "lookup and open in one request",
         _BY_FUSETUNED.format("atomic_open"),
-        "a server without support, by itself or by the tuned libfuse, gets the usual two requests",
+        "a server without support, by itself or by the tuned libfuse3, gets the usual two requests",
         "dkms/fusetuned/tuned/atomic_open.c; no stock kernel has it",
         tuned="atomic_open",
     ),

@@ -85,7 +85,7 @@ def check_options(text: str) -> None:
         name, equal, value = word.partition("=")
         if name not in OPTIONS:
             raise UsageError(
-                f"{name!r} is not an option of the tuned libfuse; give one of {', '.join(OPTIONS)}"
+                f"{name!r} is not an option of the tuned libfuse3; give one of {', '.join(OPTIONS)}"
             )
         wanted = OPTIONS[name].takes
         if equal != "" if wanted is None else not re.fullmatch(wanted, value):

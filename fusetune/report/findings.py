@@ -117,7 +117,10 @@ def found(seen: Seen) -> Iterator[Finding]:
 
 def _fio(seen: Seen) -> Iterator[Found]:
     if not shutil.which("fio"):
-        yield "fio is not installed, so nothing can be measured", "apt install fio"
+        yield (
+            "fio is not installed, so nothing can be measured",
+            "apt install fio, or dnf install fio",
+        )
 
 
 def _permission(seen: Seen) -> Iterator[Found]:
@@ -360,7 +363,7 @@ MOUNT_CHECKS: dict[str, Check[[Seen, Mount]]] = {
         _stock,
     ),
     "writeback-cache": Check(
-        "no page of a mount was ever dirty, so it probably has no writeback cache",
+        "no page of a mount was ever dirty: nothing was written yet, or it has no writeback cache",
         _writeback_cache,
     ),
     "readahead-below": Check(

@@ -70,7 +70,7 @@ class Cost:
     @classmethod
     def of(cls, usage: Mapping[str, Usage], workloads: Sequence[Workload]) -> Cost:
         """Return the cost of an evaluation of ``workloads`` from their ``usage`` by name."""
-        logs = [math.log(s) for w in workloads if (s := usage[w.name].cpu_seconds)]
+        logs = [math.log(s) for w in workloads if (s := usage[w.name].cpu_seconds) is not None]
         peaks = [p for w in workloads if (p := usage[w.name].memory_bytes) is not None]
         known = len(logs) == len(workloads)
         return cls(

@@ -119,7 +119,7 @@ const char *tuned_take(struct tuned_options *options, const char *word, size_t l
 		if (equals(word, name, specs[option].name))
 			break;
 	if (option == TUNED_OPTIONS)
-		return "is not an option of the tuned libfuse";
+		return "is not an option of the tuned libfuse3";
 	spec = &specs[option];
 	if (spec->kind == FLAG) {
 		if (equal)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The command line's errors for wrong words, and the modules that it loads."""
 
-import importlib
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from unittest.mock import Mock
 import click
 import pytest
 
+from docs.commands import commands_named
 from fusetune import __version__
 from fusetune.cli import cli, commands, examples, lib_, main, profile_
 from fusetune.errors import FusetuneError
@@ -126,13 +126,13 @@ def test_help_of_a_command(command: str, here: Run) -> None:
     assert ("--dry-run" in done.stdout) == (command in changing)
 
 
-@each_command
-def test_choices_are_plain_strings(command: str) -> None:
+def test_choices_are_plain_strings() -> None:
     """Of members of an enumeration, click takes the values until 8.1, and the names since 8.2."""
-    params = importlib.import_module(f"fusetune.cli.{command}_").command.params
-    choices = [param for param in params if isinstance(param.type, click.Choice)]
-    for param in choices:
-        assert {type(choice) for choice in param.type.choices} == {str}
+    params = [param for _, command in commands_named(COMMANDS) for param in command.params]
+    choices = [(param, param.type) for param in params if isinstance(param.type, click.Choice)]
+    assert {"form", "target", "action"} <= {param.name for param, _ in choices}
+    for param, kind in choices:
+        assert {type(choice) for choice in kind.choices} == {str}
         assert not isinstance(param.default, StrEnum)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,10 +44,19 @@ def test_a_cost_is_the_weighted_geometric_mean_over_the_workloads() -> None:
     cost = Cost.of({"mixed": one, "metadata": other}, workloads)
     assert cost.cpu_seconds == pytest.approx((2 * 8**3) ** 0.25)
     assert cost.memory_bytes == 7
-    for unknown in (replace(other, server=None), replace(other, server=Cpu(), client=Cpu())):
+    for unknown in (replace(other, server=None), replace(other, work=0.0)):
         assert Cost.of({"mixed": one, "metadata": unknown}, workloads).cpu_seconds is None
     lacking = {"mixed": one, "metadata": replace(other, memory_bytes=None)}
     assert Cost.of(lacking, workloads).memory_bytes is None
+
+
+def test_less_than_a_clock_tick_of_cpu_time_is_not_unknown() -> None:
+    tick = 1 / os.sysconf("SC_CLK_TCK")
+    for client in (Cpu(), Cpu(user=tick / 2)):
+        idle = Usage(True, 2.0, client, Cpu(), 5)
+        cost = Cost.of({"metadata": idle}, [WORKLOADS["metadata"]])
+        assert cost.cpu_seconds == pytest.approx(tick / 2.0)
+        Limits(cpu_ratio=2.0).check(cost)
 
 
 def test_the_ratio_of_cpu_times_has_an_interval() -> None:

@@ -49,7 +49,7 @@ def test_good_options(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("max_page=1", "'max_page' is not an option of the tuned libfuse"),
+        ("max_page=1", "'max_page' is not an option of the tuned libfuse3"),
         ("direct_io=1", "'direct_io=1': direct_io takes no value"),
         ("direct_io=", "takes no value"),
         ("max_pages", "'max_pages': max_pages takes"),

@@ -182,7 +182,7 @@ def test_a_few_calls_count_for_nothing() -> None:
     """2 per tick, so 8 in a block: too few to compare, however different their speed."""
     traffic = SimulatedTraffic(lambda setting, second: {Kind.READ: 2 * 4096 / TICK}, noise=0.01)
     live = searched(traffic, 120)
-    assert all(len(trial.samples) >= 1 for trial in live.found.trials)
+    assert live.found.trials
     assert traffic.elapsed >= live.found.evaluations * 32 / 20  # each took as long as 32 calls
 
 

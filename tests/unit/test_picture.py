@@ -69,7 +69,9 @@ def test_bars_are_as_long_as_their_figures() -> None:
     for result in benches():
         root = parsed(bench_picture(result))
         measured = [one for one in result.series if one.workloads]
-        for number, panel in enumerate(root.findall(f"{SVG}g")):
+        panels = root.findall(f"{SVG}g")
+        assert len(panels) == len(measured[0].workloads) > 0
+        for number, panel in enumerate(panels):
             figures = [one.workloads[number].figure for one in measured]
             bars = [float(one.get("width", "")) for one in panel.iter(f"{SVG}rect")]
             scale = bars[0] / figures[0]

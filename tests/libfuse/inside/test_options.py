@@ -147,7 +147,7 @@ def test_what_cannot_be_had_is_refused_or_left_out(environment: str, why: str) -
 @pytest.mark.parametrize(
     ("environment", "why"),
     [
-        ("max_page=3", "fuse: FUSETUNE_OPTIONS: max_page=3 is not an option of the tuned libfuse"),
+        ("max_page=3", "fuse: FUSETUNE_OPTIONS: max_page=3 is not an option of the tuned libfuse3"),
         ("max_pages=0", "max_pages=0 takes a number from 1 to 65535"),
         ("max_pages", "max_pages takes a number from 1 to 65535"),
         ("max_write=4095", "max_write=4095 takes a size from 4K to 262140K"),

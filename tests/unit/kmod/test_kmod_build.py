@@ -166,8 +166,13 @@ def test_what_cannot_be_built_is_not_tried(host_tree: Tree) -> None:
         with pytest.raises(FusetuneError, match=why):
             actions.build(host_tree.host, FUSETUNED, kernel, run=run)
     (host_tree.root / "usr/src/fusetuned-0.1.0/dkms.conf").unlink()
-    with pytest.raises(FusetuneError, match="the source of fusetuned is missing in /usr/src"):
-        actions.build(host_tree.host, FUSETUNED, run=run)
+    for name, remedy in (
+        ("fusetuned", "fusetuned-dkms, or run 'make install-dkms' in a checkout"),
+        ("f2fs-tuned", "f2fs-tuned-dkms, or run 'make install-dkms MODULE=f2fs' in a checkout"),
+    ):
+        missing = f"the source of {name} is missing in /usr/src: install the package {remedy}"
+        with pytest.raises(FusetuneError, match=missing):
+            actions.build(host_tree.host, kinds.named(name), run=run)
     assert not run.ran
 
 

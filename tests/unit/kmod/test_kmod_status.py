@@ -65,7 +65,10 @@ def test_headers_that_are_missing_are_named(host_tree: Tree) -> None:
     (host_tree.root / f"usr/lib/modules/{OLDER}/build").rename(host_tree.root / "gone")
     found = kernels(host_tree)[OLDER]
     assert found["state"] == "skipped"
-    assert found["reason"] == f"its headers are missing: apt install linux-headers-{OLDER}"
+    assert found["reason"] == (
+        f"its headers are missing: apt install linux-headers-{OLDER}, or dnf install "
+        f"kernel-devel-{OLDER}"
+    )
 
 
 def test_a_failed_build_says_why(host_tree: Tree) -> None:

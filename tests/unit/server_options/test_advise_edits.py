@@ -4,8 +4,11 @@
 The formats are those of fstab(5), systemd.unit(5) and systemd.service(5).
 """
 
+import io
 import json
+import os
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -50,6 +53,22 @@ def test_the_line_of_fstab(ours: Tree, tell: Any) -> None:
         "ro,cache=some,x-systemd.automount,max_read=4096,writeback",
     )
     assert tell("--format", "diff", "-w", "small-write")[0] == 0
+
+
+def test_patch_applies_the_diff_of_a_line_that_is_not_utf8(
+    ours: Tree, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    serve(ours)
+    line = b"a /mnt/one fuse.ours ro,x-comment=M\xfcnchen 0 0\n"
+    ours.write("etc/fstab", "").write_bytes(line)
+    assert isinstance(sys.stdout, io.TextIOWrapper)
+    sys.stdout.reconfigure(errors="backslashreplace")  # as the command line does
+    command.main(["/mnt/one", "--format", "diff"], obj=ours.host, standalone_mode=False)
+    diff = capsysbinary.readouterr().out.replace(os.fsencode(ours.root)[1:] + b"/", b"")
+    subprocess.run(["patch", "-p1", "-d", ours.root], input=diff, check=True, capture_output=True)
+    patched_line = (ours.root / "etc/fstab").read_bytes()
+    assert b"x-comment=M\xfcnchen" in patched_line
+    assert b"writeback" in patched_line
 
 
 @pytest.mark.parametrize(("source", "edited"), [("a", "a"), ("c", "a"), ("b", None)])
