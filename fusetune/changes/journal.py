@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from fusetune.errors import FusetuneError, reason
+from fusetune.errors import FusetuneError, as_root, reason
 from fusetune.files import sync_directory
 from fusetune.host import Host
 from fusetune.mounts.control import bdis_shown, still_mounted
@@ -119,9 +119,8 @@ class Journal:
         except FileNotFoundError:
             return
         except OSError as error:
-            root = "; run fusetune as root" if isinstance(error, PermissionError) else ""
             raise FusetuneError(
-                f"cannot read the undo journal {self.path}: {reason(error)}{root}"
+                f"cannot read the undo journal {self.path}: {reason(error)}{as_root(error)}"
             ) from error
         whole = text[: text.rfind(b"\n") + 1]
         try:
