@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Exit codes, and the errors whose text is the one line shown to the user."""
 
+import os
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Self, TypeVar
@@ -42,6 +43,11 @@ class UsageError(FusetuneError):
 def reason(error: OSError) -> str:
     """Return the system's text for ``error``, without file name and number."""
     return error.strerror or str(error)
+
+
+def as_root(error: OSError) -> str:
+    """Return the remedy, to follow `reason`, if ``error`` is a lack of a user's permission."""
+    return "; run fusetune as root" if isinstance(error, PermissionError) and os.geteuid() else ""
 
 
 def for_each(items: Iterable[Item], act: Callable[[Item], Iterable[Result]]) -> list[Result]:

@@ -2,13 +2,14 @@
 """Atomic replacement of files, also in directories that other users may change."""
 
 import errno
+import fnmatch
 import os
 import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
 
-from fusetune.errors import FusetuneError, reason
+from fusetune.errors import FusetuneError, as_root, reason
 
 _MOST_LINKS = 40  # the kernel's MAXSYMLINKS (include/linux/namei.h)
 
@@ -108,6 +109,20 @@ def _target(link: int, owner: int, links: int) -> Path:
     if links > _MOST_LINKS:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return Path(os.readlink("", dir_fd=link))
+
+
+def files_in(directory: Path, pattern: str) -> list[Path]:
+    """Return the files whose names match ``pattern``, by name; none without the directory.
+
+    Raises FusetuneError if it cannot be read; `Path.glob` would then find nothing in some cases.
+    """
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise FusetuneError(f"cannot read {directory}: {reason(error)}{as_root(error)}") from error
+    return [directory / name for name in sorted(fnmatch.filter(names, pattern))]
 
 
 def sync_directory(directory: Path) -> None:

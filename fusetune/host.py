@@ -4,6 +4,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from fusetune.errors import FusetuneError, reason
@@ -81,9 +82,20 @@ class Host:
             os.close(fd)
 
     def make_dir(self, directory: Path) -> Path:
-        """Create one of fusetune's own directories (0755) and return it."""
+        """Create one of fusetune's own directories and return it.
+
+        Whatever the umask, what is created has mode 0755.
+        """
         try:
-            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            missing = takewhile(lambda parent: not parent.exists(), directory.parents)
+            for part in reversed([directory, *missing]):
+                try:
+                    part.mkdir(mode=0o755)
+                except FileExistsError:
+                    if not part.is_dir():
+                        raise
+                else:
+                    part.chmod(0o755)
         except OSError as error:
             raise FusetuneError(
                 f"cannot create {directory}: {reason(error)}; run fusetune as root"

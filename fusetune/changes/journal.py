@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from fusetune.errors import FusetuneError, reason
+from fusetune.errors import FusetuneError, as_root, reason
 from fusetune.files import sync_directory
 from fusetune.host import Host
-from fusetune.mounts.control import still_mounted
+from fusetune.mounts.control import bdis_shown, still_mounted
 from fusetune.mounts.mount import Mount
 from fusetune.text import printable
 
@@ -29,7 +29,14 @@ def name_of(mount: Mount | None) -> str:
 
 
 def journal_path(host: Host, mount: Mount | None) -> Path:
-    """Return the file of the undo journal of ``mount``, or of the host for None."""
+    """Return the file of the undo journal of ``mount``, or of the host for None.
+
+    Raises FusetuneError if sysfs is hidden: the bdi names the file and says whose journal it is.
+    """
+    if mount and mount.instance is None and not bdis_shown(host):
+        raise FusetuneError(
+            f"the kernel shows no bdi for {printable(mount.path)}; is /sys mounted?"
+        )
     return host.state_dir / "undo" / f"{key_of(mount)}.journal"
 
 
@@ -112,9 +119,8 @@ class Journal:
         except FileNotFoundError:
             return
         except OSError as error:
-            root = "; run fusetune as root" if isinstance(error, PermissionError) else ""
             raise FusetuneError(
-                f"cannot read the undo journal {self.path}: {reason(error)}{root}"
+                f"cannot read the undo journal {self.path}: {reason(error)}{as_root(error)}"
             ) from error
         whole = text[: text.rfind(b"\n") + 1]
         try:

@@ -11,14 +11,17 @@ from fusetune.changes.journal import key_of, unpack
 from fusetune.changes.lock import Busy, Lock, clear_lock, instance_in
 from fusetune.changes.overrides import read_overrides
 from fusetune.host import Host
+from fusetune.mounts.control import bdis_shown
 
 
 def remove_stale(host: Host, key: str = "*") -> None:
     """Remove journals, notes and locks of mounts that are gone: nothing remains to undo.
 
     ``key``: of one mount (`key_of`). Those of mounts in other mount namespaces are kept, because
-    their bdi exists.
+    their bdi exists. Without sysfs all are kept: no bdi exists then.
     """
+    if not bdis_shown(host):
+        return
     for path in (host.state_dir / "undo").glob(f"{key}.journal"):
         with suppress(ValueError, KeyError, FileNotFoundError):
             # ValueError: damaged; the next change of its mount reports that.

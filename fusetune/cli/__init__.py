@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from fusetune import __version__
-from fusetune.errors import ExitCode, FusetuneError, reason
+from fusetune.errors import ExitCode, FusetuneError, as_root, reason
 from fusetune.host import ADMIN_DIR, RUN_DIR, STATE_DIR, Host
 
 _DIRECTORY = Path(__file__).parent
@@ -103,7 +103,7 @@ class _Commands(click.Group):
 def _directory(name: str, default: Path, text: str) -> Callable[[Callable[..., None]], Any]:
     return click.option(
         f"--{name}-dir",
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, readable=False),
         default=default,
         show_default=True,
         envvar=f"FUSETUNE_{name.upper()}_DIR",
@@ -202,7 +202,7 @@ def _run() -> int:
         where = f"{error.filename}: " if error.filename else ""
         if not where and error.errno in _FULL:
             where = "cannot write to standard output: "
-        return _tell(f"fusetune: {where}{reason(error)}", ExitCode.FAILED)
+        return _tell(f"fusetune: {where}{reason(error)}{as_root(error)}", ExitCode.FAILED)
     return code or ExitCode.DONE
 
 

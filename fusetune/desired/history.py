@@ -23,7 +23,7 @@ from fusetune.desired.results import Run, saved_path
 from fusetune.desired.sections import Settings
 from fusetune.desired.volume import kernel_series
 from fusetune.errors import FusetuneError, UsageError, reason
-from fusetune.files import write_whole
+from fusetune.files import files_in, write_whole
 from fusetune.host import Host
 from fusetune.mounts.discover import find
 from fusetune.mounts.mount import Mount
@@ -216,7 +216,7 @@ def _make_room(directory: Path) -> None:
 
 
 def _files(host: Host) -> list[Path]:
-    return sorted((host.state_dir / "history").glob("*.jsonl"))
+    return files_in(host.state_dir / "history", "*.jsonl")
 
 
 def _about(file: Path) -> dict[str, Any]:

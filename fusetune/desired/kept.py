@@ -27,7 +27,7 @@ def kept_for(host: Host, mount: Mount) -> list[Remembered]:
 def all_kept(host: Host) -> list[Remembered]:
     """Return what is saved for any mount and would be removed."""
     values = {file: saved.values for file, saved in all_saved(host)}
-    return [Remembered(file, values.get(file), None) for file in sorted(result_files(host))]
+    return [Remembered(file, values.get(file), None) for file in result_files(host)]
 
 
 def saved_values(host: Host, mount: Mount) -> dict[str, int] | None:

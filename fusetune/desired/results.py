@@ -17,7 +17,7 @@ from fusetune.desired.config import load
 from fusetune.desired.curve import BeforeAfter, Curve
 from fusetune.desired.volume import Volume, versioned_volume
 from fusetune.errors import FusetuneError, UsageError
-from fusetune.files import write_whole
+from fusetune.files import files_in, write_whole
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME
 from fusetune.mounts.daemons import Daemons
@@ -239,7 +239,7 @@ def _check_values(values: Mapping[str, int]) -> None:
 
 def all_saved(host: Host) -> list[tuple[Path, Saved]]:
     """Return all usable saved results, by file."""
-    found = ((file, _usable(file)) for file in sorted(result_files(host)))
+    found = ((file, _usable(file)) for file in result_files(host))
     return [(file, saved) for file, saved in found if saved]
 
 
@@ -284,14 +284,20 @@ def forget_all(host: Host) -> None:
 
 def unusable(host: Host) -> Iterator[str]:
     """Yield a sentence for each file that is unusable or was set aside."""
-    for path in sorted(result_files(host)):
+    try:
+        files, aside = (result_files(host, end) for end in (".json", ".set-aside-*"))
+    except FusetuneError as error:
+        yield str(error)
+        return
+    for path in files:
         try:
             _read(path)
         except Unusable as error:
             yield str(error)
-    for path in sorted((host.state_dir / "saved").glob("*.set-aside-*")):
+    for path in aside:
         yield f"an unusable saved result was renamed to {path}"
 
 
-def result_files(host: Host) -> list[Path]:
-    return list((host.state_dir / "saved").glob("*.json"))
+def result_files(host: Host, end: str = ".json") -> list[Path]:
+    """Return the files of saved results, or those with another end. Raises FusetuneError."""
+    return files_in(host.state_dir / "saved", f"*{end}")

@@ -38,6 +38,11 @@ def mount_controls(host: Host, lines: Iterable[Line] | None = None) -> None:
         subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
 
 
+def bdis_shown(host: Host) -> bool:
+    """Whether the kernel shows bdis: without sysfs, a mount cannot be told from an earlier one."""
+    return os.path.isdir(host.path("sys/class/bdi"))
+
+
 def still_mounted(host: Host, mount: Mount) -> bool:
     """Whether ``mount`` is still the super block that was found, according to its bdi."""
     if mount.bdi is None:

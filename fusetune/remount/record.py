@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetune.errors import FusetuneError, reason
-from fusetune.files import write_whole
+from fusetune.files import files_in, write_whole
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 from fusetune.recipes.config_text import FORMATS, Setting
@@ -97,7 +97,7 @@ def read_record(host: Host, path: str) -> Record | None:
 
 def record_files(host: Host) -> list[Path]:
     """Return the file of each record."""
-    return sorted(_directory(host).glob("*.json"))
+    return files_in(_directory(host), "*.json")
 
 
 def every_record(host: Host) -> Iterator[Record]:

@@ -20,6 +20,7 @@ from fusetune.desired.history import found_nothing_better
 from fusetune.desired.results import unusable
 from fusetune.desired.sections import Settings
 from fusetune.errors import FusetuneError, UsageError
+from fusetune.files import files_in
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME, Absent
 from fusetune.knobs.base import DEAD
@@ -161,7 +162,12 @@ def _pages_limit(seen: Seen) -> Iterator[Found]:
 
 
 def _damaged_journal(seen: Seen) -> Iterator[Found]:
-    for kept in sorted((seen.host.state_dir / "undo").glob("*.damaged-*")):
+    try:
+        damaged = files_in(seen.host.state_dir / "undo", "*.damaged-*")
+    except FusetuneError as error:
+        yield str(error), "run fusetune as root"
+        return
+    for kept in damaged:
         yield (
             f"a damaged undo journal was moved to {kept}",
             "check the values with 'fusetune show', then remove the file",

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fusetune.errors import FusetuneError, reason
+from fusetune.files import files_in
 from fusetune.text import printable
 from fusetune.toml.lines import Where, lines_of, toml_problem
 
@@ -32,8 +33,15 @@ class Origin:
 
 
 def toml_files(directory: Path) -> list[Path]:
-    """Return the files NAME.toml in a directory, by name; hidden ones are copies in progress."""
-    return sorted(file for file in directory.glob("*.toml") if not file.name.startswith("."))
+    """Return the files NAME.toml in a directory, by name; hidden ones are copies in progress.
+
+    Raises `ConfigError` if it cannot be read.
+    """
+    try:
+        files = files_in(directory, "*.toml")
+    except FusetuneError as error:
+        raise ConfigError(str(error)) from error
+    return [file for file in files if not file.name.startswith(".")]
 
 
 class TomlFile:

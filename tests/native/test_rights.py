@@ -51,6 +51,25 @@ def test_an_ordinary_user_and_roots_state(
     assert sysfs_values(mirror.bdi)["max_ratio"] == 20
 
 
+def test_directories_that_only_root_may_enter(mirror: Mirror, open_path: Path) -> None:
+    """As with a umask of 077: other users see what the kernel shows them, and what is hidden."""
+    root = Fusetune(open_path)
+    root.configure("[policy]\nmax_dirty_percent = 25\n")
+    root.json("set", mirror.bdi, "max_ratio=20")
+    root.json("save", mirror.bdi)
+    for directory in (root.run, root.state, root.config):
+        directory.chmod(0o700)
+        for words in (["list"], ["show", mirror.bdi], ["report"], ["doctor"]):
+            assert root.json(*words, before=AS_NOBODY)
+        root("verify", before=AS_NOBODY)
+        for words in (["export"], ["forget", mirror.bdi], ["reset", "--all"]):
+            done = root(*words, before=AS_NOBODY)
+            assert done.returncode in (0, 1)
+            if done.returncode:
+                assert "Permission denied; run fusetune as root" in done.stderr
+        directory.chmod(0o755)
+
+
 def test_all_mounts_together_keep_the_bound_of_dirty_memory(
     fusetune: Fusetune, mirror: Mirror, tmpfs_dir: Path, tmp_path: Path
 ) -> None:

@@ -28,8 +28,8 @@ def test_a_server_that_closes_a_file_meanwhile(
     process(tree, 10, "one", "/mnt/one", fds={4: "40"})
     real = os.listdir
 
-    def late(path: str) -> list[str]:
-        return [*["3"] * path.endswith("proc/10/fd"), *real(path)]
+    def late(path: str | Path) -> list[str]:
+        return [*["3"] * str(path).endswith("proc/10/fd"), *real(path)]
 
     monkeypatch.setattr(os, "listdir", late)
     assert served_by(tree, "one", mounted)

@@ -15,6 +15,7 @@ import pytest
 
 from fusetune.errors import FusetuneError
 from fusetune.files import open_directory, write_whole
+from fusetune.host import Host
 
 STRANGER = 4242
 
@@ -47,6 +48,24 @@ def test_nobody_else_may_write_it(tmp_path: Path, mask: int, mode: int) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("mask", [0, 0o002, 0o077])
+def test_the_umask_does_not_decide_who_uses_a_directory(tmp_path: Path, mask: int) -> None:
+    there = tmp_path / "there"
+    there.mkdir(0o700)
+    there.chmod(0o700)
+    before = os.umask(mask)
+    try:
+        made = Host().make_dir(there / "state" / "undo")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(one.stat().st_mode) for one in (there, made.parent, made)]
+    assert modes == [0o700, 0o755, 0o755]
+    (made / "file").touch()
+    for path in (made / "file", made / "file" / "below"):
+        with pytest.raises(FusetuneError, match="cannot create"):
+            Host().make_dir(path)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640])

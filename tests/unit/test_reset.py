@@ -13,6 +13,7 @@ from fusetune.changes.apply import drop_if_undone, make, plan, set_knobs
 from fusetune.changes.journal import KEEPING, Journal, Record
 from fusetune.changes.lock import Lock
 from fusetune.changes.overrides import note_overrides, overrides
+from fusetune.changes.stale import remove_stale
 from fusetune.desired.config import load
 from fusetune.desired.reconcile import LEFT_AFTER, reconcile
 from fusetune.desired.reset import reset, reset_all
@@ -41,6 +42,23 @@ def test_set_and_reset_everything(tree: Tree, mounted: Mount) -> None:
     assert tree.values() == STOCK
     assert tree.journals() == []
     assert reset(tree.host, mounted) == []
+
+
+def test_without_sysfs_no_journal_is_lost(tree: Tree, mounted: Mount) -> None:
+    set_knobs(tree.host, mounted, knobs(**NEW))
+    sysfs = tree.root / "sys"
+    sysfs.rename(tree.root / "hidden")
+    hidden = tree.only()
+    said = "shows no bdi for /mnt/one; is /sys mounted"
+    for dry_run in (True, False):
+        with pytest.raises(FusetuneError, match=said):
+            reset(tree.host, hidden, dry_run=dry_run)
+        with pytest.raises(FusetuneError, match=said):
+            reset_all(tree.host, dry_run=dry_run)
+    remove_stale(tree.host)
+    (tree.root / "hidden").rename(sysfs)
+    reset(tree.host, tree.only())
+    assert tree.values() == STOCK
 
 
 @settings(max_examples=40)
