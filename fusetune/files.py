@@ -125,6 +125,14 @@ def files_in(directory: Path, pattern: str) -> list[Path]:
     return [directory / name for name in sorted(fnmatch.filter(names, pattern))]
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file, if it exists. Raises FusetuneError."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise FusetuneError(f"cannot remove {path}: {reason(error)}{as_root(error)}") from error
+
+
 def sync_directory(directory: Path) -> None:
     """Sync creations, renames and removals in ``directory`` to disk. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -221,7 +221,7 @@ def remove_left_behind(host: Host, mount: Mount, seconds: float = _REMOVAL_SECON
         instance, name = json.loads(note.read_bytes())
     except FileNotFoundError:
         return
-    except ValueError:
+    except (ValueError, TypeError):
         instance = name = None  # truncated by a crash, or written by an earlier version
     left = None
     if instance == mount.instance and _NAME.fullmatch(str(name)):

@@ -6,13 +6,12 @@ import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from fusetune.errors import FusetuneError, as_root, reason
-from fusetune.files import sync_directory
+from fusetune.files import remove_file, sync_directory
 from fusetune.host import Host
 from fusetune.mounts.control import bdis_shown, still_mounted
 from fusetune.mounts.mount import Mount
@@ -234,9 +233,8 @@ class Journal:
         self.records.extend(records)
 
     def remove(self) -> None:
-        """Remove the journal: nothing remains to undo."""
-        with suppress(FileNotFoundError):
-            self.path.unlink()
+        """Remove the journal: nothing remains to undo. Raises FusetuneError."""
+        remove_file(self.path)
         self.records.clear()
         self._size = 0
 

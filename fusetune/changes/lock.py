@@ -85,8 +85,12 @@ class Lock:
         owner, instance = _holder(found)
         mine = "" if mount is None or mount.instance is None else str(mount.instance)
         self.left_behind = bool(owner) and instance in ("", mine)
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()} {mine}".rstrip().encode(), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()} {mine}".rstrip().encode(), 0)
+        except OSError as error:
+            os.close(self._fd)
+            raise FusetuneError(f"cannot lock {name}: {self._path}: {reason(error)}") from error
 
     def _current(self) -> bool:
         try:

@@ -20,8 +20,10 @@ def read_overrides(path: Path) -> dict[str, Any]:
     try:
         fields: dict[str, Any] = json.loads(path.read_bytes())
         values, times = dict(fields["values"]), dict(fields.get("times", {}))
+        if not all(type(number) is int for number in (*values.values(), *times.values())):
+            raise TypeError("a value must be a number")
         return {"instance": fields["instance"], "values": values, "times": times}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {
             "instance": -1,
             "values": {},

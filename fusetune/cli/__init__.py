@@ -207,5 +207,5 @@ def _run() -> int:
 
 
 def _tell(text: str, code: ExitCode) -> ExitCode:
-    print(" ".join(text.split()), file=sys.stderr)
+    print(re.sub(r"\s*[\r\n]\s*", " ", text.strip()), file=sys.stderr)
     return code

@@ -37,7 +37,10 @@ def _is_longer(text: str) -> bool:
 
 def _paged(text: str) -> bool:
     """Show a text in the pager; return False if there is none."""
-    pager, environment = os.environ.get("PAGER") or "less", {"LESS": "FRX", **os.environ}
+    pager, environment = (
+        os.environ.get("PAGER", "").strip() or "less",
+        {"LESS": "FRX", **os.environ},
+    )
     if not _ELEVATED.isdisjoint(environment):
         pager, environment["LESSSECURE"] = "less", "1"
     # PAGER is a command line of sh (POSIX, man(1)).

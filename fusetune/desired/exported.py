@@ -14,11 +14,11 @@ from tomlkit.items import Item
 
 from fusetune import __version__
 from fusetune.desired.config import sections_in
+from fusetune.desired.results import DAMAGED, Saved, all_saved
 from fusetune.desired.results import SCHEMA as RESULT_SCHEMA
-from fusetune.desired.results import Saved, all_saved
 from fusetune.desired.sections import Config, Layer, Section
 from fusetune.desired.volume import kernel_series
-from fusetune.errors import FusetuneError, UsageError, reason
+from fusetune.errors import FusetuneError, reason
 from fusetune.host import Host
 from fusetune.masking import mask_text
 from fusetune.mounts.discover import find
@@ -200,12 +200,10 @@ def _result(fields: Any, where: str) -> Saved:
         if found.pop("schema", None) != RESULT_SCHEMA:
             raise FusetuneError(f"{where}: written by another version of fusetune; export it again")
         saved = Saved.parse(found)
-        if saved.by not in ("auto", "save") or not all(
-            isinstance(word, str) for word in (saved.path, saved.fstype, saved.source)
-        ):
-            raise ValueError("path, fstype, source and by must be text")
+        if saved.by not in ("auto", "save"):
+            raise ValueError("by must be auto or save")
         if not saved.path.startswith("/"):
             raise ValueError("a result is about a mount point")
-    except (UsageError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except DAMAGED as error:
         raise FusetuneError(f"{where}: damaged: {printable(str(error))}") from error
     return saved

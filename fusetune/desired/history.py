@@ -14,15 +14,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from heapq import merge
 from pathlib import Path
 from typing import Any, Self
 
 from fusetune.changes.apply import Change
 from fusetune.desired.config import load
-from fusetune.desired.results import Run, saved_path
+from fusetune.desired.results import DAMAGED, LATEST, Run, saved_path
 from fusetune.desired.sections import Settings
 from fusetune.desired.volume import kernel_series
-from fusetune.errors import FusetuneError, UsageError, reason
+from fusetune.errors import FusetuneError, reason
 from fusetune.files import files_in, write_whole
 from fusetune.host import Host
 from fusetune.mounts.discover import find
@@ -58,7 +59,7 @@ class Entry:
 
     @classmethod
     def parse(cls, line: bytes) -> Self:
-        """Return the entry in a line. ValueError, TypeError, KeyError or UsageError if damaged."""
+        """Return the entry in a line. Raises one of `DAMAGED`."""
         fields = json.loads(line)
         if fields.get("run") is not None:
             fields["run"] = Run.parse(fields["run"])
@@ -69,6 +70,10 @@ class Entry:
         words = [entry.command, entry.user or "", *entry.workloads, *entry.reasons]
         if not all(math.isfinite(number) for number in numbers):
             raise ValueError("a number must be finite")
+        if not 0 <= entry.time < LATEST:
+            raise ValueError("the time must be in seconds since 1970")
+        if entry.ci95 is not None and len(entry.ci95) != 2:
+            raise ValueError("an interval must have two ends")
         if not all(isinstance(word, str) for word in words):
             raise TypeError("a word must be a string")
         return entry
@@ -221,7 +226,7 @@ def _files(host: Host) -> list[Path]:
 
 def _about(file: Path) -> dict[str, Any]:
     """Return what the first line of a history says; empty if it cannot be read."""
-    with suppress(OSError, ValueError), open(file, "rb") as stream:
+    with suppress(OSError, ValueError, RecursionError), open(file, "rb") as stream:
         head = json.loads(stream.readline())
         if isinstance(head, dict):
             return head
@@ -230,7 +235,7 @@ def _about(file: Path) -> dict[str, Any]:
 
 def _read(files: Sequence[Path]) -> History:
     """Return the entries of some files by time, without those that are damaged."""
-    entries: list[Entry] = []
+    found: list[list[Entry]] = []
     problems: list[str] = []
     for file in files:
         try:
@@ -240,12 +245,14 @@ def _read(files: Sequence[Path]) -> History:
         except OSError as error:
             problems.append(f"cannot read the history {file}: {reason(error)}")
             continue
-        damaged = 0
+        damaged, entries = 0, list[Entry]()
+        found.append(entries)
         for line in lines:
             try:
                 entries.append(Entry.parse(line))
-            except (ValueError, TypeError, KeyError, AttributeError, UsageError):
+            except DAMAGED:
                 damaged += 1
         if damaged:
             problems.append(f"{damaged} of {len(lines)} entries of {file} are damaged")
-    return History(tuple(sorted(entries, key=lambda entry: entry.time)), tuple(problems))
+    # Each file is in order, even if the clock was set back meanwhile.
+    return History(tuple(merge(*found, key=lambda entry: entry.time)), tuple(problems))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fusetune.bench.workloads import SETS, WORKLOADS, WorkloadSet, chosen
-from fusetune.desired.results import saved_path
+from fusetune.desired.results import DAMAGED, saved_path
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.files import write_whole
 from fusetune.host import Host
@@ -56,7 +56,7 @@ def profile_of(host: Host, mount: Mount) -> WorkloadSet:
         raise FusetuneError(
             f"no profile of this mount is saved; create one with 'fusetune profile {target}'"
         ) from None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, *DAMAGED) as error:
         raise FusetuneError(
             f"the profile {path} is damaged: {error!r}; create it again with 'fusetune profile "
             f"{target}'"

@@ -17,7 +17,7 @@ from fusetune.desired.config import load
 from fusetune.desired.curve import BeforeAfter, Curve
 from fusetune.desired.volume import Volume, versioned_volume
 from fusetune.errors import FusetuneError, UsageError
-from fusetune.files import files_in, write_whole
+from fusetune.files import files_in, remove_file, write_whole
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME
 from fusetune.mounts.daemons import Daemons
@@ -27,7 +27,18 @@ from fusetune.toml.file import ConfigError
 #: Version 1 had no ``schema``, ``by`` or ``ci95``, version 2 no ``run``, version 3 no ``volume``.
 SCHEMA = 4
 _NUMBERS = (int, float)  # and not bool
-_LATEST = 1e11  # seconds since the epoch, in the year 5138: localtime(3) fails for later ones
+#: Seconds since the epoch, in the year 5138: localtime(3) fails for later ones.
+LATEST = 1e11
+#: What reading damaged content raises.
+DAMAGED = (
+    UsageError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 _MOST = 1e12  # of a gain
 
 
@@ -136,6 +147,8 @@ class Saved:
             if found.get(name) is not None:
                 found[name] = kind.parse(found[name])
         saved = cls(**found)
+        if not all(isinstance(word, str) for word in (saved.path, saved.fstype, saved.source)):
+            raise TypeError("path, fstype and source must be text")
         _check_values(saved.values)
         _check_numbers(saved.time, saved.gain, saved.ci95)
         return saved
@@ -214,7 +227,7 @@ def _read(path: Path) -> Saved | None:
                 "'fusetune auto' or 'fusetune save' renames it and writes a new one"
             )
         return Saved.parse(fields)
-    except (UsageError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except DAMAGED as error:
         raise Unusable(
             f"the saved result {path} is damaged: {error!r}; 'fusetune auto' or 'fusetune save' "
             "renames it and writes a new one, 'fusetune forget' removes it"
@@ -222,7 +235,7 @@ def _read(path: Path) -> Saved | None:
 
 
 def _check_numbers(time: Any, gain: Any, ci95: Any) -> None:
-    if type(time) not in _NUMBERS or not 0 <= time < _LATEST:
+    if type(time) not in _NUMBERS or not 0 <= time < LATEST:
         raise ValueError("the time must be in seconds since 1970")
     low, high = ci95 or (1.0, 1.0)
     for one in (low, high, 1.0 if gain is None else gain):
@@ -273,13 +286,13 @@ def saved_at(host: Host, path: str) -> list[tuple[Path, Saved]]:
 
 def forget(host: Host, mount: Mount) -> None:
     """Remove what is saved for ``mount``, if anything."""
-    saved_path(host, mount).unlink(missing_ok=True)
+    remove_file(saved_path(host, mount))
 
 
 def forget_all(host: Host) -> None:
     """Remove all saved results, whether their mounts are mounted or not."""
     for path in result_files(host):
-        path.unlink(missing_ok=True)
+        remove_file(path)
 
 
 def unusable(host: Host) -> Iterator[str]:

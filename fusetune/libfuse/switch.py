@@ -73,7 +73,7 @@ def _system_change(host: Host, text: str | None) -> FileChange:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return None
 

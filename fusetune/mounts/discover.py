@@ -92,7 +92,7 @@ def lexical(path: str, points: frozenset[str]) -> str:
     """Resolve symbolic links in ``path`` without accessing ``points`` or paths below them."""
     done = "/"
     # Not normalised: what ".." means depends on the links before it.
-    todo = os.path.join(os.getcwd(), path).split("/")[::-1]
+    todo = _absolute(path).split("/")[::-1]
     links = 0
     while todo:
         part = todo.pop()
@@ -116,6 +116,18 @@ def lexical(path: str, points: frozenset[str]) -> str:
             done = "/"
         todo.extend(target.split("/")[::-1])
     return done
+
+
+def _absolute(path: str) -> str:
+    if path.startswith("/"):
+        return path
+    try:
+        return os.path.join(os.getcwd(), path)
+    except FileNotFoundError as error:
+        raise FusetuneError(
+            f"the working directory was removed, so {printable(path)} leads nowhere; "
+            "give an absolute path"
+        ) from error
 
 
 def find(host: Host, name: str) -> Mount:

@@ -70,8 +70,9 @@ def on_terminal(
         (5, ["--no-pager", "show", "host"], _MARKED, False),
         (2, ["set", "host", "--dry-run", "fs.pipe-max-size=2M"], _MARKED, False),
         (5, ["show", "host"], "no-such-pager", False),
+        (5, ["show", "host"], " ", False),
     ],
-    ids=["long", "short", "unwanted", "a change", "no pager"],
+    ids=["long", "short", "unwanted", "a change", "no pager", "a blank"],
 )
 def test_what_is_longer_than_the_terminal_goes_through_the_pager(
     fusetune: Fusetune, rows: int, words: list[str], pager: str, is_paged: bool

@@ -56,6 +56,10 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run_here
 
 
+def test_spaces_in_a_path_are_printed(here: Run) -> None:
+    assert "/absent/a  b does not exist" in here("show", "/absent/a  b").stderr
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams(closed: str) -> None:
     words = [f"'{sys.executable}' -m fusetune --version {closed}; echo $?"]

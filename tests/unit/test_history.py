@@ -177,6 +177,10 @@ def test_links_are_not_followed(tree: Tree, mounted: Mount) -> None:
         '{"time": 1, "command": "set", "user": null, "changes": {"max_ratio": ["1", 2]}}',
         '{"time": 1, "command": "set", "user": null, "reasons": [1]}',
         '{"time": 1, "command": "set", "user": null, "ci95": 3}',
+        '{"time": 1, "command": "set", "user": null, "ci95": [2.5]}',
+        '{"time": 1e20, "command": "set", "user": null}',
+        pytest.param('{"time": 1' + 400 * "0" + ', "command": "set", "user": null}', id="too late"),
+        pytest.param(20_000 * "[", id="too deep"),
         '{"time": 1, "command": "set", "user": null, "run": {"blocks": 3}}',
         '{"time": 1, "command": "set", "user": null, "later": 3}',
     ],
@@ -189,6 +193,15 @@ def test_damaged_entries_are_told_and_left_out(tree: Tree, mounted: Mount, line:
     found = history_of(tree.host, mounted)
     assert _commands(found) == ["set", "reset"]
     assert found.problems == (f"1 of 3 entries of {_file(tree)} are damaged",)
+
+
+def test_a_clock_that_was_set_back_changes_no_order(
+    tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for when, command in ((2000.0, "save"), (1000.0, "set")):
+        monkeypatch.setattr("time.time", lambda when=when: when)
+        record(tree.host, mounted, command)
+    assert _commands(history_of(tree.host, mounted)) == ["save", "set"]
 
 
 def test_a_run_is_read_as_it_was_written(tree: Tree, mounted: Mount) -> None:

@@ -14,7 +14,7 @@ from fusetune.desired.config import load
 from fusetune.errors import FusetuneError, UsageError
 from fusetune.libfuse.installed import environment
 from fusetune.libfuse.options import OPTIONS, OPTIONS_VARIABLE, check_options
-from fusetune.libfuse.switch import carry_out, disable, enable
+from fusetune.libfuse.switch import DROP_IN, carry_out, disable, enable
 from fusetune.libfuse.users import libfuse_users
 from fusetune.mount_helper import request_of, split_options, translated
 from fusetune.report.documents.lib import lib_change, lib_status
@@ -133,6 +133,14 @@ def test_an_older_library_is_not_given_to_the_whole_host(
         enable(installed.host, None)
     conf.write_text("f2fs=yes\nlibfuse=yes\n")
     assert enable(installed.host, None).after
+
+
+def test_a_drop_in_that_is_not_utf8_is_removed_too(installed: Tree) -> None:
+    directory = installed.root / "etc/systemd/system/x.service.d"
+    directory.mkdir(parents=True)
+    (directory / DROP_IN).write_bytes(b"[Service]\nEnvironment=A=\xff\n")
+    carry_out(installed.host, disable(installed.host, "x"))
+    assert not (directory / DROP_IN).exists()
 
 
 def test_other_drop_ins_stay(installed: Tree) -> None:

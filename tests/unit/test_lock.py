@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Only one fusetune at a time changes a mount: flock(2) ends with its process."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -108,6 +109,17 @@ def test_what_a_killed_one_left_behind_is_known(tree: Tree) -> None:
         assert lock.left_behind
     with Lock(tree.host, None) as lock:
         assert not lock.left_behind
+
+
+def test_a_full_run_directory_is_named(tree: Tree) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with (
+        mock.patch("os.pwrite", side_effect=full),
+        pytest.raises(FusetuneError, match=r"host\.lock: No space left on device$"),
+    ):
+        Lock(tree.host, None)
+    with Lock(tree.host, None):
+        pass
 
 
 def test_a_process_id_of_one_digit_was_left_behind_too(tree: Tree) -> None:

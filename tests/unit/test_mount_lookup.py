@@ -78,6 +78,18 @@ def test_covered_and_covered_again(tree: Tree) -> None:
     assert find(tree.host, "/mnt/one").device == "0:42"
 
 
+def test_a_working_directory_that_was_removed(
+    tree: Tree, mounted: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert find(tree.host, "/mnt/one") == mounted
+    with pytest.raises(FusetuneError, match="the working directory was removed"):
+        find(tree.host, "one")
+
+
 def test_unknown_bdi(tree: Tree, mounted: Mount) -> None:
     with pytest.raises(FusetuneError, match="no FUSE mount has the bdi 0:99; 'fusetune list'"):
         find(tree.host, "0:99")

@@ -28,7 +28,18 @@ def test_what_is_left_alone_is_known_for_as_long_as_the_mount_lives(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "7", "{}", '{"instance": 1}', '{"instance": 1, "values": 7}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "7",
+        "{}",
+        '{"instance": 1}',
+        '{"instance": 1, "values": 7}',
+        '{"instance": 1, "values": {}, "times": {"max_ratio": "x"}}',
+        pytest.param(20_000 * "[", id="too deep"),
+    ],
 )
 def test_a_note_that_a_crash_cut_short_says_nothing(tree: Tree, mounted: Mount, text: str) -> None:
     tree.write("run/0:40.left", text)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """reset restores the original values, and forgets nothing that must still be restored."""
 
+import errno
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -259,6 +262,26 @@ def test_everything_but_saved_results_can_be_reset(tree: Tree) -> None:
     assert not (tree.root / "etc/sysctl.d/60-fusetune.conf").exists()
     assert tree.journals() == []
     assert sorted((tree.host.state_dir / "saved").iterdir()) == saved
+
+
+def test_a_journal_that_cannot_be_removed_stops_no_other_mount(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = two_mounts(tree)
+    for mount in (one, two):
+        set_knobs(tree.host, mount, knobs(max_ratio=5))
+    unlink = Path.unlink
+
+    def fail(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "0:40.journal":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", fail)
+    with pytest.raises(FusetuneError, match=r"cannot remove .*0:40\.journal: Read-only file"):
+        reset_everything(tree.host, dry_run=False)
+    for bdi in ("0:40", "0:41"):
+        assert tree.read(f"sys/class/bdi/{bdi}/max_ratio") == "1\n"
 
 
 def test_a_scratch_directory_that_stays_stops_nothing_else(

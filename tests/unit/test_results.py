@@ -280,6 +280,8 @@ def test_what_is_written_says_its_version(tree: Tree, mounted: Mount) -> None:
     [
         ("", "is damaged"),
         ("{", "is damaged"),
+        pytest.param(20_000 * "[", "is damaged", id="too deep"),
+        (json.dumps(VERSION_1 | {"path": 1.5}), "is damaged"),
         ("[]", "is damaged"),
         ("1", "is damaged"),
         ("{}", "is damaged"),
