@@ -16,7 +16,7 @@ from fusetune.cli.common import (
 from fusetune.cli.completion import assignments, mount_argument, mount_options
 from fusetune.desired.request import raise_for, set_values
 from fusetune.desired.sysctl import persist as persist_values
-from fusetune.errors import UsageError
+from fusetune.errors import FusetuneError, UsageError
 from fusetune.host import Host
 from fusetune.knobs import Scope, parse_assignments
 from fusetune.report.documents.changes import set_changes
@@ -89,5 +89,10 @@ def command(
     if persist:  # nothing is set that cannot be kept, and nothing kept that cannot be set
         persist_values(host, values, dry_run=True)
     changes = set_values(host, mount, values, allowed, force=force, dry_run=dry_run)
-    lines = persist_values(host, values, dry_run=dry_run) if persist else []
+    try:
+        lines = persist_values(host, values, dry_run=dry_run) if persist else []
+    except FusetuneError:
+        before = {change.knob: change.old for change in changes}
+        set_values(host, mount, before, allowed, force=True, dry_run=dry_run)
+        raise
     present(set_changes([*changes, *lines], dry_run), as_json)

@@ -4,6 +4,8 @@
 The files are those of sysctl.d(5) and, for module parameters, modprobe.d(5).
 """
 
+from unittest import mock
+
 import pytest
 
 from fusetune.cli.set_ import command
@@ -84,3 +86,16 @@ def test_what_cannot_be_set_is_not_kept(tree: Tree, words: list[str]) -> None:
             standalone_mode=False,
         )
     assert not (tree.root / MODPROBE).exists()
+
+
+def test_what_cannot_be_kept_is_not_set(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.system()
+    before = tree.read("proc/sys/fs/pipe-max-size")
+    monkeypatch.setattr(
+        "fusetune.desired.sysctl.write_whole", mock.Mock(side_effect=FusetuneError("read-only"))
+    )
+    words = ["host", "--persist", "fs.pipe-max-size=2M"]
+    with pytest.raises(FusetuneError, match="read-only"):
+        command.main(words, prog_name="set", obj=tree.host, standalone_mode=False)
+    assert tree.read("proc/sys/fs/pipe-max-size") == before
+    assert tree.journals() == []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One host imports what another exports, and checks it like user input."""
 
+import time
 import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -87,6 +88,8 @@ def test_a_newer_result_of_this_host_stays(here: Tree) -> None:
 def test_one_from_the_future_is_no_newer_than_now(here: Tree) -> None:
     (done,) = imported(here, only(replace(SAVED, time=1e12)))
     assert done.saved.time < 1e11
+    store(here.host, replace(SAVED, values={"read_ahead_kb": 512}, time=time.time() + 1e6))
+    assert [one.action for one in imported(here, only(SAVED))] == ["imported"]
 
 
 @pytest.mark.parametrize(
