@@ -128,6 +128,11 @@ bool tuned_writes_back(const struct fuse_conn *fc)
 }
 
 /* These may sleep. */
+bool tuned_removes_privs(const struct file *file)
+{
+	return false;
+}
+
 int tuned_past_cache_begin(struct kiocb *iocb)
 {
 	assert(iocb->ki_filp == &file && !fi.lock.held);
