@@ -125,8 +125,8 @@ def files_in(directory: Path, pattern: str) -> list[Path]:
     return [directory / name for name in sorted(fnmatch.filter(names, pattern))]
 
 
-def remove_file(path: Path) -> None:
-    """Remove a file, if it exists. Raises FusetuneError."""
+def remove(path: Path) -> None:
+    """Remove a file if there is one. Raises FusetuneError."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

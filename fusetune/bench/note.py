@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fusetune.changes.journal import key_of
+from fusetune.errors import FusetuneError, as_root, reason
+from fusetune.files import remove
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 
@@ -21,9 +23,12 @@ def scratch_note(host: Host, mount: Mount) -> Path:
 
 @contextmanager
 def noted(note: Path, text: str) -> Iterator[None]:
-    """Keep ``text`` in the file ``note`` while the context lasts."""
-    note.write_bytes(os.fsencode(text))
+    """Keep ``text`` in the file ``note`` while the context lasts. Raises FusetuneError."""
+    try:
+        note.write_bytes(os.fsencode(text))
+    except OSError as error:
+        raise FusetuneError(f"cannot write {note}: {reason(error)}{as_root(error)}") from error
     try:
         yield
     finally:
-        note.unlink(missing_ok=True)
+        remove(note)

@@ -22,6 +22,7 @@ from fusetune.bench.place import KINDS, BenchPlace, failure
 from fusetune.bench.sandbox import Rights
 from fusetune.bench.worker import Interruption, Owner, Unanswered, call, run
 from fusetune.errors import FusetuneError, reason
+from fusetune.files import remove
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount, is_fuse
 from fusetune.text import printable
@@ -228,6 +229,6 @@ def remove_left_behind(host: Host, mount: Mount, seconds: float = _REMOVAL_SECON
         with suppress(Unanswered, OSError):
             work = partial(remove_by_name, host, mount, name)
             left = _left(mount, name, call(work, Owner.of(mount), seconds))
-    note.unlink(missing_ok=True)
+    remove(note)
     if left:
         raise FusetuneError(left)

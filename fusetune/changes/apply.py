@@ -105,7 +105,7 @@ def to_undo(host: Host, journal: Journal, mount: Mount | None) -> dict[Knob, int
 
 def drop_if_undone(host: Host, journal: Journal, mount: Mount | None) -> None:
     """Remove the journal if nothing remains to undo."""
-    with suppress(FusetuneError):  # unreadable: keep it
+    with suppress(FusetuneError):  # unreadable, or not to be removed: keep it
         if not to_undo(host, journal, mount):
             journal.remove()
 

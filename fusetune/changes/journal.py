@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fusetune.errors import FusetuneError, as_root, reason
-from fusetune.files import remove_file, sync_directory
+from fusetune.files import remove, sync_directory
 from fusetune.host import Host
 from fusetune.mounts.control import bdis_shown, still_mounted
 from fusetune.mounts.mount import Mount
@@ -234,7 +234,7 @@ class Journal:
 
     def remove(self) -> None:
         """Remove the journal: nothing remains to undo. Raises FusetuneError."""
-        remove_file(self.path)
+        remove(self.path)
         self.records.clear()
         self._size = 0
 

@@ -9,6 +9,7 @@ from typing import Self
 
 from fusetune.changes.journal import key_of, name_of
 from fusetune.errors import FusetuneError, reason
+from fusetune.files import remove
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 
@@ -85,12 +86,13 @@ class Lock:
         owner, instance = _holder(found)
         mine = "" if mount is None or mount.instance is None else str(mount.instance)
         self.left_behind = bool(owner) and instance in ("", mine)
-        try:
+        self._note(f"{os.getpid()} {mine}".rstrip().encode())
+
+    def _note(self, holder: bytes) -> None:
+        """Write who holds the lock; on a full disk, it is held without."""
+        with suppress(OSError):
             os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()} {mine}".rstrip().encode(), 0)
-        except OSError as error:
-            os.close(self._fd)
-            raise FusetuneError(f"cannot lock {name}: {self._path}: {reason(error)}") from error
+            os.pwrite(self._fd, holder, 0)
 
     def _current(self) -> bool:
         try:
@@ -102,9 +104,10 @@ class Lock:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._kept:
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, self._kept, 0)
-        else:
-            self._path.unlink(missing_ok=True)
-        os.close(self._fd)
+        try:
+            if self._kept:
+                self._note(self._kept)
+            else:
+                remove(self._path)
+        finally:
+            os.close(self._fd)

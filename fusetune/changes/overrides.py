@@ -8,6 +8,8 @@ from typing import Any
 
 from fusetune.changes.journal import key_of
 from fusetune.changes.state import values_now
+from fusetune.errors import FusetuneError, as_root, reason
+from fusetune.files import remove
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 
@@ -56,7 +58,7 @@ def note_overrides(
 ) -> None:
     """Note ``values``, by knob, as the administrator's; without any the note is removed.
 
-    ``times``: see `set_again`, None for no change.
+    ``times``: see `set_again`, None for no change. Raises FusetuneError.
     """
     path = overrides_path(host, mount)
     times = set_again(host, mount) if times is None else times
@@ -64,9 +66,15 @@ def note_overrides(
         about = {"instance": mount.instance, "values": dict(values), "times": dict(times)}
         note = json.dumps(about)
         host.make_dir(path.parent)
-        path.write_text(note, encoding="ascii")
+        try:
+            path.write_text(note, encoding="ascii")
+        except OSError as error:
+            raise FusetuneError(
+                f"cannot write {path}: {reason(error)}{as_root(error)}; the values set by others "
+                "may be replaced"
+            ) from error
     else:
-        path.unlink(missing_ok=True)
+        remove(path)
 
 
 def note_present(

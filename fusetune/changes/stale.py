@@ -10,6 +10,8 @@ from typing import Any
 from fusetune.changes.journal import key_of, unpack
 from fusetune.changes.lock import Busy, Lock, clear_lock, instance_in
 from fusetune.changes.overrides import read_overrides
+from fusetune.errors import FusetuneError, as_root, for_each, reason
+from fusetune.files import files_in, remove
 from fusetune.host import Host
 from fusetune.mounts.control import bdis_shown
 
@@ -18,20 +20,35 @@ def remove_stale(host: Host, key: str = "*") -> None:
     """Remove journals, notes and locks of mounts that are gone: nothing remains to undo.
 
     ``key``: of one mount (`key_of`). Those of mounts in other mount namespaces are kept, because
-    their bdi exists. Without sysfs all are kept: no bdi exists then.
+    their bdi exists. Without sysfs all are kept: no bdi exists then. Raises FusetuneError for the
+    first file that cannot be examined or removed, after all.
     """
     if not bdis_shown(host):
         return
-    for path in (host.state_dir / "undo").glob(f"{key}.journal"):
-        with suppress(ValueError, KeyError, FileNotFoundError):
+
+    def one(path: Path) -> list[None]:
+        try:
+            with suppress(FileNotFoundError):  # removed or released meanwhile
+                _remove_if_stale(host, path)
+        except OSError as error:
+            raise FusetuneError(f"cannot read {path}: {reason(error)}{as_root(error)}") from error
+        return []
+
+    undo, run = host.state_dir / "undo", host.run_dir
+    places = (undo, "journal"), (run, "left"), (run, "lock")
+    for_each((file for where, kind in places for file in files_in(where, f"{key}.{kind}")), one)
+
+
+def _remove_if_stale(host: Host, path: Path) -> None:
+    if path.suffix == ".lock":
+        if path.stem != key_of(None) and _is_of_a_gone_mount(host, path):
+            clear_lock(host, path)
+    elif path.suffix == ".left":
+        _remove_unless_alive(host, path, read_overrides)
+    else:
+        with suppress(ValueError, KeyError):
             # ValueError: damaged; the next change of its mount reports that.
             _remove_unless_alive(host, path, _head)
-    for path in host.run_dir.glob(f"{key}.left"):
-        _remove_unless_alive(host, path, read_overrides)
-    for path in host.run_dir.glob(f"{key}.lock"):
-        with suppress(FileNotFoundError):  # released meanwhile
-            if path.stem != key_of(None) and _is_of_a_gone_mount(host, path):
-                clear_lock(host, path)
 
 
 def _instance_now(host: Host, path: Path) -> int | None:
@@ -62,7 +79,7 @@ def _remove_unless_alive(host: Host, path: Path, read: Callable[[Path], Mapping[
     # Its name may belong to another mount by now, whose file may replace this one.
     with suppress(Busy), Lock(host, None, path.stem, in_passing=True):
         if not _is_alive(host, path, read(path)):
-            path.unlink(missing_ok=True)
+            remove(path)
 
 
 def _is_alive(host: Host, path: Path, about: Mapping[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from fusetune.desired.kept import Remembered, kept_for, saved_values
 from fusetune.desired.results import save, saved_at, saved_path
 from fusetune.desired.sections import MATCHES, Layer, Section
 from fusetune.errors import FusetuneError
-from fusetune.files import remove_file, write_whole
+from fusetune.files import remove, write_whole
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME, knobs_of, out_of_range
 from fusetune.mounts.discover import find
@@ -54,7 +54,7 @@ class _Edit:
 
     def make(self, host: Host) -> None:
         if not self.text.strip():
-            self.file.unlink()
+            remove(self.file)
             return
         host.make_dir(self.file.parent)
         write_whole(self.file.resolve(), self.text)  # of a link, change the target
@@ -127,7 +127,7 @@ def forget_kept(host: Host, name: str, *, admin: bool, dry_run: bool) -> list[Re
         raise unknown
     if not dry_run:
         for one in forgotten:
-            remove_file(one.file)
+            remove(one.file)
         if mount and (forgotten or edits):
             record(host, mount, "forget", reasons=["the values kept for later mounts were removed"])
         for edit in edits:

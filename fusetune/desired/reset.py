@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Restores the original values, and forgets saved ones."""
 
+from collections.abc import Callable
+from functools import partial
+
 from fusetune.changes.apply import Change, enforce, plan, to_undo, was_kept
 from fusetune.changes.journal import Journal, journal_path
 from fusetune.changes.lock import Lock
@@ -54,9 +57,12 @@ def reset_all(host: Host, *, dry_run: bool = False, keep_saved: bool = False) ->
             return []
         return reset(host, mount, dry_run=dry_run, keep_saved=keep_saved)
 
-    changes = for_each((None, *discover(host)), one)
+    def clear(remove: Callable[[Host], None]) -> list[Change]:
+        remove(host)
+        return []
+
+    steps = [partial(one, mount) for mount in (None, *discover(host))]
     if not dry_run:
-        if not keep_saved:
-            forget_all(host)
-        remove_stale(host)
-    return changes
+        steps += [partial(clear, forget_all)] if not keep_saved else []
+        steps += [partial(clear, remove_stale)]
+    return for_each(steps, lambda step: step())

@@ -16,8 +16,8 @@ from typing import Any, Self
 from fusetune.desired.config import load
 from fusetune.desired.curve import BeforeAfter, Curve
 from fusetune.desired.volume import Volume, versioned_volume
-from fusetune.errors import FusetuneError, UsageError
-from fusetune.files import files_in, remove_file, write_whole
+from fusetune.errors import FusetuneError, UsageError, for_each
+from fusetune.files import files_in, remove, write_whole
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME
 from fusetune.mounts.daemons import Daemons
@@ -136,6 +136,11 @@ class Saved:
     ci95: tuple[float, float] | None = None
     run: Run | None = None
     volume: Volume | None = None
+
+    @property
+    def recency(self) -> float:
+        """The time to compare with other results; 0 in the future: the clock was wrong then."""
+        return self.time if self.time <= time.time() else 0.0
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Self:
@@ -269,7 +274,7 @@ def saved_under(host: Host, mount: Mount, conditions: Conditions) -> Saved | Non
         and (saved.fstype, saved.source) == (mount.fstype, mount.source)
     ]
     return max(
-        fitting, key=lambda saved: (saved.path == mount.first_path, saved.time), default=None
+        fitting, key=lambda saved: (saved.path == mount.first_path, saved.recency), default=None
     )
 
 
@@ -286,13 +291,17 @@ def saved_at(host: Host, path: str) -> list[tuple[Path, Saved]]:
 
 def forget(host: Host, mount: Mount) -> None:
     """Remove what is saved for ``mount``, if anything."""
-    remove_file(saved_path(host, mount))
+    remove(saved_path(host, mount))
 
 
 def forget_all(host: Host) -> None:
     """Remove all saved results, whether their mounts are mounted or not."""
-    for path in result_files(host):
-        remove_file(path)
+
+    def one(path: Path) -> list[None]:
+        remove(path)
+        return []
+
+    for_each(result_files(host), one)
 
 
 def unusable(host: Host) -> Iterator[str]:

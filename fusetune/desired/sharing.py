@@ -43,7 +43,7 @@ class SharedResults:
                 ours = version() if len(found) > 1 else None
                 if ours in found:
                     return found[ours]
-                newest = max(found.values(), key=lambda one: one.saved.time)
+                newest = max(found.values(), key=lambda one: one.saved.recency)
                 others = sum(one.others + 1 for one in found.values()) - 1
                 return Shared(newest.file, newest.saved, others)
         return None
@@ -54,7 +54,7 @@ class SharedResults:
         if time == self._time:
             return
         newest: dict[tuple[object, ...], _ByVersion] = defaultdict(dict)
-        for file, saved in sorted(all_saved(self._host), key=lambda one: one[1].time):
+        for file, saved in sorted(all_saved(self._host), key=lambda one: one[1].recency):
             if not saved.volume:
                 continue
             version = saved.volume.version

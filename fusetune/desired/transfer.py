@@ -126,7 +126,7 @@ class Importer:
         own = self._own.get(file)
         if own == saved:
             return Imported(saved, file, "unchanged", None, differs)
-        if own and saved.time < own.time <= time.time():  # a clock may have been wrong
+        if own and own.recency > saved.time:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(own.time))
             why = f"this host's own result is newer: {when}"
             return Imported(saved, file, "kept", why, differs)

@@ -90,7 +90,7 @@ class Watch:
             signals = contexts.enter_context(Signals())
             events = Events(self._host, signals)
             contexts.callback(events.close)
-            remove_stale(self._host)
+            self._remove_stale()
             self._look()
             self._work()
             daemon.notify("READY=1")
@@ -164,7 +164,14 @@ class Watch:
             if still_mounted(self._host, mount):
                 self._leaving.append(mount)
             else:
-                remove_stale(self._host, key_of(mount))
+                self._remove_stale(key_of(mount))
+
+    def _remove_stale(self, key: str = "*") -> None:
+        """Remove the records of gone mounts; a full or read-only disk must not end the service."""
+        try:
+            remove_stale(self._host, key)
+        except FusetuneError as error:
+            self._say(str(error))
 
     def _reload(self) -> None:
         """Read the configuration again and, if it is valid, check every mount."""

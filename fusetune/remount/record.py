@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fusetune.errors import FusetuneError, reason
-from fusetune.files import files_in, write_whole
+from fusetune.files import files_in, remove, write_whole
 from fusetune.host import Host
 from fusetune.mounts.mount import Mount
 from fusetune.recipes.config_text import FORMATS, Setting
@@ -140,7 +140,7 @@ def write_record(host: Host, record: Record) -> None:
 
 def remove_record(host: Host, record: Record) -> None:
     """Remove the journal: nothing remains to undo."""
-    _file(host, record.path).unlink(missing_ok=True)
+    remove(_file(host, record.path))
 
 
 def with_edit(record: Record, edit: Edit, points: Sequence[str]) -> Record:

@@ -8,6 +8,7 @@ import pytest
 from fusetune.bench.note import noted, scratch_note
 from fusetune.changes.overrides import note_overrides, overrides
 from fusetune.changes.stale import remove_stale
+from fusetune.errors import FusetuneError
 from fusetune.mounts.mount import Mount
 from tests.unit.conftest import Tree
 
@@ -46,6 +47,19 @@ def test_a_note_that_a_crash_cut_short_says_nothing(tree: Tree, mounted: Mount, 
     assert overrides(tree.host, mounted) == {}
     remove_stale(tree.host)
     assert list(tree.host.run_dir.iterdir()) == []
+
+
+def test_a_note_that_cannot_be_written_is_named(tree: Tree, mounted: Mount) -> None:
+    tree.host.make_dir(tree.host.run_dir / "0:40.left")
+    with pytest.raises(FusetuneError, match=r"cannot write .*/run/0:40.left: Is a directory"):
+        note_overrides(tree.host, mounted, {"max_ratio": 7})
+    with pytest.raises(FusetuneError, match=r"cannot remove .*/run/0:40.left: Is a directory"):
+        note_overrides(tree.host, mounted, {})
+    with (
+        pytest.raises(FusetuneError, match=r"cannot write .*: Is a directory"),
+        noted(tree.host.run_dir / "0:40.left", "/mnt"),
+    ):
+        pass
 
 
 # The note of a scratch directory

@@ -5,7 +5,9 @@ import errno
 import os
 import re
 from dataclasses import replace
+from errno import EROFS
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -45,6 +47,37 @@ def test_set_and_reset_everything(tree: Tree, mounted: Mount) -> None:
     assert tree.values() == STOCK
     assert tree.journals() == []
     assert reset(tree.host, mounted) == []
+
+
+def test_a_file_that_cannot_be_removed_stops_nothing_else(
+    tree: Tree, mounted: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a read-only /var, or for users other than root."""
+    tree.mount("/mnt/two", device="0:41")
+    tree.live("0:41", "41")
+    one, two = discover(tree.host)
+    for mount in (one, two):
+        set_knobs(tree.host, mount, knobs(max_ratio=9))
+        save(tree.host, mount, {"max_ratio": 9}, "save")
+    unlink = Path.unlink
+
+    def refusing(path: Path, missing_ok: bool = False) -> None:
+        if path.is_relative_to(tree.host.state_dir):
+            raise OSError(EROFS, "Read-only file system", str(path))
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refusing)
+        with pytest.raises(FusetuneError, match=r"cannot remove .*0:40.journal: Read-only file"):
+            reset_all(tree.host)
+        assert int(tree.read("sys/class/bdi/0:40/max_ratio")) == 1
+        assert int(tree.read("sys/class/bdi/0:41/max_ratio")) == 1
+    tree.write("sys/class/bdi/0:40/max_ratio", "9")
+    monkeypatch.setattr(Journal, "remove", Mock(side_effect=FusetuneError("no")))
+    with pytest.raises(FusetuneError, match=r"^no$"):
+        reset_all(tree.host)
+    assert saved_for(tree.host, one) is None
+    assert saved_for(tree.host, two) is None
 
 
 def test_without_sysfs_no_journal_is_lost(tree: Tree, mounted: Mount) -> None:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the service writes about mounts and limits, and what it leaves out."""
 
+import errno
 import os
 import shutil
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +55,23 @@ def test_of_a_mount_that_has_gone_meanwhile_nothing_is_said(
     monkeypatch.setattr(watch, "reconcile", late)
     stage.run(come, config="[[mount]]\nmax_ratio = 20\n")
     assert stage.said == []
+
+
+def test_a_record_that_cannot_be_removed_does_not_end_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.come()
+    stage.tree.write("run/0:99.left", "{}")
+
+    def refusing(path: Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".left":
+            raise OSError(errno.EROFS, "Read-only file system")
+        os.unlink(path)
+
+    monkeypatch.setattr(Path, "unlink", refusing)
+    stage.run()
+    assert f"cannot remove {stage.tree.root}/run/0:99.left: Read-only file system" in stage.said
+    assert stage.background() == 64
 
 
 def test_a_damaged_journal_is_said_and_the_values_are_set_after(stage: Stage) -> None:
