@@ -65,3 +65,13 @@ def for_each(items: Iterable[Item], act: Callable[[Item], Iterable[Result]]) -> 
     if failure:
         raise failure
     return results
+
+
+def do_for_each(items: Iterable[Item], act: Callable[[Item], None]) -> None:
+    """Do ``act`` for each item; failures are as in `for_each`."""
+
+    def one(item: Item) -> list[None]:
+        act(item)
+        return []
+
+    for_each(items, one)

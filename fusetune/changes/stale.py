@@ -10,7 +10,7 @@ from typing import Any
 from fusetune.changes.journal import key_of, unpack
 from fusetune.changes.lock import Busy, Lock, clear_lock, instance_in
 from fusetune.changes.overrides import read_overrides
-from fusetune.errors import FusetuneError, as_root, for_each, reason
+from fusetune.errors import FusetuneError, as_root, do_for_each, reason
 from fusetune.files import files_in, remove
 from fusetune.host import Host
 from fusetune.mounts.control import bdis_shown
@@ -26,17 +26,16 @@ def remove_stale(host: Host, key: str = "*") -> None:
     if not bdis_shown(host):
         return
 
-    def one(path: Path) -> list[None]:
+    def one(path: Path) -> None:
         try:
             with suppress(FileNotFoundError):  # removed or released meanwhile
                 _remove_if_stale(host, path)
         except OSError as error:
             raise FusetuneError(f"cannot read {path}: {reason(error)}{as_root(error)}") from error
-        return []
 
     undo, run = host.state_dir / "undo", host.run_dir
     places = (undo, "journal"), (run, "left"), (run, "lock")
-    for_each((file for where, kind in places for file in files_in(where, f"{key}.{kind}")), one)
+    do_for_each((file for where, kind in places for file in files_in(where, f"{key}.{kind}")), one)
 
 
 def _remove_if_stale(host: Host, path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from fusetune.desired.config import load
 from fusetune.desired.curve import BeforeAfter, Curve
 from fusetune.desired.volume import Volume, versioned_volume
-from fusetune.errors import FusetuneError, UsageError, for_each
+from fusetune.errors import FusetuneError, UsageError, do_for_each
 from fusetune.files import files_in, remove, write_whole
 from fusetune.host import Host
 from fusetune.knobs import LIVE_BY_NAME
@@ -296,12 +296,7 @@ def forget(host: Host, mount: Mount) -> None:
 
 def forget_all(host: Host) -> None:
     """Remove all saved results, whether their mounts are mounted or not."""
-
-    def one(path: Path) -> list[None]:
-        remove(path)
-        return []
-
-    for_each(result_files(host), one)
+    do_for_each(result_files(host), remove)
 
 
 def unusable(host: Host) -> Iterator[str]:
